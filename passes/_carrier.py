@@ -21,7 +21,7 @@ from kir.ir.canonical import alpha_equal
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.match import params_as
 
 if TYPE_CHECKING:
     from kir.carrier.recognition import Known

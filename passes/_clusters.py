@@ -8,9 +8,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import I32, dtype_of
+from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite.edit import fresh, names_in
+from kir.rewrite.match import fresh_var
 
 MEET = frozenset({"cluster_arrive", "cluster_wait"})
 
@@ -108,7 +109,7 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
     if not any(isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init" for s in kernel.body):
         raise NoCluster("the mbarriers are not initialized before the roles")
     taken = names_in(program, kernel)
-    rank = n.Var(fresh("rank", taken), dtype_of(along.extent.type))
+    rank = fresh_var("rank", taken, dtype_of(along.extent.type))
     peers = {name: n.Buffer(fresh(f"{name}_peers", taken), b.dtype, (const(size), *b.shape), "cluster") for name, b in freed.items()}
     chosen = {id(loop) for loop, _ in loops}
 
@@ -116,7 +117,7 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
         if isinstance(s, n.For) and id(s) in chosen:
             return (_share(s, rank, size),)
         if (place := _arrival(s)) is not None and place.buffer.name in peers:
-            r = n.Var(fresh("r", taken), I32)
+            r = fresh_var("r", taken)
             call = build.call("mbar_arrive", n.Region(peers[place.buffer.name], (r, *place.index)))
             return (n.For(r, const(0), const(size), const(1), (n.Eval(call, s.label, s.origin),), "unroll", n.attrs(factor=size)),)
         if isinstance(s, n.Alloc) and s.buffer.name in peers:

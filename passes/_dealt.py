@@ -9,6 +9,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, Type, shape_of
+from kir.rewrite.match import from_zero
 
 from ._one_each import LOOP, RETURN, CannotDeal, bare, dtype_of_scalar, end_of, first_of, operand_of, shuffled
 
@@ -111,7 +112,7 @@ class Dealt:
             return replace(s, body=self._block(_Cursor(s.body), guard, None))
         cond, inner = self._condition(first, guard)
         end = end_of(cond, s.var)
-        if first_of(end, self.thread) != s.hi or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1):
+        if first_of(end, self.thread) != s.hi or not from_zero(s):
             raise CannotDeal("a loop does not run as often as its first thread")
         return replace(s, hi=end, body=self._block(_Cursor(s.body[1:]), inner, None))
 

@@ -2,16 +2,16 @@
 from __future__ import annotations
 
 from kir.ir import nodes as n
-from kir.ir.visit import walk
 from kir.rewrite import Path, Rewritten
 from kir.rewrite.edit import block_at, edit_block, enclosing
+from kir.rewrite.match import regions_of
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.unify import Change, rewritten
 
 
 def mentioned(s: n.Stmt, name: str) -> int:
     """How many places in a statement are of that memory."""
-    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))
+    return len(regions_of(s, name))
 
 
 def declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:

@@ -16,7 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import substitute, transform, walk
-from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, fresh_var
 from kir.rewrite.match.local_buffers import width_of
 
 from ._lanes_holding import Exprs, Holding, Linear, Matrix, Operand, linear, whole, with_warp
@@ -120,7 +120,7 @@ class Lanes:
             if extent == 1:
                 at.append(build.const(0))
             else:
-                v = n.Var(fresh("i", self.taken), I32)
+                v = fresh_var("i", self.taken)
                 variables.append((v, extent))
                 at.append(v)
         made = body(tuple(at))
@@ -130,7 +130,7 @@ class Lanes:
         for v, extent in reversed(variables):
             kind = "serial" if self.threads == 1 or extent > UNROLLED else "unroll"
             options = self.hint(extent) if kind == "unroll" else ()
-            made = (n.For(v, build.const(0), build.const(extent), build.const(1), made, kind, options),)
+            made = (counting(v, extent, made, kind, options),)
         return made
 
     def hint(self, extent: int) -> n.Attrs:

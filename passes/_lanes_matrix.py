@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from kir.analysis.elements import NotElementwise, element
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, dtype_of, shape_of
+from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, fresh_var
 
 from ._lanes_holding import Exprs, Holding, Matrix, Operand, lane_of, matrix
 from ._lanes_infer import NotLowered, Team, depth_of, extents
@@ -86,9 +87,9 @@ def _mma_sync(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
         return (n.Store(place, value, label=s.label),)
     if steps == 1:
         return (*before, *lanes.nest(acc, lambda at: body(at, build.const(0))))
-    kk = n.Var(fresh("kk", lanes.taken), I32)
+    kk = fresh_var("kk", lanes.taken)
     inner = lanes.nest(acc, lambda at: body(at, kk))
-    loop = n.For(kk, build.const(0), build.const(steps), build.const(1), inner, "unroll", lanes.hint(steps))
+    loop = counting(kk, steps, inner, "unroll", lanes.hint(steps))
     return (*before, loop)
 
 
@@ -126,7 +127,7 @@ def _multiply_adds(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
     if s.precision != "ieee":
         raise NotLowered(f"multiply-adds at precision {s.precision}")
     depth = extents(shape_of(s.a.type), "an operand")[1]
-    j = n.Var(fresh("j", lanes.taken), I32)
+    j = fresh_var("j", lanes.taken)
     c, dtype = lanes.registers[s.acc.buffer.name], s.acc.buffer.dtype
     t = lanes.t if isinstance(acc, Matrix) else lanes.rank(team)
     in_registers = [x for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.name in lanes.held]
@@ -153,4 +154,4 @@ def _multiply_adds(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
             out.append(n.Store(where, build.add(n.Load(where), term), label=s.label if slot == 0 else None))
         return tuple(out)
     kind, options = ("unroll", lanes.hint(depth)) if in_registers and lanes.threads > 1 else ("serial", ())
-    return (n.For(j, build.const(0), build.const(depth), build.const(1), lanes.nest(acc, body), kind, options),)
+    return (counting(j, depth, lanes.nest(acc, body), kind, options),)

@@ -18,7 +18,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, name_text
 from kir.ir.types import DType, Type
 from kir.ir.visit import names_read, substitute, transform, walk
-from kir.rewrite.edit import fresh
+from kir.rewrite.match import fresh_var
 from kir.rewrite.match.materialize import is_pure
 
 N = TypeVar("N", bound=n.Node)
@@ -115,7 +115,7 @@ def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.K
     for k, text in enumerate(named):
         scope, value = _parsed(text, known)
         known[f"{KEPT}{k}"] = value.type
-        name = n.Var(fresh("kept", taken), value.type)
+        name = fresh_var("kept", taken, value.type)
         expanded[f"{KEPT}{k}"] = divided(substitute(value, expanded))
         values.append((scope, name, substitute(value, spoken)))
         spoken[f"{KEPT}{k}"] = name

@@ -14,9 +14,9 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import I32, dtype_of, shape_of
+from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import names_read, statements, transform, walk
-from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, fresh_var
 
 from ._lanes_holding import WARP, Matrix, matrix
 from ._lanes_infer import depth_of
@@ -202,9 +202,9 @@ class Raise:
     def _warps(self, block: n.Block) -> n.Block:
         if self.threads == WARP:
             return self._warp(block, None)
-        w = n.Var(fresh("w", self.taken), I32)
+        w = fresh_var("w", self.taken)
         body = self._warp(block, w)
-        return (n.For(w, build.const(0), build.const(self.threads // WARP), build.const(1), body, "warp"),)
+        return (counting(w, self.threads // WARP, body, "warp"),)
 
     def _warp(self, block: n.Block, w: n.Var | None) -> n.Block:
         out: list[n.Stmt] = []

@@ -11,7 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
-from kir.rewrite.edit import fresh
+from kir.rewrite.match import fresh_var, from_zero
 from kir.rewrite.match.materialize import buffers_written, is_pure
 
 
@@ -116,7 +116,7 @@ def sum_of(s: n.Stmt) -> Sum | None:
 
 def _is_sweep(loop: n.For, at: n.Region) -> bool:
     """Whether a loop visits each element of an array once."""
-    return (loop.kind in ("serial", "unroll", "vectorize") and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)
+    return (loop.kind in ("serial", "unroll", "vectorize") and from_zero(loop)
             and at.index == (loop.var,) and at.buffer.shape == (loop.hi,))
 
 
@@ -162,8 +162,8 @@ def merged(loops: TwoLoops, growth: Growth, taken: set[str]) -> n.Block:
     """The body of the one loop: what the maximum needs, the maximum and the factor, then the sums. What both loops compute stands once."""
     own, last = loops.first.body[:-1], loops.first.body[-1]
     assert isinstance(last, n.Store)
-    grown = n.Var(fresh("grown", taken), last.value.type)
-    scale = n.Var(fresh("scale", taken), last.value.type)
+    grown = fresh_var("grown", taken, last.value.type)
+    scale = fresh_var("scale", taken, last.value.type)
     head = (*own, n.Let((grown.name,), last.value),
             n.Let((scale.name,), growth.factor(n.Load(loops.top), grown)), replace(last, value=grown))
     body: Any = tuple(substitute(s, {loops.second.var.name: loops.first.var}) for s in loops.second.body)

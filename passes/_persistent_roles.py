@@ -16,6 +16,7 @@ from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
+from kir.rewrite.match import fresh_var
 from kir.rewrite.match.local_buffers import mentions
 
 from ._rings import NoRing, Rings, counted, roles_at
@@ -72,7 +73,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     slots = trips(kernel, parts.roles)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
-    pid = n.Var(fresh("pid", taken), dtype)
+    pid = fresh_var("pid", taken, dtype)
     count = _count(tile.extent, pid, ctas, max(kernel.cluster, default=1))
     lets: n.Block = ()
     if named:
@@ -81,7 +82,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     roles = []
     first = True
     for k, r in enumerate(parts.roles.roles):
-        i = n.Var(fresh("i", taken), dtype)
+        i = fresh_var("i", taken, dtype)
         body, split = _inside(r.body)
         body, met = _meeting(body)
         used = names_read_in(body)
@@ -213,7 +214,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     slots = trips(kernel, found[1])
     dtype = dtype_of(kernel.grid[0].extent.type)
     pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
-    tile = n.Var(fresh("tile", names_in(program, kernel)), dtype)
+    tile = fresh_var("tile", names_in(program, kernel), dtype)
     front = kernel.body[:-1]
     size = max(kernel.cluster, default=1)
     named = next((s for s in front if isinstance(s, n.Let) and _total(s.value, pid, ctas, size) is not None), None)

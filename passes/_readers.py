@@ -9,6 +9,7 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, enclosing
+from kir.rewrite.match import is_read
 from kir.rewrite.match.thread_team import ThreadTeam, mentions
 
 
@@ -59,7 +60,7 @@ class Readers:
             coming = [t for t in self.others if self.comes(s.cond, t) is not False]
             inside = self.block(s.then) if coming else None
             return inside or self.block(s.orelse) or None
-        reads = any(isinstance(x, n.Load) and x.at.buffer.name == self.buffer for x in walk(s))
+        reads = is_read(s, self.buffer)
         return f"thread {self.others[0]}" if reads and self.others else None
 
     def comes(self, cond: n.Expr, thread: int) -> bool | None:

@@ -17,6 +17,7 @@ from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import MBARRIER
 from kir.ir.visit import statements, transform, walk
+from kir.rewrite.match import counting, from_zero
 from kir.rewrite.match.local_buffers import mentions, own_parts
 
 
@@ -64,7 +65,7 @@ class Rings:
 
 def counted(s: n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1)
+    return isinstance(s, n.For) and s.kind == "serial" and from_zero(s)
 
 
 def ring_loops(block: n.Block, names: set[str]) -> Iterator[n.For]:
@@ -160,7 +161,7 @@ def started(bars: Mapping[str, int], buffers: Mapping[str, n.Buffer], stages: in
     inits: n.Block = tuple(n.Eval(build.call("mbar_init", build.region(buffers[x], slot_number(var, stages)), build.const(count)))
                   for x, count in bars.items())
     if stages > 1:
-        loop = n.For(var, build.const(0), build.const(stages), build.const(1), inits, "unroll", n.attrs(factor=stages))
+        loop = counting(var, stages, inits, "unroll", n.attrs(factor=stages))
         inits = (loop,)
     return (*inits, n.Eval(build.call("fence_mbar_init")))
 

@@ -5,6 +5,7 @@ from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.rewrite.match import counting
 from kir.rewrite.match.thread_team import REDUCTIONS, accumulation, folded, is_scalar, whole
 
 WARP = 32
@@ -26,7 +27,7 @@ class Fold:
         start, place = identity(REDUCTIONS[self.op], self.acc.dtype), n.Region(self.acc)
         first: n.Stmt = n.Alloc(self.acc, start) if self.fresh else n.Store(place, start)
         step = n.Store(place, build.binary(self.op, whole(self.acc), n.Load(build.region(self.slots, build.add(self.base, u)))))
-        return (first, n.For(u, build.const(0), self.count, build.const(1), (step,)))
+        return (first, counting(u, self.count, (step,)))
 
 
 def fold_at(block: n.Block, i: int) -> Fold | None:
@@ -80,7 +81,7 @@ class Ladder:
         both = build.binary(self.op, other, own) if self.flipped else build.binary(self.op, own, other)
         shuffle = n.Let((near,), build.call("shfl_up", own, reach))
         step = n.If(build.compare("ge", lane_of(t, self.width, threads), reach), (n.Store(n.Region(self.value), both),))
-        return n.For(s, build.const(0), build.const(self.width.bit_length() - 1), build.const(1), (shuffle, step), label=label)
+        return counting(s, self.width.bit_length() - 1, (shuffle, step), label=label)
 
 
 def ladder_of(loop: n.Stmt, t: n.Var, threads: int) -> Ladder | None:

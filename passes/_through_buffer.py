@@ -14,7 +14,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as, params_as, splice
+from kir.rewrite.match import loads_of, matched, node_as, params_as, regions_of, splice
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
@@ -141,8 +141,8 @@ class ThroughBuffer(Pass):
                 continue
             if id(x) not in rest:
                 return Miss(f"'{b.name}' is used before it is filled, or in another block")
-            regions = [y for part in own_parts(x) for y in walk(part) if isinstance(y, n.Region) and y.buffer.name == b.name]
-            loads = [y for part in own_parts(x) for y in walk(part) if isinstance(y, n.Load) and y.at.buffer.name == b.name]
+            regions = regions_of(own_parts(x), b.name)
+            loads = loads_of(own_parts(x), b.name)
             if len(loads) != len(regions) or any(y.at.index or y.mask is not None for y in loads) or isinstance(x, n.Copy):
                 return Miss(f"'{b.name}' is not only read as a whole")
             used = True

@@ -18,8 +18,8 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as, splice
+from kir.rewrite.edit import block_at, edit_block, enclosing
+from kir.rewrite.match import fresh_at, from_zero, matched, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
@@ -40,7 +40,7 @@ class VectorLoop(Pass):
         if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not _in_threads(program, path):
             return None
         count = build.int_value(node.hi)
-        if count is None or not build.is_const(node.lo, 0) or not build.is_const(node.step, 1) or count not in (2, 4, 8, 16):
+        if count is None or not from_zero(node) or count not in (2, 4, 8, 16):
             return None
         if node.kind != "unroll" or dict(node.attrs) != {"factor": count}:
             return None
@@ -88,7 +88,7 @@ class VectorLoop(Pass):
         block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
         store = block[i]
         assert isinstance(store, n.Store)
-        var = fresh("v", names_in(program, kernel_of(program, site.path)))
+        var = fresh_at(program, site.path, "v")
         made = narrowed(block[start:i + 1], int(str(shape_of(store.at.type)[0])), var)
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))
 

@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.match import matched, node_as, params_as
 from kir.rewrite.match.thread_team import barrier, is_call
 
 

@@ -37,7 +37,7 @@ from kir.ir.types import F32, dtype_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import node_at
-from kir.rewrite.match.cursor import edited, params_as
+from kir.rewrite.match import edited, params_as
 
 ROWS = {"exp2": "exp2_approx", "log2": "log2_approx", "rsqrt": "rsqrt_approx", "sin": "sin_approx", "cos": "cos_approx",
         "tanh": "tanh_approx", "sqrt": "sqrt_approx", "rcp": "rcp_approx", "div": "div_approx"}

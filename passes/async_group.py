@@ -52,7 +52,7 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of
-from kir.rewrite.match.cursor import edited, params_as
+from kir.rewrite.match import edited, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 from kir.rewrite.match.materialize import buffers_written
 

@@ -51,8 +51,8 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import edited, node_as, splice
+from kir.rewrite.edit import block_at, fresh, node_at
+from kir.rewrite.match import edited, fresh_var, from_zero, names_at, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 64
@@ -94,7 +94,7 @@ class BatchLoads(Pass):
             return None
         if not any(isinstance(x, n.Load) and x.at.buffer.space == "global" for x in walk(first.value)):
             return None
-        if count is None or not build.is_const(node.lo, 0) or not build.is_const(node.step, 1):
+        if count is None or not from_zero(node):
             return Miss("the number of iterations is not known")
         if not 2 <= count <= MOST or node.kind != "serial":
             return Miss(f"{count} values are too many, or too few, for registers" if node.kind == "serial" else "the loop is unrolled already")
@@ -104,11 +104,11 @@ class BatchLoads(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop that loads, and a loop that computes."""
-        loop, i, taken = node_as(program, site.path, n.For), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        loop, i, taken = node_as(program, site.path, n.For), int(site.path[-1]), names_at(program, site.path)
         assert isinstance(loop.body[0], n.Let)
         first, factor = loop.body[0], build.int_value(loop.hi) or 1
         held = n.Buffer(fresh(f"{first.names[0]}s", taken), dtype_of(first.value.type), (loop.hi,), "register")
-        var = n.Var(fresh(loop.var.name, taken), loop.var.of)
+        var = fresh_var(loop.var.name, taken, loop.var.of)
         options = n.attrs(**{**dict(loop.attrs), "factor": factor})
         load = n.Store(build.region(held, var), substitute(first.value, {loop.var.name: var}))
         ahead = n.For(var, loop.lo, loop.hi, loop.step, (load,), "unroll", options, origin=loop.origin)

@@ -41,7 +41,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import buffers_named
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.match import edited, node_as
 from kir.rewrite.match.materialize import is_pure
 
 

@@ -44,7 +44,7 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at
-from kir.rewrite.match.cursor import edited, matched, node_as
+from kir.rewrite.match import edited, matched, node_as
 from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.view import expression_at, text_of
 

@@ -38,7 +38,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, node_at
-from kir.rewrite.match.cursor import edited, params_as
+from kir.rewrite.match import edited, params_as
 
 READ_ONLY = frozenset({"nc", "ldg"})
 """Policies that read through a cache which does not see writes of the same kernel."""

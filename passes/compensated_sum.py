@@ -50,8 +50,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import edited, fresh_var, matched, names_at, node_as, params_as
 
 
 def _only(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -85,13 +85,13 @@ class CompensatedSum(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with a second scalar that holds what was lost."""
-        loop, taken = node_as(program, site.path, n.For), names_in(program, kernel_of(program, site.path))
+        loop, taken = node_as(program, site.path, n.For), names_at(program, site.path)
         at = next(i for i, s in enumerate(loop.body) if _addend(s, self.buffer) is not None)
         store, e = loop.body[at], matched(_addend(loop.body[at], self.buffer))
         assert isinstance(store, n.Store)
         d = store.at.buffer.dtype
         lost = n.Buffer(fresh("lost", taken), d, (), "register")
-        addend, total = n.Var(fresh("addend", taken), d), n.Var(fresh("sum", taken), d)
+        addend, total = fresh_var("addend", taken, d), fresh_var("sum", taken, d)
         acc = n.Load(store.at)
         made = (n.Let((addend.name,), build.sub(e, n.Load(n.Region(lost)))),
                 n.Let((total.name,), build.add(acc, addend)),

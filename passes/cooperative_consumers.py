@@ -87,11 +87,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import I32, TileType, shape_of
+from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match import counting, fresh_var, matched, names_at, params_as
 from kir.rewrite.match.local_buffers import sizes
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
@@ -167,9 +167,9 @@ class CooperativeConsumers(Pass):
         kernel, found = kernel_of(program, path), matched(_role(program, path, self.role))
         at, role = found
         groups = _groups(role)
-        wg = n.Var(fresh("wg", names_in(program, kernel)), I32)
+        wg = fresh_var("wg", names_in(program, kernel))
         body = by_panel(_Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body), wg)
-        split = n.For(wg, build.const(0), build.const(groups), build.const(1), body, "warpgroup")
+        split = counting(wg, groups, body, "warpgroup")
         return _with_role(program, path, at, (split,), _arrived(role.body), groups - 1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -201,7 +201,7 @@ class CooperativeConsumers(Pass):
         split = role.body[0]
         assert isinstance(split, n.For)
         groups = _groups(role)
-        seen = by_view(split.body, split.var, groups, names_in(program, kernel_of(program, path)))
+        seen = by_view(split.body, split.var, groups, names_at(program, path))
         body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(seen)
         if any(split.var.name in names_read(s) for s in body):
             raise NoSlice("what a warpgroup does depends on its number in another way")

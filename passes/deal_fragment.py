@@ -49,7 +49,7 @@ from kir.ir.types import I32
 from kir.ir.visit import substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.match import node_as
 
 
 @dataclass(frozen=True)

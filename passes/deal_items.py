@@ -46,8 +46,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
@@ -127,8 +127,8 @@ class DealItems(Pass):
         """Loops over the turns."""
         s, place = node_at(program, site.path), self.places(program, site.path)
         label = s.label if isinstance(s, n.For) else None
-        taken = names_in(program, kernel_of(program, site.path))
-        turns = [n.Var(fresh("turn", taken), I32) for _ in self.counts]
+        taken = names_at(program, site.path)
+        turns = [fresh_var("turn", taken) for _ in self.counts]
         values: dict[str, n.Expr] = {}
         body: n.Block = ()
         for e in place:
@@ -156,8 +156,8 @@ class DealItems(Pass):
         """One loop for each axis."""
         axes, node = site.captures["axes"], node_as(program, site.path, n.For)
         assert isinstance(axes, _Axes)
-        taken = names_in(program, kernel_of(program, site.path))
-        names = [n.Var(fresh("item", taken), I32) for _ in axes.place]
+        taken = names_at(program, site.path)
+        names = [fresh_var("item", taken) for _ in axes.place]
         body = tuple(substitute(s, dict(zip(axes.names, names, strict=True))) for s in axes.body)
         return edited(program, site.path, _around(names, axes.shape, body, node.label))
 
@@ -227,7 +227,7 @@ def _parts(node: n.For, depth: int) -> Iterator[tuple[Terms, ...]]:
 
 def _is_plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of literal length."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
         build.int_value(s.hi) or 0) > 1 and dtype_of(s.var.type) == I32
 
 
@@ -250,7 +250,7 @@ def _shape(s: Place, axes: int) -> tuple[int, ...] | None:
 
 def _around(names: list[n.Var], counts: tuple[int, ...], body: n.Block, label: str | None) -> n.Block:
     for v, count in zip(reversed(names), reversed(counts), strict=True):
-        body = (n.For(v, build.const(0), build.const(count), build.const(1), body),)
+        body = (counting(v, count, body),)
     outer = body[0]
     assert isinstance(outer, n.For)
     return (replace(outer, label=label),)

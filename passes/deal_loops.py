@@ -56,8 +56,8 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, places, replace_kernel
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import enclosing, kernel_of, names_in, places, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
@@ -184,10 +184,9 @@ class DealLoops(Pass):
         """A grid, and each thread's iterations."""
         kernel, ctas = kernel_of(program, site.path), matched(self.count(program, site.path))
         taken = names_in(program, kernel)
-        b, t = n.Var(fresh("b", taken), I32), n.Var(fresh("t", taken), I32)
+        b, t = fresh_var("b", taken), fresh_var("t", taken)
         number = build.add(build.mul(b, self.threads), t)
-        team = n.For(t, build.const(0), build.const(self.threads), build.const(1),
-                     tuple(self._share(k, s, number, ctas) for k, s in enumerate(_loops(kernel))), kind="thread")
+        team = counting(t, self.threads, tuple(self._share(k, s, number, ctas) for k, s in enumerate(_loops(kernel))), "thread")
         return self._made(program, site, (n.Axis(b.name, ctas),), build.const(self.threads), (team,))
 
     def _share(self, k: int, loop: n.For, number: n.Expr, ctas: n.Expr) -> n.Stmt:
@@ -222,11 +221,11 @@ class DealLoops(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loops, of one thread."""
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         out = []
         for loop in site.captures["loops"]:
             assert isinstance(loop, n.For)
-            var = n.Var(fresh("item", taken), I32)
+            var = fresh_var("item", taken)
             out.append(replace(loop, var=var, body=tuple(substitute(s, {loop.var.name: var}) for s in loop.body)))
         return self._made(program, site, (), build.const(1), tuple(out))
 
@@ -234,7 +233,7 @@ class DealLoops(Pass):
 def _loops(kernel: n.Kernel) -> list[n.For]:
     """The kernel's own loops from 0 by 1."""
     return [s for s in kernel.body if isinstance(s, n.For) and s.kind == "serial" and not s.attrs and s.var.of == I32
-            and build.is_const(s.lo, 0) and build.is_const(s.step, 1)]
+            and from_zero(s)]
 
 
 def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
@@ -242,7 +241,7 @@ def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
     item, at = n.Var(f"%item{k}", I32), build.from_polynomial(number, I32)
     if isinstance(s, n.If) and not s.orelse and not s.static and isinstance(s.cond, n.Binary) and s.cond.op == "lt" and s.cond.a == at:
         part, hi, body = number, s.cond.b, s.then
-    elif isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    elif isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
             s.var.of == I32 and isinstance(s.hi, n.Binary) and s.hi.op == "ceildiv" and every and build.int_value(s.hi.b) == every):
         part, hi, body = {**number, (s.var,): every}, build.add(s.hi.a, at), s.body
     else:
@@ -253,4 +252,4 @@ def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
     made = tuple(in_sums(x, change) for x in body)
     if isinstance(s, n.For) and any(s.var.name in names_read(x) for x in made):
         return None
-    return n.For(item, build.const(0), hi, build.const(1), made, label=s.label)  # type: ignore[arg-type]  # statements stay statements
+    return counting(item, hi, made, label=s.label)  # type: ignore[arg-type]  # statements stay statements

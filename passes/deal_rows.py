@@ -40,8 +40,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as
+from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as
 from kir.rewrite.match.independence import independent
 
 
@@ -85,8 +85,8 @@ class DealRows(Pass):
         assert isinstance(rows.body[0], n.For)
         columns, found = rows.body[0], matched(_grid(rows))
         height, width = found
-        taken = names_in(program, kernel_of(program, site.path))
-        place, i = n.Var(fresh("place", taken), I32), n.Var(fresh("i", taken), I32)
+        taken = names_at(program, site.path)
+        place, i = fresh_var("place", taken), fresh_var("i", taken)
         rounds, step = height * width // self.places, self.places // width
         row = build.floordiv(place, width) if rounds == 1 else build.add(build.mul(i, step), build.floordiv(place, width))
         body = tuple(substitute(s, {rows.var.name: row, columns.var.name: build.mod(place, width)}) for s in columns.body)
@@ -107,7 +107,7 @@ class DealRows(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all rows, and one over the columns."""
         node = node_as(program, site.path, n.For)
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         made = undealt(node, fresh("row", taken), fresh("column", taken))
         assert isinstance(made, n.For)
         return edited(program, site.path, (made,))
@@ -115,7 +115,7 @@ class DealRows(Pass):
 
 def _plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of literal length."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
         build.int_value(s.hi) is not None and s.var.of == I32)
 
 
@@ -151,5 +151,5 @@ def undealt(loop: n.For, row: str, column: str) -> n.For | Miss | None:
     left = {loop.var.name} | ({inner.var.name} if isinstance(inner, n.For) else set())
     if any(names_read(s) & left for s in made):
         return Miss("the number of a place is not only used as its row and column")
-    columns = n.For(b, build.const(0), build.const(width), build.const(1), made, label=inner.label if isinstance(inner, n.For) else None)
+    columns = counting(b, width, made, label=inner.label if isinstance(inner, n.For) else None)
     return replace(loop, var=a, hi=build.const(rounds * places // width), body=(columns,))

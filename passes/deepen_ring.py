@@ -77,7 +77,7 @@ from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.match import params_as
 from kir.rewrite.match.local_buffers import byte_count
 from kir.target import target
 

@@ -49,8 +49,8 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import matched, names_at
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class DeferReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An accumulator for each element of the tile, reduced behind the loop."""
-        block, i, taken = block_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        block, i, taken = block_at(program, site.path), int(site.path[-1]), names_at(program, site.path)
         found = matched(_running(block, i))
         assert isinstance(found.value, n.Call)
         tile, old = found.value.args[0], found.acc.buffer
@@ -213,7 +213,7 @@ class DeferReduction(Pass):
         found = matched(_running(block, i))
         total = matched(self._total(block, found))
         at, let = total
-        taken = names_in(program, kernel_of(program, site.path)) - {found.acc.buffer.name}
+        taken = names_at(program, site.path) - {found.acc.buffer.name}
         shape = tuple(build.const(d) if isinstance(d, int) else d for d in shape_of(let.value.type))
         acc = n.Buffer(fresh(found.acc.buffer.name, taken), found.acc.buffer.dtype, shape, "fragment" if shape else "register")
         place = n.Region(acc)

@@ -53,7 +53,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, node_at
-from kir.rewrite.match.cursor import matched, node_as
+from kir.rewrite.match import matched, node_as
 from kir.rewrite.match.materialize import buffers_written
 
 

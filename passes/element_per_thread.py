@@ -51,11 +51,10 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import names_mentioned, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, matched, params_as
 from kir.rewrite.match.thread_team import whole_team
 from kir.target import target
 
@@ -120,9 +119,9 @@ class ElementPerThread(Pass):
         if len(self.guards) % 3 or len(front) == len(kernel.body):
             raise CannotDeal("guards come in threes" if len(self.guards) % 3 else "nothing is done")
         triples = {self.guards[i]: (self.guards[i + 1], self.guards[i + 2]) for i in range(0, len(self.guards), 3)}
-        t = n.Var(fresh("t", names_of(kernel) | names_in(program, kernel)), I32)
+        t = fresh_var("t", names_of(kernel) | names_in(program, kernel))
         body = Dealt(t, threads, triples).body(kernel.body[len(front):])
-        team = n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread")
+        team = counting(t, threads, body, "thread")
         return _reshaped(replace(kernel, body=(*front, team)), False)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

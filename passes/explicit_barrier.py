@@ -44,7 +44,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at
-from kir.rewrite.match.cursor import edited, splice
+from kir.rewrite.match import edited, splice
 from kir.rewrite.match.local_buffers import team_level
 
 

@@ -56,7 +56,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.match import counting, fresh_at, fresh_var, matched
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.thread_team import (
@@ -106,7 +106,7 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
         where = found.missed if found.missed is not None else found.low if any(found.low) else found.high
         return refuted("the threads do not fill the array and nothing else", f"element [{', '.join(map(str, where))}] of {list(item.shape)}",
                        needs="places that are those of the array")
-    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    name = fresh_at(program, site.path, "held")
     made = item.optimize(program, site).program
     for path, s in places(made):
         regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
@@ -132,7 +132,7 @@ def _met(program: n.Program, site: Site, context: Context) -> Verdict:
     if item.meet:
         return everyone_arrives(program, site, context)
     made = block_at(item.optimize(program, site).program, shifted(site.path, int(site.path[1]), 1))
-    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    name = fresh_at(program, site.path, "held")
     first = next((k for k in range(i + 1, len(made)) if mentioned(made[k], name)), len(made))
     if not any(is_call(s, "barrier") for s in made[i:first]):
         return refuted("a thread may read an element before another one has brought it", "no barrier stands before the first read",
@@ -213,7 +213,7 @@ class FillByThreads(Pass):
         assert team is not None
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
-        own = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0][1:])
+        own = tuple((kind, fresh_var("turn", taken), count) for kind, _, count in nest[0][1:])
         place = [renamed(e, [v for _, v, _ in nest[0]], [team.thread, *(v for _, v, _ in own)]) for e in nest[1]]
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill, change = built(own, build.region(made, *place), value), Change(pattern, made)
@@ -277,4 +277,4 @@ def _stores(s: Place, team: ThreadTeam) -> Nest | None:
     """The nest, with the loop over the threads outermost, of what a thread stores at a statement."""
     if not isinstance(s, n.For | n.Store):
         return None
-    return nest_at(n.For(team.thread, build.const(0), build.const(team.threads), build.const(1), (s,), kind="thread"))
+    return nest_at(counting(team.thread, team.threads, (s,), "thread"))

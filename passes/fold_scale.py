@@ -39,7 +39,7 @@ from kir.ir.types import F32, dtype_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import node_at
-from kir.rewrite.match.cursor import edited, params_as
+from kir.rewrite.match import edited, params_as
 
 LOG2_E = 1.4426950408889634
 

@@ -51,8 +51,8 @@ from kir.ir.printer import region_text
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import fresh_names, params_as
 from kir.target import target
 
 
@@ -133,7 +133,7 @@ class FuseKernels(Pass):
         """Both bodies, one after the other."""
         first, second = _next(program, site)
         taken = names_in(program, first)
-        names = {x: fresh(x, taken) for x in dict.fromkeys(bound_names(second.body))}
+        names = fresh_names(second.body, taken)
         axes = {b.name: n.Var(a.name, a.extent.type) for a, b in zip(first.grid, second.grid, strict=True)}
         body = tuple(substitute(rename(s, names), axes) for s in second.body)
         made = replace(first, body=(*first.body, *body))

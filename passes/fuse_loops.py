@@ -50,8 +50,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match import fresh_var, matched, names_at, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -160,7 +160,7 @@ class FuseLoops(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two loops; what only the second needs is declared between them."""
         node, block, i, item = node_as(program, site.path, n.For), block_at(program, site.path), int(site.path[-1]), params_as(site, FuseLoops)
-        var = n.Var(fresh(node.var.name, names_in(program, kernel_of(program, site.path))), node.var.of)
+        var = fresh_var(node.var.name, names_at(program, site.path), node.var.of)
         first = replace(node, body=node.body[:item.at])
         moved: Any = substitute(replace(node, hi=node.lo, body=node.body[item.at:]), {node.var.name: var})
         second = n.For(var, node.lo, node.hi, node.step, moved.body)

@@ -48,7 +48,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.match import params_as
 
 from ._resize import CannotResize, resized, tile_of
 

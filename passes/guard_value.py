@@ -50,7 +50,7 @@ from kir.ir.types import BOOL, I32, dtype_of, shape_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.edit import node_at
-from kir.rewrite.match.cursor import edited, matched, params_as
+from kir.rewrite.match import edited, matched, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 

@@ -49,7 +49,7 @@ from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
-from kir.rewrite.match.cursor import matched, params_as, splice
+from kir.rewrite.match import fresh_at, fresh_var, matched, params_as, splice
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -96,7 +96,7 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
     """Whether every read of an array that is filled in part is of that part."""
-    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    name = fresh_at(program, site.path, "held")
     made = site.params.optimize(program, site).program
     for path, s in places(made):
         regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
@@ -201,7 +201,7 @@ class HoldElements(Pass):
         pattern, nest = matched(self.pattern(program, site.path)), matched(self.nest(program, site.path))
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
-        loops = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0])
+        loops = tuple((kind, fresh_var("turn", taken), count) for kind, _, count in nest[0])
         place = [renamed(e, [v for _, v, _ in nest[0]], [v for _, v, _ in loops]) for e in nest[1]]
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill = built(loops, build.region(made, *place), value)

@@ -45,7 +45,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.match import node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
 

@@ -52,8 +52,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as
 from kir.rewrite.match.independence import independent
 
 MOST = 64
@@ -100,7 +100,7 @@ class JamLoop(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
         loop = node_as(program, site.path, n.For)
-        made = _Jam(loop, self.enter, names_in(program, kernel_of(program, site.path))).block(loop.body)
+        made = _Jam(loop, self.enter, names_at(program, site.path)).block(loop.body)
         return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -115,7 +115,7 @@ class JamLoop(Pass):
         end = max((k for k in range(i, len(block)) if node.buffer.name in buffers_named(block[k])), default=i) + 1
         if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in block[i:end]):
             return Miss("private scalars stand between, which all iterations share")
-        apart = _Apart(count, n.Var(fresh("i", names_in(program, kernel_of(program, path))), I32))
+        apart = _Apart(count, fresh_var("i", names_at(program, path)))
         try:
             body = apart.block(block[i:end])
         except CannotJam as why:
@@ -124,7 +124,7 @@ class JamLoop(Pass):
         enter = tuple(k for k, s in enumerate(loops) if s in apart.entered)
         if not enter:
             return Miss("no loop is run for several iterations at once")
-        made = n.For(apart.var, build.const(0), build.const(count), build.const(1), body)
+        made = counting(apart.var, count, body)
         return Site(path, JamLoop(enter), {"made": made, "end": end})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -135,7 +135,7 @@ class JamLoop(Pass):
 
 def _is_short(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of a few iterations."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
         s.var.of == I32) and 1 < (build.int_value(s.hi) or 0) <= MOST
 
 
@@ -186,10 +186,10 @@ class _Jam:
         """A loop over the iterations around some statements."""
         if not run:
             return
-        var = self.loop.var if self.first else n.Var(fresh(self.loop.var.name, self.taken), I32)
+        var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
         body = tuple(substitute(_at(s, self.arrays, var), {self.loop.var.name: var}) for s in run)
         self.first = False
-        yield n.For(var, build.const(0), build.const(self.count), build.const(1), body)
+        yield counting(var, self.count, body)
 
 
 def _at(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var) -> n.Stmt:

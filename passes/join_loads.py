@@ -40,8 +40,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import TileType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import fresh_var, matched, names_at, node_as, params_as
 from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.view import expression_at, text_of
@@ -98,7 +98,7 @@ class JoinLoads(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector under a name, and its elements from there on."""
         i, vector = int(site.path[-1]), matched(self.vector(program, site.path))
-        name = n.Var(fresh(suggested_name(vector), names_in(program, kernel_of(program, site.path))), vector.type)
+        name = fresh_var(suggested_name(vector), names_at(program, site.path), vector.type)
         where = self.elements(vector)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:

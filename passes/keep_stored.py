@@ -56,8 +56,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, regions_of
 from kir.rewrite.match.materialize import buffers_written, is_pure
 from kir.rewrite.match.thread_team import is_call, team_at
 
@@ -154,7 +154,7 @@ def _inside(block: n.Block, i: int, at: n.Region) -> bool:
             found = _kept(x, at, None) if isinstance(x, n.Load) else None
             if isinstance(found, n.Load) and found.at.index and isinstance(found.at.index[0], n.Var):
                 loop = loops.get(found.at.index[0].name)
-                if loop is None or not build.is_const(loop.lo, 0) or not build.is_const(loop.step, 1) or build.int_value(loop.hi) != size:
+                if loop is None or not from_zero(loop) or build.int_value(loop.hi) != size:
                     return False
     return True
 
@@ -191,7 +191,7 @@ class KeepStored(Pass):
         assert isinstance(node, (n.Store, n.For))
         home = matched(_home(node))
         shape = home.at.type.shape if isinstance(home.at.type, TileType) else ()
-        name = fresh(f"{home.at.buffer.name}_own", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{home.at.buffer.name}_own")
         own = n.Buffer(name, home.at.buffer.dtype, tuple(build.const(d) for d in shape if isinstance(d, int)), "register")
         stored = n.Load(n.Region(own, (home.var,) if home.var is not None else ()))
 
@@ -214,8 +214,8 @@ class KeepStored(Pass):
         if not is_pure(node.init) or not found or (isinstance(node.init, n.Load) and node.init.at.buffer.space == "register"):
             return None
         at, home = found[0]
-        later = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == b.name]
-        loads = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.name == b.name]
+        later = regions_of(block[i + 1:], b.name)
+        loads = loads_of(block[i + 1:], b.name)
         if len(later) != len(loads) or any(x.mask is not None or len(x.at.index) > 1 for x in loads) or len(loads) < 2:
             return Miss(f"'{b.name}' is not only stored once and read")
         if any(isinstance(x.at.index[0], n.Span) for x in loads if x.at.index):

@@ -52,7 +52,7 @@ from kir.ir.types import shape_of
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import edited, node_as, params_as
+from kir.rewrite.match import edited, node_as, params_as
 from kir.rewrite.match.local_buffers import MATRIX_ROW, team_level
 
 

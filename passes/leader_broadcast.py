@@ -50,8 +50,8 @@ from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import matched, node_as, splice
+from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match import fresh_at, matched, node_as, regions_of, splice
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
 
@@ -95,7 +95,7 @@ class LeaderBroadcast(Pass):
         """The leader's store, a barrier, and everybody's load; in a loop a barrier after it too, before the slot is written again."""
         let, team = node_as(program, site.path, n.Let), matched(team_at(program, site.path))
         assert isinstance(let.value.type, DType)
-        slot = n.Buffer(fresh(f"{let.names[0]}_slot", names_in(program, kernel_of(program, site.path))), let.value.type, (), "shared")
+        slot = n.Buffer(fresh_at(program, site.path, f"{let.names[0]}_slot"), let.value.type, (), "shared")
         store = n.If(build.compare("eq", team.thread, self.leader), (n.Store(n.Region(slot), let.value),))
         read = replace(let, value=n.Load(n.Region(slot)))
         made = (store, barrier(), read, *((barrier(),) if is_in_loop(program, site.path) else ()))
@@ -121,7 +121,7 @@ class LeaderBroadcast(Pass):
         if leader is None:
             return Miss("no one thread writes the slot")
         kernel = kernel_of(program, path)
-        if sum(isinstance(x, n.Region) and x.buffer.name == slot.name for x in walk(kernel)) != 2:
+        if len(regions_of(kernel, slot.name)) != 2:
             return Miss(f"'{slot.name}' is used elsewhere")
         declared = [k for k, s in enumerate(kernel.body) if isinstance(s, n.Alloc) and s.buffer == slot and s.init is None]
         if declared != [int(path[1]) - 1] or (is_in_loop(program, path) and not _meets_again(program, path)):

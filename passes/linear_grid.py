@@ -42,7 +42,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.match import matched
 
 
 def _countable(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -48,7 +48,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import matched, params_as, regions_of
 from kir.target import target
 
 
@@ -178,7 +178,7 @@ def _first(k: n.Kernel) -> n.Alloc | None:
 
 
 def _places(k: n.Kernel, name: str) -> list[n.Region]:
-    return [x for x in walk(k) if isinstance(x, n.Region) and x.buffer.name == name]
+    return regions_of(k, name)
 
 
 def _rest(r: n.Region, kernel: n.Kernel) -> tuple[n.Expr | n.Span, ...] | None:

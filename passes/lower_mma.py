@@ -65,10 +65,10 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import statements, substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var
 from kir.rewrite.match.thread_team import is_call, whole_team
 from kir.rewrite.residue import residue
 
@@ -167,11 +167,11 @@ def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False, late: bool
     if any(s.init is not None for s in front):
         raise NotLowered("shared memory that starts with a value")
     taken = names_in(program, kernel)
-    t = n.Var(fresh("t", taken), I32)
+    t = fresh_var("t", taken)
     lanes = Lanes(t if threads > 1 else build.const(0), threads, infer(kernel, threads), taken, bare)
     body = lanes.block(with_barriers(rest, late) if threads > 1 else rest, Team(threads))
     if threads > 1:
-        body = (n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread"),)
+        body = (counting(t, threads, body, "thread"),)
     return replace(kernel, body=(*front, *body))
 
 

@@ -48,7 +48,7 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.match import edited, node_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 MOST_PRODUCTS = 4096

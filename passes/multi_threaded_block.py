@@ -40,7 +40,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.match import params_as
 from kir.target import target
 
 

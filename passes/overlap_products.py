@@ -93,7 +93,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match.cursor import matched, node_as
+from kir.rewrite.match import matched, node_as
 from kir.rewrite.match.local_buffers import mentions, team_threads
 from kir.rewrite.match.materialize import buffers_written
 

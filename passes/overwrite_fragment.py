@@ -44,8 +44,8 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match import fresh_var, names_at, node_as
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -107,7 +107,7 @@ class OverwriteFragment(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The tile under a name of its own."""
         store, i = node_as(program, site.path, n.Store), int(site.path[-1])
-        var = n.Var(fresh("kept", names_in(program, kernel_of(program, site.path))), store.value.type)
+        var = fresh_var("kept", names_at(program, site.path), store.value.type)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return var if new == n.Load(store.at) else new

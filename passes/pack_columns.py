@@ -57,7 +57,7 @@ from kir.ir.types import DType
 from kir.ir.visit import buffers_named, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel, with_block
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.match import matched, node_as, params_as
 from kir.rewrite.match.local_buffers import goes_through_its_name, own_parts, sizes, transfers
 
 

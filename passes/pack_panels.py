@@ -50,11 +50,10 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import I32
 from kir.ir.visit import statements, substitute_buffers, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import fresh_var, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, own_parts, sizes
 from kir.rewrite.match.slices import NoSlice, panel_view, part, whole
 
@@ -116,7 +115,7 @@ class PackPanels(Pass):
         def rewritten(s: n.Stmt) -> n.Block:
             if _fills(s, b):
                 assert isinstance(s, n.Copy)
-                p = n.Var(fresh("p", taken), I32)
+                p = fresh_var("p", taken)
                 src = part(s.src, 1, build.mul(p, self.width), self.width)
                 assert isinstance(src, n.Load)
                 dst = build.region(panels, p, build.span(0, rows), build.span(0, self.width))

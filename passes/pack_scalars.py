@@ -48,8 +48,8 @@ from kir.ir import nodes as n
 from kir.ir.paths import child_blocks
 from kir.ir.visit import transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, with_block
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.edit import block_at, edit_block, fresh, with_block
+from kir.rewrite.match import names_at, node_as
 
 MOST = 16
 """Elements of an array that stands for scalars, at most."""
@@ -123,7 +123,7 @@ class PackScalars(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Scalars."""
         node, block, i = node_as(program, site.path, n.Alloc), block_at(program, site.path), int(site.path[-1])
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         names = [node.buffer.name, *(fresh(node.buffer.name, taken) for _ in range(self.count - 1))]
         rest = tuple(y for s in block[i + 1:] for y in _apart(s, node.buffer, names))
         allocs = tuple(replace(node, buffer=_scalar(node.buffer, name), label=None if k else node.label) for k, name in enumerate(names))

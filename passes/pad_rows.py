@@ -54,7 +54,7 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.match import matched
 from kir.rewrite.match.local_buffers import mentions
 
 PART, THREADS = 2048, 256

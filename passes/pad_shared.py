@@ -40,7 +40,7 @@ from kir.ir.build import const, int_value
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.match import matched, node_as, params_as
 from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
 from kir.target import target
 

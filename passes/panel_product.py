@@ -50,8 +50,8 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.edit import block_at, enclosing
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as
 from kir.rewrite.match.materialize import buffers_read
 
 from ._products import bare, rounded
@@ -87,7 +87,7 @@ class PanelProduct(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length whose one statement adds a product of a column and a row to a whole tile."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
+        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and from_zero(node)
                 and build.int_value(node.hi) is not None and len(node.body) == 1):
             return None
         found = self._product(node)
@@ -154,14 +154,14 @@ class PanelProduct(Pass):
         """A loop over the columns of the first operand."""
         s = node_as(program, site.path, n.Mma)
         (rows, extent), columns = shape_of(s.a.type), shape_of(s.b.type)[1]
-        k = n.Var(fresh("k", names_in(program, kernel_of(program, site.path))), I32)
+        k = fresh_var("k", names_at(program, site.path))
         dtype = s.acc.buffer.dtype
         row, column = build.const(0) if rows == 1 else ROW, build.const(0) if columns == 1 else COLUMN
         factors = [rounded(build.cast(element(x, index), dtype), self.precision) for x, index in ((s.a, [row, k]), (s.b, [k, column]))]
         assert isinstance(extent, int)
         value = build.binary("add", build.load(s.acc), tile(build.binary("mul", *factors), [(ROW, rows), (COLUMN, columns)]))
         assert isinstance(value.type, TileType)
-        loop = n.For(k, build.const(0), build.const(extent), build.const(1), (n.Store(s.acc, value, origin=s.origin),), label=s.label)
+        loop = counting(k, extent, (n.Store(s.acc, value, origin=s.origin),), label=s.label)
         return edited(program, site.path, (loop,))
 
 

@@ -56,12 +56,11 @@ from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import counting, fresh_var, matched, names_at
 from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     ThreadTeam,
@@ -149,9 +148,9 @@ class ParallelScan(Pass):
         assert team is not None
         acc = block[i]
         assert isinstance(acc, n.Alloc)
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         sums = slot_array(fresh("sums", taken), acc.buffer.dtype, team.threads)
-        s, other = n.Var(fresh("s", taken), I32), n.Buffer(fresh("other", taken), acc.buffer.dtype, (), "register")
+        s, other = fresh_var("s", taken), n.Buffer(fresh("other", taken), acc.buffer.dtype, (), "register")
         first, *steps = _doubling(found, sums, s, other, team, self.reverse)
         own = n.Load(build.region(sums, team.thread))
 
@@ -188,13 +187,13 @@ class ParallelScan(Pass):
         node, scan = block[i], None if team is None else _scan_at(block, i, team)
         assert team is not None and isinstance(node, n.Store) and scan is not None
         found, sums = scan[0], node.at.buffer
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         acc = n.Buffer(fresh("total", taken), sums.dtype, (), "register")
         own = build.region(sums, team.thread)
 
         def read(old: n.Node, new: n.Node) -> n.Node:
             return whole(acc) if isinstance(new, n.Load) and new.at == own else new
-        start, fold = _serial(found, acc, n.Var(fresh("u", taken), I32), team, self.reverse)
+        start, fold = _serial(found, acc, fresh_var("u", taken), team, self.reverse)
         rest = tuple(transform(x, read) for x in block[i + 3:])
         out = edit_block(program, site.path, lambda b: (*b[:i], replace(start, label=node.label), fold, *rest))
         out, at = without_shared(out, str(site.path[0]), sums.name)
@@ -226,7 +225,7 @@ def _serial(found: Running, acc: n.Buffer, u: n.Var, team: ThreadTeam, reverse: 
     index, count = (build.add(t, u), build.sub(build.const(team.threads), t)) if reverse else (u, build.add(t, 1))
     step = n.Store(place, build.binary(found.op, whole(acc), n.Load(build.region(found.source, index))))
     return (n.Alloc(acc, identity(REDUCTIONS[found.op], acc.dtype)),
-            n.For(u, build.const(0), count, build.const(1), (step,)))
+            counting(u, count, (step,)))
 
 
 def _doubling(found: Running, sums: n.Buffer, s: n.Var, other: n.Buffer, team: ThreadTeam, reverse: bool) -> n.Block:
@@ -239,4 +238,4 @@ def _doubling(found: Running, sums: n.Buffer, s: n.Var, other: n.Buffer, team: T
             n.If(exists, (n.Store(n.Region(other), n.Load(build.region(sums, there))),)), barrier(),
             n.Store(own, build.binary(found.op, whole(other), n.Load(own))), barrier())
     steps = build.const((team.threads - 1).bit_length())
-    return (n.Store(own, n.Load(build.region(found.source, t))), barrier(), n.For(s, build.const(0), steps, build.const(1), body))
+    return (n.Store(own, n.Load(build.region(found.source, t))), barrier(), counting(s, steps, body))

@@ -51,8 +51,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as
+from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, node_as
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -92,7 +92,7 @@ class PartitionBlock(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over several statements that carry nothing along."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and from_zero(node)):
             return None
         if len(node.body) < 2 or build.int_value(node.hi) is None:
             return None
@@ -155,12 +155,12 @@ def _narrowed(program: n.Program, path: Path) -> tuple[n.For, set[int]]:
     if front is None or not isinstance(front.extent, int) or front.reduced or front.opaque:
         raise CannotRetile("the axis is reduced, or its extent is not known")
     group, stores = _group(kernel, program, block, i, front)
-    j, axes = n.Var(fresh("j", names_in(program, kernel)), I32), TileAxes(kernel)
+    j, axes = fresh_var("j", names_in(program, kernel)), TileAxes(kernel)
     own = axes.of(name)[0]
     assert own is not None
     drop = Narrow(axes, own, build.const(0, I32), j)
     body = tuple(narrowed(stores[k], 0, j) if k in stores else drop.stmt(block[k]) for k in sorted(group))
-    return n.For(j, build.const(0), build.const(front.extent), build.const(1), body), group
+    return counting(j, front.extent, body), group
 
 
 def _group(kernel: n.Kernel, program: n.Program, block: n.Block, i: int, front: AxisClass) -> tuple[set[int], dict[int, n.Store]]:

@@ -56,12 +56,11 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import I32
 from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import fresh_var, matched, names_at, params_as
 from kir.rewrite.match.thread_team import (
     IDEMPOTENT,
     REDUCTIONS,
@@ -209,11 +208,11 @@ class PartitionReduction(Pass):
         found = matched(_folding(block, i, self.own))
         assert team is not None
         acc, loop, op = found
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         slots = slot_array(fresh("slots", taken), acc.buffer.dtype, team.threads)
         result = replace(acc.buffer, name=fresh(acc.buffer.name, taken)) if self.fresh else acc.buffer
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
-        tail = made.statements(n.Var(fresh("u", taken), I32), is_in_loop(program, site.path))
+        tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
         out = edit_block(program, site.path, lambda b: (*b[:i], acc, spread(loop, team.thread, team.threads), *tail, *rest))
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))

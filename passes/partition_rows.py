@@ -43,8 +43,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import edited, matched, node_as
+from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, node_as
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -90,7 +90,7 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     index = [i for i in place.index if isinstance(i, n.Expr) and names_read(i) & moving]
     kept = build.const(True) if s.mask is None else element(s.mask, names[len(names) - len(shape_of(s.mask.type)):])
     around = [(x.var, d) for _, x in enclosing(program, site.path) if isinstance(x, n.For) and x.kind == "serial"
-              and build.is_const(x.lo, 0) and build.is_const(x.step, 1) and (d := build.int_value(x.hi)) is not None]
+              and from_zero(x) and (d := build.int_value(x.hi)) is not None]
     outer = [(v, d) for v, d in around if any(v.name in names_read(e) for e in (*index, kept))]
     every = [*outer, *((v, d) for (v, _), d in zip(axes, counts, strict=True))]
     values = counted_out([v for v, _ in every], [d for _, d in every], [*(v for v, _ in outer), *index, kept])
@@ -135,7 +135,7 @@ class PartitionRows(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over one store."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
             return None
         only = _only_store(node)
         if only is None:
@@ -207,10 +207,10 @@ class PartitionRows(Pass):
         """A loop that stores one element (or one slice) after the other."""
         node, kernel = node_at(program, site.path), kernel_of(program, site.path)
         s = matched(_moved(node))
-        j = n.Var(fresh("j", names_in(program, kernel)), I32)
+        j = fresh_var("j", names_in(program, kernel))
         extent = shape_of(s.at.type)[self.axis]
         assert isinstance(extent, int)
-        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (narrowed(s, self.axis, j, self.spread),), label=s.label)
+        loop = counting(j, extent, (narrowed(s, self.axis, j, self.spread),), label=s.label)
         return edited(program, site.path, (loop,))
 
 

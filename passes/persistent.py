@@ -41,7 +41,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.match import params_as
 
 from ._persistent_roles import of_tile, quotient, standing, trips, walking
 from ._rings import NoRing, roles_at

@@ -103,7 +103,7 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.match import counting, fresh_var, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written
 from kir.target import target
@@ -233,12 +233,12 @@ class PingPong(Pass):
         """Two warpgroups, of which each waits for its turn before it takes the slots of a tile."""
         kernel, roles, found = _found(program, site)
         taken = names_in(program, kernel)
-        wg, turn = n.Var(fresh("wg", taken), dtype_of(found.loop.var.of)), n.Buffer(fresh("turn", taken), MBARRIER, (build.const(1),), "shared")
+        wg, turn = fresh_var("wg", taken, dtype_of(found.loop.var.of)), n.Buffer(fresh("turn", taken), MBARRIER, (build.const(1),), "shared")
         bar, tile = build.region(turn, 0), found.loop.var
         mine = (*found.loop.body[:found.ring], n.Eval(build.call("mbar_wait", bar, build.mod(build.add(tile, 1), 2))), found.loop.body[found.ring],
                 n.Eval(build.call("mbar_arrive", bar)), *found.loop.body[found.ring + 1:])
         walked = replace(found.loop, lo=wg, step=build.const(2, wg.of), body=mine)  # type: ignore[arg-type]  # an integer dtype
-        split = n.For(wg, build.const(0), build.const(2), build.const(1), (*found.front, walked, *found.back), "warpgroup")
+        split = counting(wg, 2, (*found.front, walked, *found.back), "warpgroup")
         made = replace(found.role, hi=found.role.hi + WARPS, body=(split,))
         fence = matched(_fence(kernel))
         last = max(i for i, s in enumerate(kernel.body) if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER)

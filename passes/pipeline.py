@@ -50,7 +50,7 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.match.cursor import edited, node_as, params_as
+from kir.rewrite.match import edited, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 from kir.target import Target, target
 

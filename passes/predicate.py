@@ -46,7 +46,7 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match.cursor import node_as, splice
+from kir.rewrite.match import is_read, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -90,7 +90,7 @@ class Predicate(Pass):
             return Miss("a value inside reads no memory: behind the mask nothing would say that it belongs to the branch")
         if any(isinstance(x, n.Load) and x.other is not None for s in node.then for x in walk(s)):
             return Miss("a load inside says what it gives where nothing is read: masked, it would give that where the branch is not taken")
-        if any(isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name for x in walk(node.cond)):
+        if is_read(node.cond, store.at.buffer.name):
             return Miss("the condition reads what the store writes")
         if not lets and not _reads(store):
             return Site(path, self) if store.at.buffer.space in ("global", "shared") else None

@@ -54,8 +54,8 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.edit import edit_block, fresh, kernel_of, node_at
+from kir.rewrite.match import counting, fresh_var, matched, names_at, node_as, params_as, regions_of
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 from kir.target import target
 
@@ -153,7 +153,7 @@ class PrivatizeAtomics(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Cleared, counted and added counters."""
-        loop, top, taken = node_at(program, site.path), int(site.path[1]), names_in(program, kernel_of(program, site.path))
+        loop, top, taken = node_at(program, site.path), int(site.path[1]), names_at(program, site.path)
         team = whole_team(program, site.path, loop) if isinstance(loop, n.For) else None
         assert isinstance(loop, n.For) and team is not None
         used = matched(_used(loop, self.buffer))
@@ -161,7 +161,7 @@ class PrivatizeAtomics(Pass):
         own = n.Buffer(fresh(f"{old.name}_own", taken), old.dtype, old.shape, "shared")
         start = matched(neutral(fn, old))
 
-        first, second = (n.Var(fresh("i", taken), team.thread.of) for _ in range(2))
+        first, second = (fresh_var("i", taken, team.thread.of) for _ in range(2))
         cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
         clear = () if cleared is None else (cleared, barrier())
         flush = _gone_through(self.flush, team, old.shape[0], second, lambda i: self._added(fn, old, own, i))
@@ -247,7 +247,7 @@ def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: 
         return n.For(var, t, count, build.const(team.threads), (each(var),))
     if form == "rounds":
         rounds = build.const(size // team.threads) if size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
-        return n.For(var, build.const(0), rounds, build.const(1), (each(build.add(build.mul(var, team.threads), t)),))
+        return counting(var, rounds, (each(build.add(build.mul(var, team.threads), t)),))
     return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
 
 
@@ -255,7 +255,7 @@ def _used(node: Place, name: str) -> tuple[n.Buffer, str] | None:
     """The array and the one operation that updates it, if that is all that happens to it."""
     calls = [x for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == name]
     evals = [x.call for x in walk(node) if isinstance(x, n.Eval)]
-    places = [x for x in walk(node) if isinstance(x, n.Region) and x.buffer.name == name]
+    places = regions_of(node, name)
     if not calls or len(places) != len(calls) or len({c.fn for c in calls}) != 1 or any(not any(c is e for e in evals) for c in calls):
         return None
     b = places[0].buffer

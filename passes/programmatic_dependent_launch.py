@@ -55,7 +55,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match.cursor import node_as, params_as
+from kir.rewrite.match import node_as, params_as
 from kir.target import target
 
 WAIT, LAUNCH = "grid_dependency_wait", "grid_dependency_launch"

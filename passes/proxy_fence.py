@@ -46,7 +46,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import once, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, refuted, unknown
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match.cursor import edited, splice
+from kir.rewrite.match import edited, splice
 from kir.rewrite.match.local_buffers import kind_of_copy
 
 UNITS = ("tma", "bulk")

@@ -50,7 +50,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, names_in, replace_kernel
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.match import params_as
 
 PARTS = ("rows", "width", "panel", "first", "height", "local")
 """Intermediate values, in the order in which they are computed: rows of tiles, tiles in a panel, which panel, its first row, its number of

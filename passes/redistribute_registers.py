@@ -59,7 +59,7 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import edited, node_as, params_as
+from kir.rewrite.match import edited, node_as, params_as
 from kir.target import target
 
 

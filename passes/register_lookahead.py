@@ -56,8 +56,8 @@ from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import edited, node_as, splice
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import edited, fresh_at, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -103,7 +103,7 @@ class RegisterLookahead(Pass):
         """A load before the loop, and one for the next iteration inside."""
         loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         assert isinstance(loop.body[0], n.Let)
-        name = fresh(f"{loop.body[0].names[0]}_ahead", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{loop.body[0].names[0]}_ahead")
         alloc, first, inner = _ahead(loop, loop.body[0], name)
         after = splice(program, site.path, (alloc, first, inner))
         at = (*site.path[:-1], i + 2)

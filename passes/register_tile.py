@@ -39,11 +39,10 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, shape_of
+from kir.ir.types import shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as, params_as
 from kir.rewrite.match.slices import NoSlice, part, whole
 
 
@@ -106,8 +105,8 @@ class RegisterTile(Pass):
         """A loop over the steps."""
         s, _ = _product(program, site)
         depth = matched(_depth(s))
-        kk = n.Var(fresh("kk", names_in(program, kernel_of(program, site.path))), I32)
-        loop = n.For(kk, build.const(0), build.const(depth // self.step), build.const(1), (self._stepped(s, kk),))
+        kk = fresh_var("kk", names_at(program, site.path))
+        loop = counting(kk, depth // self.step, (self._stepped(s, kk),))
         return edited(program, site.path, (loop,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -115,7 +114,7 @@ class RegisterTile(Pass):
         if not (isinstance(node, n.For) and node.kind == "serial" and len(node.body) == 1 and isinstance(s := node.body[0], n.Mma)):
             return None
         count, step = build.int_value(node.hi), _depth(s)
-        if count is None or step is None or not build.is_const(node.lo, 0) or not build.is_const(node.step, 1):
+        if count is None or step is None or not from_zero(node):
             return Miss("the number or the depth of the steps is not known")
         lo = build.mul(node.var, step)
         try:

@@ -46,7 +46,7 @@ from kir.ir.types import I32, TileType
 from kir.ir.visit import buffers_named, names_read, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as
+from kir.rewrite.match import matched, node_as
 from kir.rewrite.match.unify import rewritten
 
 

@@ -47,8 +47,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match import fresh_var, matched, names_at, node_as
 from kir.rewrite.view import expression_at, text_of
 
 
@@ -79,7 +79,7 @@ class ReuseAddress(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The sum under a name, and the name wherever a sum contains it."""
         value, i = matched(expression_at(program, site.path, self.value)), int(site.path[-1])
-        at = n.Var(fresh("at", names_in(program, kernel_of(program, site.path))), I32)
+        at = fresh_var("at", names_at(program, site.path))
         return Rewritten(edit_block(program, site.path, lambda b: (
             *b[:i], n.Let((at.name,), value), *(_named(s, value, at) for s in b[i:]))), site.path)
 

@@ -60,7 +60,7 @@ from kir.ir.visit import buffers_named, names_read, once, substitute, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import loads_of, matched, params_as, regions_of
 from kir.rewrite.match.local_buffers import byte_count, sizes
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
@@ -255,7 +255,7 @@ def _span(block: n.Block, name: str) -> tuple[int, int] | None:
 
 def _writes_first(s: n.Stmt, name: str) -> bool:
     """Whether a statement stores to an array and does nothing else with it: no update in place."""
-    places = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == name]
+    places = regions_of(s, name)
     return bool(places) and len(places) == sum(isinstance(x, n.Store) and x.at.buffer.name == name for x in walk(s))
 
 
@@ -344,8 +344,8 @@ class _Elements:
 
     def reads(self, parts: tuple[n.Node, ...], at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
         """An element that these read and nobody has written."""
-        loads = [x for e in parts for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.name == self.buffer.name]
-        if len(loads) != sum(isinstance(x, n.Region) and x.buffer.name == self.buffer.name for e in parts for x in walk(e)):
+        loads = loads_of(parts, self.buffer.name)
+        if len(loads) != len(regions_of(parts, self.buffer.name)):
             raise _Undecided("it is used by reference")
         for x in loads:
             met = here if x.mask is None else self.meeting(x.mask, at, here)

@@ -54,8 +54,8 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import node_as, params_as, splice
+from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import fresh_var, from_zero, node_as, params_as, splice
 from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 from kir.target import target
 
@@ -192,7 +192,7 @@ class RingBuffer(Pass):
         """At a serial loop that stages whole buffers which nothing outside it uses."""
         if not (isinstance(node, n.For) and node.kind == "serial" and _staged(node)):
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not from_zero(node):
             return Miss("the loop does not count from 0 by 1")
         if self.stages < 2 or self.distance < 1:
             return Miss("a ring has two slots or more, and a distance of one or more")
@@ -231,7 +231,7 @@ class RingBuffer(Pass):
         staged = _staged(loop)
         names = {s.dst.buffer.name: _ring(s.dst.buffer, self.stages) for s in staged}
         ahead = build.add(loop.var, self.distance)
-        first = n.Var(fresh("s", names_in(program, kernel)), loop.var.of)
+        first = fresh_var("s", names_in(program, kernel), loop.var.of)
 
         def moved(s: n.Copy, to: n.Expr, slot: n.Expr) -> n.Copy:
             src: n.Load = substitute(s.src, {loop.var.name: to})

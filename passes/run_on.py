@@ -52,7 +52,7 @@ from kir.ir.types import BOOL, I32, dtype_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.match import edited, from_zero, matched, node_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
@@ -267,7 +267,7 @@ def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:
 
 def _is_plain(s: Place) -> bool:
     """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
 
 
 def _masks(loop: n.For) -> Iterator[tuple[n.Expr, n.Select]]:

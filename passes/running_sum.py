@@ -47,8 +47,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, node_as, splice
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -83,9 +83,9 @@ class RunningSum(Pass):
         if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "register" and not alloc.buffer.shape and alloc.init is not None
                 and isinstance(inner, n.For) and inner.kind == "serial" and len(inner.body) == 1 and not inner.attrs):
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1) and node.var.of == I32):
+        if not (from_zero(node) and node.var.of == I32):
             return None
-        if not build.is_const(inner.lo, 0) or not build.is_const(inner.step, 1) or inner.hi != build.add(node.var, 1):
+        if not from_zero(inner) or inner.hi != build.add(node.var, 1):
             return Miss("the inner loop does not run to the outer one's place")
         if not isinstance(alloc.init, n.Const) or _term(inner.body[0], alloc.buffer) is None:
             return Miss("the inner loop folds nothing into the scalar")
@@ -115,7 +115,7 @@ class RunningSum(Pass):
         alloc = block_at(program, path)[int(path[-1]) - 1]
         if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "register" and not alloc.buffer.shape and isinstance(alloc.init, n.Const)):
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1) and node.var.of == I32) or _term(node.body[0], alloc.buffer) is None:
+        if not (from_zero(node) and node.var.of == I32) or _term(node.body[0], alloc.buffer) is None:
             return None
         name = alloc.buffer.name
         if not any(_touches(s, name) for s in node.body[1:]) or any(_touches(s, name) for s in block_at(program, path)[int(path[-1]) + 1:]):
@@ -127,9 +127,9 @@ class RunningSum(Pass):
         block, i = block_at(program, site.path), int(site.path[-1])
         alloc, loop = block[i - 1:i + 1]
         assert isinstance(alloc, n.Alloc) and isinstance(loop, n.For)
-        var = n.Var(fresh("j", names_in(program, kernel_of(program, site.path))), I32)
+        var = fresh_var("j", names_at(program, site.path))
         step = substitute(loop.body[0], {loop.var.name: var})
-        inner = n.For(var, build.const(0), build.add(loop.var, 1), build.const(1), (step,))
+        inner = counting(var, build.add(loop.var, 1), (step,))
         made = replace(loop, body=(alloc, inner, *loop.body[1:]))
         return edited(program, site.path, (made,), -1, at=-1)
 

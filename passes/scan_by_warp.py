@@ -59,11 +59,10 @@ from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import fresh_var, loads_of, matched, names_at
 from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, ladder_of, lane_of
@@ -133,9 +132,9 @@ class ScanByWarp(Pass):
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
         fold = matched(fold_at(block, i))
         assert team is not None
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         own = n.Buffer(fresh("own", taken), fold.slots.dtype, (), "register")
-        s, near = n.Var(fresh("s", taken), I32), fresh("other", taken)
+        s, near = fresh_var("s", taken), fresh("other", taken)
         out: list[n.Stmt] = [*block[:i], _scan(team, fold.slots, Ladder(own, fold.op, WARP, self.flipped), s, near), barrier()]
         at, every = len(out), {k: (number, f) for number, (k, f) in enumerate(_folds(block, i, fold))}
         values: dict[str, n.Expr] = {}
@@ -175,7 +174,7 @@ class ScanByWarp(Pass):
         """Every thread folds what its sum is made of."""
         b, op = site.captures["array"], site.captures["op"]
         block, i = block_at(program, site.path), int(site.path[-1])
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         out: list[n.Stmt] = list(block[:i])
         values: dict[str, n.Expr] = {}
         uses = list(_uses(block, i + 2, b, op))
@@ -188,7 +187,7 @@ class ScanByWarp(Pass):
                 index = load.at.index[0]
                 assert isinstance(index, n.Expr)
                 fold = Fold(acc, op, b, build.const(0), build.add(index, 1))
-                first, loop = fold.statements(n.Var(fresh("w", taken), I32))
+                first, loop = fold.statements(fresh_var("w", taken))
                 out += (replace(first, label=s.label) if name and isinstance(first, n.Alloc) else first, loop)
                 if name:
                     values[name] = whole(acc)
@@ -217,7 +216,7 @@ def _reads(block: n.Block, name: str) -> int | None:
     """How often a scalar is read in statements; None where it is written."""
     if any(isinstance(x, n.Store) and x.at.buffer.name == name for x in statements(block)):
         return None
-    return sum(isinstance(x, n.Load) and x.at.buffer.name == name for s in block for x in walk(s))
+    return len(loads_of(block, name))
 
 
 def _result(slots: n.Buffer, op: str, count: n.Expr) -> n.Load:

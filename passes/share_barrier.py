@@ -65,7 +65,7 @@ from kir.ir.types import Space
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import matched, params_as
 from kir.rewrite.match.thread_team import is_call, is_in_loop, mentions, team_at
 
 MEETINGS = ("barrier", "warp_sync")

@@ -47,7 +47,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.match import node_as
 from kir.rewrite.match.local_buffers import moved_to
 from kir.target import target
 

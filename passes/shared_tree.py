@@ -51,11 +51,10 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import counting, edited, fresh_var, matched, names_at
 from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
 from ._running_folds import Fold, fold_at
@@ -122,7 +121,7 @@ class SharedTree(Pass):
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
         fold = matched(fold_at(block, i + 2))
         assert team is not None
-        s = n.Var(fresh("s", names_in(program, kernel_of(program, site.path))), I32)
+        s = fresh_var("s", names_at(program, site.path))
         sum_, own = n.Load(build.region(fold.slots, 0)), whole(fold.acc)
         if not fold.fresh:
             made = (_tree(fold.slots, fold.op, team, s), n.Store(n.Region(fold.acc), sum_, label=block[i + 2].label))
@@ -151,9 +150,9 @@ class SharedTree(Pass):
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
         store = block[i]
         assert team is not None and isinstance(store, n.Store)
-        slots, taken = store.at.buffer, names_in(program, kernel_of(program, site.path))
+        slots, taken = store.at.buffer, names_at(program, site.path)
         acc = n.Buffer(fresh("total", taken), slots.dtype, (), "register")
-        u = n.Var(fresh("u", taken), I32)
+        u = fresh_var("u", taken)
         took = _taken(block, i + 3, slots)
         if took is not None:
             first, loop = Fold(took.at.buffer, site.captures["op"], slots, build.const(0), build.const(team.threads), False).statements(u)
@@ -193,4 +192,4 @@ def _tree(slots: n.Buffer, op: str, team: ThreadTeam, s: n.Var) -> n.For:
     own = build.region(slots, t)
     step = n.Store(own, build.binary(op, n.Load(own), n.Load(build.region(slots, build.add(t, reach)))))
     body = (n.If(build.compare("lt", t, reach), (step,)), barrier())
-    return n.For(s, build.const(0), build.const(team.threads.bit_length() - 1), build.const(1), body)
+    return counting(s, team.threads.bit_length() - 1, body)

@@ -47,11 +47,10 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.edit import block_at, fresh, replace_stmts
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at, node_as, params_as
 from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     Exchange,
@@ -158,13 +157,13 @@ class ShuffleExchange(Pass):
         block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
         found = matched(exchange_at(block, i, trailing))
         made, size = found
-        taken = names_in(program, kernel_of(program, site.path))
-        s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
+        taken = names_at(program, site.path)
+        s, other = fresh_var("s", taken), fresh_var("other", taken, made.result.dtype)
         steps, place = made.count.bit_length() - 1, n.Region(made.result)
         distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(made.count // 2), s)
         body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
-        ladder = n.For(s, build.const(0), build.const(steps), build.const(1), body, label=block[i].label)
+        ladder = counting(s, steps, body, label=block[i].label)
         out, at = without_shared(replace_stmts(program, site.path, (ladder,), size), str(site.path[0]), made.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
 
@@ -188,11 +187,11 @@ class ShuffleExchange(Pass):
         loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
         ladder = matched(ladder_of(loop, self.down))
         value, op, _, width = ladder
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         slots = slot_array(fresh("slots", taken), value.dtype, team.threads)
         sync = "barrier" if width == team.threads else "warp_sync"
         made = Exchange(slots, team.thread, value, sync, value, False, op, _group(team.thread, width, team.threads), width)
-        first, *rest = made.statements(n.Var(fresh("u", taken), I32), is_in_loop(program, site.path))
+        first, *rest = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         out = replace_stmts(program, site.path, (_labeled(first, loop.label), *rest))
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
@@ -211,7 +210,7 @@ def ladder_of(loop: n.For, down: bool = False) -> tuple[n.Buffer, str, bool, int
     """(scalar, operation, rising, lanes in a group) of a ladder of shuffles, between all lanes of a group or from those above."""
     steps = build.int_value(loop.hi)
     first, second = loop.body
-    if not (steps and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and not loop.attrs and isinstance(first, n.Let)
+    if not (steps and from_zero(loop) and not loop.attrs and isinstance(first, n.Let)
             and isinstance(second, n.Store) and isinstance(first.value, n.Call) and not first.value.attrs):
         return None
     if first.value.fn != ("shfl_down" if down else "shfl_xor"):

@@ -48,11 +48,10 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
-from kir.rewrite.match.cursor import matched, node_as
+from kir.rewrite.edit import block_at, fresh, node_at, replace_stmts
+from kir.rewrite.match import fresh_var, matched, names_at, node_as
 from kir.rewrite.match.thread_team import (
     ThreadTeam,
     declaration,
@@ -144,8 +143,8 @@ class ShuffleScan(Pass):
         team = matched(team_at(program, site.path))
         found = matched(_exchange(program, site.path, team))
         fold, width, size = found
-        taken = names_in(program, kernel_of(program, site.path))
-        s, near = n.Var(fresh("s", taken), I32), fresh("other", taken)
+        taken = names_at(program, site.path)
+        s, near = fresh_var("s", taken), fresh("other", taken)
         node = node_as(program, site.path, n.Store)
         made = Ladder(fold.acc, fold.op, width, self.flipped).statement(team.thread, team.threads, s, near, node.label)
         out, at = without_shared(replace_stmts(program, site.path, (made,), size), str(site.path[0]), fold.slots.name)
@@ -163,13 +162,13 @@ class ShuffleScan(Pass):
         """Each lane writes its slot and folds those before it."""
         loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
         found = matched(ladder_of(loop, team.thread, team.threads))
-        taken, t = names_in(program, kernel_of(program, site.path)), team.thread
+        taken, t = names_at(program, site.path), team.thread
         slots = slot_array(fresh("slots", taken), found.value.dtype, team.threads)
         fold = Fold(found.value, found.op, slots, group_of(t, found.width, team.threads),
                     build.add(lane_of(t, found.width, team.threads), 1), fresh=False)
         first = replace(n.Store(build.region(slots, t), whole(found.value)), label=loop.label)
         trailing: n.Block = (warp_sync(),) if is_in_loop(program, site.path) else ()
-        made = (first, warp_sync(), *fold.statements(n.Var(fresh("u", taken), I32)), *trailing)
+        made = (first, warp_sync(), *fold.statements(fresh_var("u", taken)), *trailing)
         return Rewritten(with_shared(replace_stmts(program, site.path, made), team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:

@@ -51,11 +51,11 @@ from kir.analysis.facts import Facts
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names, rename
+from kir.ir.canonical import rename
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.edit import block_at, kernel_of, names_in, replace_stmts
+from kir.rewrite.match import edited, fresh_names, from_zero, node_as
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -82,7 +82,7 @@ class SpecializeTail(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over tiles whose accesses hang over the edge only in its last iteration."""
-        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and from_zero(node)):
             return None
         if any(isinstance(x, (n.Jump, n.Alloc)) for s in node.body for x in walk(s)):
             return Miss("the body leaves early, or declares memory of its own")
@@ -92,7 +92,7 @@ class SpecializeTail(Pass):
         """The loop without its last iteration, and that iteration behind it."""
         loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         taken = names_in(program, kernel)
-        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        names = fresh_names(loop.body, taken)
         last = {loop.var.name: build.sub(loop.hi, 1)}
         tail = tuple(replace(copy, label=None) for s in loop.body  # type: ignore[type-var]  # every Stmt is a dataclass
                      if isinstance(copy := substitute(rename(s, names), last), n.Stmt))
@@ -109,7 +109,7 @@ class SpecializeTail(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that is followed by one more copy of its body."""
-        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and from_zero(node)):
             return None
         block, i, size = block_at(program, path), int(path[-1]), len(node.body)
         tail = block[i + 1:i + 1 + size]

@@ -58,8 +58,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, params_as
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -112,7 +112,7 @@ class SplitK(Pass):
         kernel = kernel_of(program, path)
         if program.plan or program.functions or _parts(kernel, int(path[1])) is None:
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1) and node.var.of == I32):
+        if not (from_zero(node) and node.var.of == I32):
             return Miss("the loop does not count from 0")
         if self.parts < 2 or len(kernel.grid) > 2 or kernel.cluster or kernel.attrs:
             return Miss("fewer than two parts, or a grid that has no axis left")
@@ -146,11 +146,11 @@ class SplitK(Pass):
         partial = replace(store, at=build.region(b, part, *index), value=n.Load(n.Region(acc.buffer)), label=None)
         first = replace(kernel, grid=(*kernel.grid, n.Axis(self.axis, build.const(self.parts))),
                         body=(*kernel.body[:i], inner, *kernel.body[i + 1:-1], partial))
-        p = n.Var(fresh("p", taken), I32)
+        p = fresh_var("p", taken)
         other = None if not store.clip else build.const(0, b.dtype)
         term = build.load(build.region(b, p, *index), None, other, store.clip)
         step = n.Store(n.Region(acc.buffer), build.add(n.Load(n.Region(acc.buffer)), term))
-        sums = n.For(p, build.const(0), build.const(self.parts), build.const(1), (step,))
+        sums = counting(p, self.parts, (step,))
         needed = _needed(kernel.body[:i], store)
         second = n.Kernel(self.kernel, kernel.grid, kernel.threads, (*needed, acc, sums, store))
         after = replace_kernel(program, kernel.name, first)

@@ -53,8 +53,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import edited, fresh_names, fresh_var, from_zero, matched, names_at, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
@@ -134,9 +134,9 @@ class SplitLoop(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop without the masks, and one with them."""
         loop, item, at = _site(program, site)
-        taken = names_in(program, kernel_of(program, site.path))
-        var = n.Var(fresh(loop.var.name, taken), loop.var.of)
-        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        taken = names_at(program, site.path)
+        var = fresh_var(loop.var.name, taken, loop.var.of)
+        names = fresh_names(loop.body, taken)
         rest = tuple(_moved(rename(s, names), loop.var.name, build.add(var, at)) for s in loop.body)
         first = replace(loop, hi=at, body=_without(loop.body, item.masks))
         second = replace(loop, var=var, hi=build.sub(loop.hi, at), body=tuple(rest), label=None)
@@ -166,7 +166,7 @@ class SplitLoop(Pass):
 
 
 def _counts(s: Place) -> bool:
-    return isinstance(s, n.For) and s.kind in ("serial", "pipelined") and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+    return isinstance(s, n.For) and s.kind in ("serial", "pipelined") and from_zero(s) and s.var.of == I32
 
 
 def _moved(s: n.Stmt, var: str, to: n.Expr) -> n.Stmt:

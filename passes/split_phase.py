@@ -62,8 +62,8 @@ from kir.ir.types import I32, MBARRIER
 from kir.ir.visit import once, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import params_as
+from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match import fresh_at, from_zero, params_as
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, team_at
 
 PRIVATE = ("register", "fragment")
@@ -119,7 +119,7 @@ class SplitPhase(Pass):
         parity = None if team is None else _parity(program, site.path, team)
         node = block[i]
         assert team is not None and parity is not None and isinstance(node, n.Eval)
-        met = n.Buffer(fresh("met", names_in(program, kernel_of(program, site.path))), MBARRIER, (build.const(1),), "shared")
+        met = n.Buffer(fresh_at(program, site.path, "met"), MBARRIER, (build.const(1),), "shared")
         place = build.region(met, 0)
         arrive = replace(node, call=build.call("mbar_arrive", place))
         wait = n.Eval(build.call("mbar_wait", place, parity))
@@ -173,7 +173,7 @@ def _parity(program: n.Program, path: Path, team: ThreadTeam) -> n.Expr | None:
     loop = node_at(program, path[:-2])
     if not isinstance(loop, n.For) or loop.kind not in ("serial", "unroll") or path[-2] != "body":
         return None
-    if not build.is_const(loop.lo, 0) or not build.is_const(loop.step, 1) or loop.var.of != I32:
+    if not from_zero(loop) or loop.var.of != I32:
         return None
     return build.mod(loop.var, 2)
 

@@ -47,8 +47,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import counting, edited, fresh_names, fresh_var, from_zero, names_at, node_as
 from kir.rewrite.precondition import decided
 
 Left = Literal["mod", "rest"]
@@ -87,13 +87,12 @@ class SplitRemainder(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the pieces, and one over what is left."""
         loop = node_as(program, site.path, n.For)
-        taken = names_in(program, kernel_of(program, site.path))
-        v, r = (n.Var(fresh(loop.var.name, taken), I32) for _ in range(2))
+        taken = names_at(program, site.path)
+        v, r = (fresh_var(loop.var.name, taken) for _ in range(2))
         pieces = build.floordiv(loop.hi, self.extent)
-        inner = n.For(v, build.const(0), build.const(self.extent), build.const(1), _at(loop.body, loop.var, build.add(build.mul(loop.var, self.extent), v)))
-        body = rename(n.For(r, build.const(0), self._rest(loop.hi), build.const(1),
-                            _at(loop.body, loop.var, build.add(build.mul(pieces, self.extent), r))),
-                      {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}, labels=False)
+        inner = counting(v, self.extent, _at(loop.body, loop.var, build.add(build.mul(loop.var, self.extent), v)))
+        body = rename(counting(r, self._rest(loop.hi), _at(loop.body, loop.var, build.add(build.mul(pieces, self.extent), r))),
+                      fresh_names(loop.body, taken), labels=False)
         return edited(program, site.path, (replace(loop, hi=pieces, body=(inner,)), body))
 
     def _rest(self, hi: n.Expr) -> n.Expr:
@@ -113,7 +112,7 @@ class SplitRemainder(Pass):
         for left in LEFT:
             item = SplitRemainder(extent, left)
             if rest.hi == item._rest(node.hi.a):
-                whole = n.Var(fresh(node.var.name, names_in(program, kernel_of(program, path))), I32)
+                whole = fresh_var(node.var.name, names_at(program, path))
                 one = _counted(inner.body, build.add(build.mul(node.var, extent), inner.var), whole)
                 two = _counted(rest.body, build.add(build.mul(node.hi, extent), rest.var), whole)
                 two = tuple(rename(s, dict(zip(bound_names(two), bound_names(one), strict=False))) for s in two)
@@ -130,7 +129,7 @@ class SplitRemainder(Pass):
 
 def _is_plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
 
 
 def _at(body: n.Block, var: n.Var, place: n.Expr) -> n.Block:

@@ -60,8 +60,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, params_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 from kir.target import target
@@ -143,7 +143,7 @@ class SpreadThreads(Pass):
         if any(k >= len(loops) or k < 0 for k in numbers):
             return Miss(f"the kernel has {len(loops)} loops")
         chosen = [loops[k] for k in numbers]
-        if any(s.kind != "serial" or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) for s in chosen):
+        if any(s.kind != "serial" or not from_zero(s) for s in chosen):
             return Miss("a loop that is shared counts up from 0")
         front = _shared(node.body)
         rest = node.body[len(front):]
@@ -161,11 +161,11 @@ class SpreadThreads(Pass):
         """A loop over threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
-        t = n.Var(fresh("t", names_in(program, kernel)), I32)
+        t = fresh_var("t", names_in(program, kernel))
         front = _shared(kernel.body)
         chosen = {id(loops[k]) for k in self.spread if k >= 0}
         items = _dealt(kernel.body[len(front):], chosen, t, self.threads)
-        team = n.For(t, build.const(0), build.const(self.threads), build.const(1), with_barriers(items, t), "thread")
+        team = counting(t, self.threads, with_barriers(items, t), "thread")
         made = replace(kernel, threads=build.const(self.threads), body=(*front, team))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
@@ -369,7 +369,7 @@ class _Gather:
         for x in (x for s in run for x in walk(s)):
             if isinstance(x, n.Store) and x.at.buffer.space == "register" and x.at.buffer.name not in own:
                 raise CannotGather(f"each thread has its own '{x.at.buffer.name}'")
-        var = n.Var(fresh(f"{self.team.thread.name}_item", self.taken), I32)
+        var = fresh_var(f"{self.team.thread.name}_item", self.taken)
         marked.add(var.name)
         body = tuple(substitute(s, {self.team.thread.name: var}) for s in run)
-        return n.For(var, build.const(0), build.const(self.team.threads), build.const(1), body)
+        return counting(var, self.team.threads, body)

@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import loads_of, matched, params_as
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.match.thread_team import (
     ThreadTeam,
@@ -201,7 +201,7 @@ class StageByThreads(Pass):
         others = {b for s in block for b in buffers_named(s) if b != name and any(
             isinstance(a, n.Alloc) and a.buffer.space == "shared" and a.buffer.name == b for a in kernel_of(program, path).body)}
         j = next((k for k in range(i + 1, len(block)) if is_call(block[k], "barrier")), None)
-        loads = [x for s in block[j + 1:] for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.name == name] if j is not None else []
+        loads = loads_of(block[j + 1:], name) if j is not None else []
         if j is None or len(loads) + 1 != uses(program, path, name) or not loads or any(x.mask is not None for x in loads):
             return Miss(f"'{name}' is not only read, behind a barrier that follows")
         home, meet = declaration(program, path, name), not others

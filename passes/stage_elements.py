@@ -58,7 +58,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import counting, fresh_var, loads_of, matched, params_as, regions_of
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
@@ -231,7 +231,7 @@ class StageElements(Pass):
         taken = names_in(program, kernel)
         b = found.load.at.buffer
         made = n.Buffer(fresh(f"{b.name}s", taken), b.dtype, tuple(map(build.const, shape)), "shared")
-        places = tuple(n.Var(fresh("e", taken), I32) for _ in shape)
+        places = tuple(fresh_var("e", taken) for _ in shape)
         inside = {x: place for _, x, place in staged_reads(program, site.path, found, shape)}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -267,8 +267,8 @@ class StageElements(Pass):
         if guard is None or len(home) != 1 or home[0].init is not None:
             return Miss("it does not copy exactly what exists of the elements")
         block, name = block_at(program, path), store.at.buffer.name
-        later = sum(isinstance(x, n.Load) and x.at.buffer.name == name for y in block[int(path[-1]) + 1:] for x in walk(y))
-        every = sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(kernel_of(program, path)))
+        later = len(loads_of(block[int(path[-1]) + 1:], name))
+        every = len(regions_of(kernel_of(program, path), name))
         if later + 1 != every or not later:
             return Miss(f"'{name}' is not only read, and in statements that follow")
         return Site(path, StageElements(found.text, sizes, guard), {"template": found, "buffer": store.at.buffer})
@@ -314,7 +314,7 @@ def _filled(b: n.Buffer, places: tuple[n.Var, ...], found: Template, guard: tupl
     if guard:
         s = n.If(reduce(build.logical_and, (found.bound(d, places) for d in guard)), (s,))
     for v, extent in zip(reversed(places), reversed(b.shape), strict=True):
-        s = n.For(v, build.const(0), extent, build.const(1), (s,))
+        s = counting(v, extent, (s,))
     return replace(s, label=label) if isinstance(s, n.For) else s
 
 

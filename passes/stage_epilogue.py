@@ -41,8 +41,8 @@ from kir.ir.types import TileType
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.edit import block_at, kernel_of, replace_stmts
+from kir.rewrite.match import edited, fresh_at, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.slices import NoSlice
 from kir.target import target
@@ -142,7 +142,7 @@ class StageEpilogue(Pass):
         if self.panel:
             return Rewritten(*staged(program, site.path, s, self.panel, self.rounds, self.apart))
         shape = matched(_extents(s.at))
-        name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{s.at.buffer.name}s")
         b = n.Buffer(name, s.at.buffer.dtype, tuple(build.const(d) for d in shape), self.space)
         made = (n.Alloc(b), replace(s, at=n.Region(b), clip=False), n.Copy(n.Load(n.Region(b)), s.at, clip=s.clip))
         return edited(program, site.path, made, at=1)

@@ -47,7 +47,7 @@ from kir.ir.build import int_value
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import matched, params_as
 from kir.rewrite.match.local_buffers import team_level, tile_of
 from kir.target import target
 

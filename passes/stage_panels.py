@@ -59,7 +59,7 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
-from kir.rewrite.match.cursor import node_as, params_as
+from kir.rewrite.match import fresh_var, from_zero, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from ._panel_ends import FOLDS_NOTHING, End, past_end
@@ -152,7 +152,7 @@ class StagePanels(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a serial loop from 0 by 1 that folds something over its variable."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
             return None
         if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
             return None
@@ -173,7 +173,7 @@ class StagePanels(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the loop body over the loop variable."""
         loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
-        tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
+        tile = fresh_var(tile_name(loop.var.name), names_in(program, kernel), loop.var.of)
         body = self._widened(loop, tile.name)
         if self.named:
             body = _with_partials(body, names_in(program, kernel) | set(bound_names(body)))
@@ -186,7 +186,7 @@ class StagePanels(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over panels that an FMA product (or a reduction) consumes."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
             return None
         bare = replace(node, body=_without_partials(node.body))
         extent, named = _depth(bare), bare != node
@@ -205,7 +205,7 @@ class StagePanels(Pass):
             program = replace_stmts(program, path, (loop,))
         kernel = kernel_of(program, path)
         axes = TileAxes(kernel)
-        row = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel)), loop.var.of)
+        row = fresh_var(element_name(loop.var.name), names_in(program, kernel), loop.var.of)
         lo = build.mul(loop.var, self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.reduced and c.sweeps
                  and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]

@@ -49,7 +49,7 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, team_level, tile_of
 from kir.target import target
 

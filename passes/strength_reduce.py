@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched, node_as, params_as, splice
+from kir.rewrite.match import from_zero, matched, node_as, params_as, regions_of, splice
 
 Width = Literal["i64", "i32"]
 DTYPES: dict[str, DType] = {"i64": I64, "i32": I32}
@@ -166,7 +166,7 @@ class StrengthReduce(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial or unrolled loop from 0 by 1; with no `place`, a site for each place that moves evenly."""
-        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not (build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not from_zero(node):
             return None
         out: dict[str, Site] = {}
         reason = ""
@@ -225,7 +225,7 @@ class StrengthReduce(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that adds the same to a register in every iteration, which flat places are reached from."""
-        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not (build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not from_zero(node):
             return None
         out: list[Site] = []
         reason: Miss | None = None
@@ -318,8 +318,8 @@ def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tupl
     by = build.sub(step.value, own)
     if at.name in buffers_named(by) or names_read(by) & {*bound_names(loop.body), loop.var.name}:
         return Miss(f"'{at.name}' does not move evenly")
-    here = sum(isinstance(x, n.Region) and x.buffer.name == at.name for x in walk(loop))
-    if here != sum(isinstance(x, n.Region) and x.buffer.name == at.name for x in walk(kernel)):
+    here = len(regions_of(loop, at.name))
+    if here != len(regions_of(kernel, at.name)):
         return Miss(f"'{at.name}' is used outside the loop")
     if any(at.name in buffers_named(s) for s in loop.body[k + 1:]):
         return Miss(f"'{at.name}' is used after it has moved on")

@@ -52,8 +52,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.edit import element_name, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as, params_as
 
 from .tile import counted, in_tiles, left_over
 
@@ -125,7 +125,7 @@ def _folded(loop: n.For) -> n.Expr | None:
 
 
 def _plain(s: Place | n.Stmt) -> bool:
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
 
 
 def _condition(loop: n.For, step: int) -> tuple[n.Expr, n.Expr] | None:
@@ -190,11 +190,11 @@ class StripMine(Pass):
         """A loop over the pieces, and one over the values of a piece."""
         loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         taken = names_in(program, kernel)
-        tile, i = n.Var(fresh(tile_name(loop.var.name), taken), I32), n.Var(fresh("i", taken), I32)
+        tile, i = fresh_var(tile_name(loop.var.name), taken), fresh_var("i", taken)
         at = build.add(build.mul(tile, self.extent), i)
         if self.asked:
             return edited(program, site.path, (self._under_one_condition(loop, tile, i),))
-        inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
+        inner = counting(i, self.extent, tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
         made = replace(loop, var=tile, hi=in_tiles(loop.hi, self.extent, self.floor), body=(inner,))
         return self._settled(program, site, made, loop.hi)
 
@@ -208,7 +208,7 @@ class StripMine(Pass):
         if self.asked == "scaled":
             first, end = build.add(_part(base, self.extent), tile), build.floordiv(end, self.extent)
         body = tuple(substitute(s, {loop.var.name: at}) for s in branch.then)
-        inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), body)
+        inner = counting(i, self.extent, body)
         return replace(loop, var=tile, hi=build.const((build.int_value(loop.hi) or 0) // self.extent),
                        body=(replace(branch, cond=build.compare("lt", first, end), then=(inner,)),))
 
@@ -224,7 +224,7 @@ class StripMine(Pass):
             if not (isinstance(end, n.Binary) and end.op == "floordiv" and build.int_value(end.b) == self.extent):
                 return None
             base, end = build.mul(base, self.extent), end.a
-        k = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
+        k = fresh_var(element_name(loop.var.name), names_at(program, path))
         body = tuple(substitute(s, {inner.var.name: build.sub(k, build.mul(loop.var, self.extent))}) for s in inner.body)
         if any({loop.var.name, inner.var.name} & names_read(s) for s in body):
             return None
@@ -257,7 +257,7 @@ class StripMine(Pass):
 
     def _single(self, program: n.Program, path: Path, loop: n.For, inner: n.For) -> n.For | None:
         extent = matched(build.int_value(inner.hi))
-        items, k = counted(loop.hi, extent, program.facts), n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
+        items, k = counted(loop.hi, extent, program.facts), fresh_var(element_name(loop.var.name), names_at(program, path))
         body = tuple(substitute(s, {inner.var.name: build.sub(k, build.mul(loop.var, extent))}) for s in inner.body)
         if items is None or any({loop.var.name, inner.var.name} & names_read(s) for s in body):
             return None

@@ -44,8 +44,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as
 from kir.rewrite.match.materialize import is_pure
 
 from .write_out import Unlike, between
@@ -118,9 +117,9 @@ class SumLanes(Pass):
         """A loop over the lanes."""
         s, (one, count) = node_as(program, site.path, n.Store), site.captures["lanes"]
         assert isinstance(s.value, n.Binary)
-        var = n.Var(fresh("v", names_in(program, kernel_of(program, site.path))), I32)
+        var = fresh_var("v", names_at(program, site.path))
         step = replace(s, value=build.binary(s.value.op, s.value.a, substitute(one, {"%v": var})), label=None)
-        loop = n.For(var, build.const(0), build.const(count), build.const(1), (step,), label=s.label)
+        loop = counting(var, count, (step,), label=s.label)
         return edited(program, site.path, (loop,))
 
 
@@ -135,7 +134,7 @@ def _is_scalar(s: n.Store) -> bool:
 
 def _folded(s: Place) -> n.Store | None:
     """The store of a short loop that does nothing but fold values into a private scalar, which they do not depend on."""
-    if not (isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and len(s.body) == 1):
+    if not (isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and len(s.body) == 1):
         return None
     store, count = s.body[0], build.int_value(s.hi)
     if not (isinstance(store, n.Store) and isinstance(store.value, n.Binary) and count is not None and 1 < count <= MOST and s.var.of == I32):

@@ -42,7 +42,7 @@ from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at, replace_kernel
-from kir.rewrite.match.cursor import edited
+from kir.rewrite.match import edited
 
 OF_KERNELS = frozenset({
     "tl_aggressive_shared_memory_merge", "tl_disable_data_race_check", "tl_disable_loop_unswitching", "tl_disable_shared_memory_reuse",

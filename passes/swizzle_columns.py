@@ -48,7 +48,7 @@ from kir.ir.printer import region_text
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.match import matched, node_as, params_as
 from kir.rewrite.match.local_buffers import goes_through_its_name, sizes, transfers
 
 from .pack_columns import accesses_of, most_of, places_of, rewritten, split

@@ -38,7 +38,7 @@ from kir.ir import nodes as n
 from kir.ir.layout import ADDRESS_BITS
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import node_as, params_as
+from kir.rewrite.match import node_as, params_as
 from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, transfers
 
 

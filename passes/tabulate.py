@@ -53,7 +53,7 @@ from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as, params_as
+from kir.rewrite.match import fresh_var, loads_of, matched, node_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -246,7 +246,7 @@ class Tabulate(Pass):
         for number, (path, place) in enumerate(reversed(homes)):
             last, k = number == len(homes) - 1, int(path[-1])
             own = n.Buffer(held.name if last else fresh(held.name, taken), held.dtype, (), "register")
-            var = fold.loop.var if last else n.Var(fresh(fold.loop.var.name, taken), fold.loop.var.of)
+            var = fold.loop.var if last else fresh_var(fold.loop.var.name, taken, fold.loop.var.of)
             value: n.Expr = substitute(element(fold.value, place), {fold.loop.var.name: var})
             at = n.Region(own)
             acc = replace(fold.acc, buffer=own, label=fold.acc.label if last else None)
@@ -276,8 +276,8 @@ def _folds(block: n.Block, prefix: Path, start: int = 0) -> Iterator[tuple[Path,
 
 def _home(s: n.Stmt, path: Path, name: str) -> tuple[Path, tuple[n.Expr, ...]] | None:
     """The innermost place before which everything in a statement that reads a fragment stands, and the one element of it that is read."""
-    regions = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == name]
-    loads = [x for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.name == name]
+    regions = regions_of(s, name)
+    loads = loads_of(s, name)
     places = {r.index for r in regions}
     if len(places) != 1 or len(loads) != len(regions) or any(x.mask is not None for x in loads):
         return None

@@ -49,7 +49,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.match import matched
 
 from ._resize import CannotResize, resized, tile_of
 

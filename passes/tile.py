@@ -45,7 +45,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import matched, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 

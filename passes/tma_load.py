@@ -48,7 +48,7 @@ from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, edit_block, node_at, replace_stmts
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.match import edited, node_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -153,7 +153,7 @@ class TmaLoad(Pass):
             return Miss(f"'{b.name}' is not declared just for this copy")
         for x in (y for s in block[i + 1:] for y in statements((s,))):
             parts = [p for p in own_parts(x) if mentions(p, b.name)]
-            regions = [y for p in parts for y in walk(p) if isinstance(y, n.Region) and y.buffer.name == b.name]
+            regions = regions_of(parts, b.name)
             loads = [y for p in parts for y in walk(p) if y == n.Load(n.Region(b))]
             if len(regions) != len(loads) or (parts and isinstance(x, n.Copy)):
                 return Miss(f"'{b.name}' is not only read as a whole")

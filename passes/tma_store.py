@@ -47,8 +47,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import edited, splice
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import edited, fresh_at, splice
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -152,7 +152,7 @@ class TmaStore(Pass):
             block = (*_before(), sent, *_after())
             return edited(mapped, site.path, block, at=1)
         assert isinstance(s, n.Store)
-        name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{s.at.buffer.name}_tile")
         shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
         b = n.Buffer(name, s.at.buffer.dtype, shape, "fragment")
         made = (n.Alloc(b, s.value), n.Copy(n.Load(n.Region(b)), s.at, "tma", clip=s.clip, label=s.label, origin=s.origin))

@@ -49,7 +49,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.match import node_as
 
 
 def _scalar(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -42,14 +42,14 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, node_as
+from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at, node_as
 
 
 def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
     """(reduction, element) of an accumulator and the loop that folds into it, and does nothing else."""
     if not (isinstance(acc, n.Alloc) and acc.buffer.space in ("register", "fragment") and isinstance(loop, n.For) and loop.kind == "serial"
-            and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and len(loop.body) == 1):
+            and from_zero(loop) and len(loop.body) == 1):
         return None
     s = loop.body[0]
     if not (isinstance(s, n.Store) and s.at == n.Region(acc.buffer) and s.mask is None and isinstance(s.value, n.Binary)):
@@ -183,13 +183,13 @@ class TreeReduction(Pass):
 
     def _search(self, program: n.Program, site: Site) -> Rewritten:
         """The place of the best value so far, and a loop over the elements."""
-        node, i, taken = node_as(program, site.path, n.Let), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
+        node, i, taken = node_as(program, site.path, n.Let), int(site.path[-1]), names_at(program, site.path)
         assert isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
-        j, extent, at = n.Var(fresh("j", taken), I32), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
+        j, extent, at = fresh_var("j", taken), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
         assert isinstance(extent, int)
         body = (_better(op, at, _narrowed(source, 0, j), j),)
-        made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), n.For(j, build.const(0), build.const(extent), build.const(1), body))
+        made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), counting(j, extent, body))
         var, own = n.Var(node.names[0], node.value.type), n.Load(n.Region(at))
         return Rewritten(edit_block(program, site.path, lambda b: (
             *b[:i], *made, *(transform(s, lambda old, new: own if new == var else new) for s in b[i + 1:]))), site.path)
@@ -223,7 +223,7 @@ class TreeReduction(Pass):
         if op in PLACES:
             return self._search(program, site)
         taken = names_in(program, kernel)
-        j = n.Var(fresh("j", taken), I32)
+        j = fresh_var("j", taken)
         shape = shape_of(node.value.type)
         dtype = dtype_of(node.value.type)
         buffer = n.Buffer(node.names[0], dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape),
@@ -232,7 +232,7 @@ class TreeReduction(Pass):
         fold = n.Store(place, build.binary(OPS[op], n.Load(place), _narrowed(source, self.axis, j)))
         extent = shape_of(source.type)[self.axis]
         assert isinstance(extent, int)
-        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (fold,))
+        loop = counting(j, extent, (fold,))
 
         def read(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Var) and new.name == node.names[0]:

@@ -59,10 +59,9 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import block_at, fresh, replace_stmts
+from kir.rewrite.match import fresh_var, matched, names_at
 from kir.rewrite.match.thread_team import (
     IDEMPOTENT,
     Exchange,
@@ -177,7 +176,7 @@ class TwoLevelReduction(Pass):
         block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
         found, team = matched(exchange_at(block, i, trailing)), matched(team_at(program, site.path))
         made, size = found
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         t, value = team.thread, made.value
         warps = slot_array(fresh("warps", taken), made.result.dtype, self.room or team.threads // WARP)
         warp = replace(made, sync="warp_sync", result=value, fresh=False, base=build.mul(build.floordiv(t, WARP), WARP), count=WARP)
@@ -185,8 +184,8 @@ class TwoLevelReduction(Pass):
         old = matched(fold_at(block, i + 2))
         loop = block[i + 1 + old[1]]
         assert isinstance(loop, n.For)
-        first, *lower = warp.statements(n.Var(fresh("u", taken), I32), trailing)
-        upper = top.fold(n.Var(fresh("w", taken), I32))
+        first, *lower = warp.statements(fresh_var("u", taken), trailing)
+        upper = top.fold(fresh_var("w", taken))
         stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value, self.everyone), barrier(), *upper,
                  *((barrier(),) if trailing else ()))
         out = replace_stmts(program, site.path, stmts, size)
@@ -216,8 +215,8 @@ class TwoLevelReduction(Pass):
         warp, top, _, size = found
         block, i, team = block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
         made = replace(top, slots=warp.slots, at=warp.at, value=warp.value, sync="barrier", count=team.threads, onto=False)
-        taken = names_in(program, kernel_of(program, site.path))
-        first, *rest = made.statements(n.Var(fresh("u", taken), I32), trailing)
+        taken = names_at(program, site.path)
+        first, *rest = made.statements(fresh_var("u", taken), trailing)
         out = replace_stmts(program, site.path, (replace(_store(first), label=block[i].label), *rest), size)
         out, at = without_shared(out, str(site.path[0]), top.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))

@@ -57,12 +57,11 @@ from typing import ClassVar, Literal
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import fresh_var, matched, names_at
 from kir.rewrite.match.thread_team import (
     ThreadTeam,
     barrier,
@@ -135,11 +134,11 @@ class TwoLevelScan(Pass):
         team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
         found, store = matched(_one_level(block, i, team)), block[i]
         assert isinstance(store, n.Store)
-        taken, t, slots = names_in(program, kernel_of(program, site.path)), team.thread, store.at.buffer
+        taken, t, slots = names_at(program, site.path), team.thread, store.at.buffer
         own = n.Buffer(fresh("own", taken), slots.dtype, (), "register")
         before = n.Buffer(fresh("before", taken), slots.dtype, (), "register")
         tops = slot_array(fresh("tops", taken), slots.dtype, max(1, team.threads // WARP))
-        u, w = n.Var(fresh("u", taken), I32), n.Var(fresh("w", taken), I32)
+        u, w = fresh_var("u", taken), fresh_var("w", taken)
         old = matched(_joined(block[i + 4:], found.total.acc, found.op, self.form))
         new = _sum(old[0], whole(before), whole(own), found.op, self.form)
         head = _head(team, slots, tops, own, found.op, store, u, is_in_loop(program, site.path))
@@ -181,13 +180,13 @@ class TwoLevelScan(Pass):
         found, first = matched(_two_levels(program, site.path, team)), block[i]
         assert isinstance(first, n.Alloc) and first.init is not None
         fold, before, size, sums = found
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         total = n.Buffer(fresh("total", taken), fold.acc.dtype, (), "register")
         part = matched(_parted(block[i + size:], before.acc, fold.acc, fold.op, self.form))
         new = whole(total) if part[0] is None else build.binary(fold.op, part[0], whole(total))
         t = team.thread
         store = n.Store(build.region(fold.slots, t), first.init, label=first.label)
-        made = Fold(total, fold.op, fold.slots, build.const(0), build.add(t, 1)).statements(n.Var(fresh("u", taken), I32))
+        made = Fold(total, fold.op, fold.slots, build.const(0), build.add(t, 1)).statements(fresh_var("u", taken))
         rest: list[n.Stmt] = []
         for k in range(i + size, len(block)):
             s = block[k]

@@ -53,7 +53,7 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.match import edited, from_zero, matched, node_as, params_as
 from kir.rewrite.match.thread_team import REDUCTIONS, team_at
 
 from ._past_end import past_end
@@ -300,5 +300,5 @@ class UniformTrips(Pass):
 
 
 def _is_counting(node: Place) -> bool:
-    return isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
+    return isinstance(node, n.For) and node.kind == "serial" and from_zero(node)
 

@@ -44,13 +44,12 @@ from kir.analysis.solver import multiple
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, sub
-from kir.ir.canonical import bound_names, rename
+from kir.ir.canonical import rename
 from kir.ir.paths import block_paths
 from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, node_as, params_as
+from kir.rewrite.match import edited, fresh_names, names_at, node_as, params_as
 
 
 def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -106,7 +105,7 @@ class Unroll(Pass):
             made = replace(loop, kind="unroll", attrs=attrs)
             return edited(program, site.path, (made,))
         step = int_value(loop.step) or 1
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         body = list(loop.body)
         for copy in range(1, self.factor):
             body += _shifted(loop.body, loop.var, copy * step, taken)
@@ -138,7 +137,7 @@ class Unroll(Pass):
 
 def _shifted(body: n.Block, var: n.Var, offset: int, taken: set[str]) -> n.Block:
     """A copy of the body for the iteration `offset` later, its own names fresh."""
-    names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(body))}
+    names = fresh_names(body, taken)
     moved = {var.name: add(var, const(offset, dtype_of(var.type)))}
     return tuple(replace(copy, label=None) for s in body if isinstance(copy := substitute(rename(s, names), moved), n.Stmt))  # type: ignore[type-var]  # every Stmt is a dataclass
 

@@ -51,8 +51,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import matched, node_as, params_as, splice
+from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, node_as, params_as, regions_of, splice
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.match.thread_team import mentions, team_at
 
@@ -174,7 +174,7 @@ class VectorLoad(Pass):
         """The vector before the loop, its elements inside."""
         loop, element, vector = _site(program, site)
         i, dtype = int(site.path[-1]), element.at.buffer.dtype
-        name = fresh(f"{suggested_name(element)}_vector", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{suggested_name(element)}_vector")
         made = n.Buffer(name, dtype, (loop.hi,), "register")
         one = n.Load(n.Region(made, (loop.var,)))
         inside = transform(loop, lambda old, new: one if old == element else new)
@@ -196,8 +196,8 @@ class VectorLoad(Pass):
         loop = block[users[0]] if len(users) == 1 else None
         if not isinstance(loop, n.For) or not _is_short(loop) or build.int_value(loop.hi) != count:
             return Miss(f"no one loop over its elements reads '{b.name}'")
-        reads = [x for x in walk(loop) if isinstance(x, n.Region) and x.buffer.name == b.name]
-        loads = [x for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.name == b.name]
+        reads = regions_of(loop, b.name)
+        loads = loads_of(loop, b.name)
         if len(reads) != len(loads) or any(x.at.index != (loop.var,) or x.mask is not None for x in loads):
             return Miss(f"'{b.name}' is not only read, an element an iteration")
         return Site(path, replace(self, value=expr_text(_element(vector, loop))), {"loop": users[0]})
@@ -223,4 +223,4 @@ def _element(vector: n.Load, loop: n.For) -> n.Load:
 
 
 def _is_short(loop: n.For) -> bool:
-    return loop.kind in ("serial", "unroll") and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and build.int_value(loop.hi) in COUNTS
+    return loop.kind in ("serial", "unroll") and from_zero(loop) and build.int_value(loop.hi) in COUNTS

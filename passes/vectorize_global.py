@@ -50,7 +50,7 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.match.cursor import edited, node_as, params_as
+from kir.rewrite.match import edited, node_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, width_of
 
 VECTORS = (4, 8, 16)

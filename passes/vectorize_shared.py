@@ -52,7 +52,7 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.match import node_as
 
 from ._vector_loop import VectorLoop, aligned, one_owner, regions_of
 

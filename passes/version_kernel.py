@@ -54,7 +54,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.guard import fallback_name, with_guard, without_guard
-from kir.rewrite.match.cursor import matched
+from kir.rewrite.match import matched
 
 
 @dataclass(frozen=True)

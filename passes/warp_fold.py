@@ -52,10 +52,9 @@ from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import counting, edited, fresh_var, matched, names_at
 from kir.rewrite.match.thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
 
 from ._readers import Readers
@@ -207,14 +206,14 @@ class WarpFold(Pass):
         found = matched(fold_at(block, i))
         assert team is not None
         made, size = found
-        taken = names_in(program, kernel_of(program, site.path))
-        s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
+        taken = names_at(program, site.path)
+        s, other = fresh_var("s", taken), fresh_var("other", taken, made.result.dtype)
         place, own, t = n.Region(made.result), self.own(made, team.thread), team.thread
         distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(WARP // 2), s)
         body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
         first: n.Stmt = n.Alloc(made.result, own, label=block[i].label) if made.fresh else n.Store(place, own, label=block[i].label)
-        ladder: n.Stmt = n.For(s, build.const(0), build.const(WARP.bit_length() - 1), build.const(1), body)
+        ladder: n.Stmt = counting(s, WARP.bit_length() - 1, body)
         if self.around == "ladder":
             ladder = n.If(_is_first(t, self.by), (ladder,))
         stmts: n.Block = (n.If(_is_first(t, self.by), (first, ladder)),) if self.around == "both" else (first, ladder)
@@ -234,7 +233,7 @@ class WarpFold(Pass):
         found = matched(warps_at(block, i, team.thread))
         inner = block[i]
         label = (inner.then[0] if isinstance(inner, n.If) else inner).label
-        first, *rest = found.made.fold(n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32))
+        first, *rest = found.made.fold(fresh_var("w", names_at(program, site.path)))
         assert isinstance(first, (n.Alloc, n.Store))
         stmts = (replace(first, label=label), *rest)
         return edited(program, site.path, stmts, 0, found.size)

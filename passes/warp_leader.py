@@ -59,8 +59,8 @@ from kir.ir.printer import expr_text
 from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match import fresh_at, matched, params_as, regions_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, declaration, everyone_arrives, fold_at, is_call, is_in_loop, mentions, team_at, whole
 from kir.rewrite.view import expression_at
@@ -164,7 +164,7 @@ class WarpLeader(Pass):
             home = matched(declaration(program, site.path, self.slot))
             slot = n.Region(home.buffer, (build.const(0),))
         else:
-            slot = n.Region(n.Buffer(fresh(f"{result.name}_slot", names_in(program, kernel_of(program, site.path))), result.dtype, (), "shared"))
+            slot = n.Region(n.Buffer(fresh_at(program, site.path, f"{result.name}_slot"), result.dtype, (), "shared"))
         value = matched(self.handed(program, site.path, result, size))
         write: n.Stmt = n.Store(slot, value)
         if self.writers == "lane":
@@ -204,14 +204,14 @@ class WarpLeader(Pass):
         slot, home = write.at, declaration(program, path, write.at.buffer.name)
         if home is None or home.init is not None:
             return Miss(f"'{slot.buffer.name}' is not declared by the kernel itself")
-        later = [x for s in block[i + 2:] for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == slot.buffer.name]
+        later = regions_of(block[i + 2:], slot.buffer.name)
         if any(x != slot for x in later):
             return Miss(f"another element of '{slot.buffer.name}' is used later")
         if any(mentions(s, found[0].name) for s in block[i + 2:]):
             return Miss(f"'{found[0].name}' is used later")
         if slot.index:
             return Site(path, WarpLeader(slot.buffer.name, writers, bound, value)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
-        if sum(isinstance(x, n.Region) and x.buffer.name == slot.buffer.name for x in walk(kernel_of(program, path))) != 1 + len(later):
+        if len(regions_of(kernel_of(program, path), slot.buffer.name)) != 1 + len(later):
             return Miss(f"'{slot.buffer.name}' is used before")
         at = next(k for k, s in enumerate(kernel_of(program, path).body) if s is home)
         return Site(path, WarpLeader("", writers, bound, value), {"home": at})  # type: ignore[arg-type]  # literals above

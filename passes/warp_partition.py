@@ -40,11 +40,11 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, shape_of
+from kir.ir.types import shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import edited, matched, node_as, params_as
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import counting, edited, fresh_var, matched, names_at, node_as, params_as
 from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 from kir.target import target
@@ -148,8 +148,8 @@ class WarpPartition(Pass):
         """A loop over the warps around the block of one."""
         s, _ = _product(program, site)
         size = matched(_extents(s))
-        w = n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32)
-        loop = n.For(w, build.const(0), build.const(self.rows * self.columns), build.const(1), (self._divided(s, w, size),), "warp")
+        w = fresh_var("w", names_at(program, site.path))
+        loop = counting(w, self.rows * self.columns, (self._divided(s, w, size),), "warp")
         return edited(program, site.path, (loop,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -67,11 +67,10 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
-from kir.rewrite.match.cursor import matched, splice
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import fresh_var, matched, names_at, splice
 from kir.rewrite.match.thread_team import (
     REDUCTIONS,
     ThreadTeam,
@@ -127,12 +126,12 @@ class WarpScan(Pass):
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
         node, scan = block[i], None if team is None else _scan_at(block, i, team)
         assert team is not None and scan is not None and isinstance(node, n.Store)
-        taken, sums = names_in(program, kernel_of(program, site.path)), node.at.buffer
+        taken, sums = names_at(program, site.path), node.at.buffer
         tops = slot_array(fresh("tops", taken), sums.dtype, max(1, team.threads // WARP))
         own = n.Buffer(fresh("own", taken), sums.dtype, (), "register")
         loop = block[i + 2]
         assert isinstance(loop, n.For)
-        made = _levels(*scan, sums, tops, own, loop.var, n.Var(fresh("near", taken), sums.dtype), n.Var(fresh("w", taken), I32), team)
+        made = _levels(*scan, sums, tops, own, loop.var, fresh_var("near", taken, sums.dtype), fresh_var("w", taken), team)
         first = made[0]
         assert isinstance(first, n.Alloc)
         out = splice(program, site.path, (replace(first, label=node.label), *made[1:]), 0, 3)
@@ -160,7 +159,7 @@ class WarpScan(Pass):
         found = None if team is None else _found(block, i, team)
         assert team is not None and found is not None
         running, reverse, sums, tops = found
-        taken, shuffles = names_in(program, kernel_of(program, site.path)), block[i + 1]
+        taken, shuffles = names_at(program, site.path), block[i + 1]
         assert isinstance(shuffles, n.For)
         other = n.Buffer(fresh("other", taken), sums.dtype, (), "register")
         first, *rest = _doubling(running, sums, shuffles.var, other, team, reverse)

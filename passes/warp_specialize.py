@@ -67,7 +67,7 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match.cursor import node_as
+from kir.rewrite.match import fresh_var, node_as
 from kir.rewrite.match.local_buffers import mentions, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.target import target
@@ -199,7 +199,7 @@ class WarpSpecialize(Pass):
         full, empty = (n.Buffer(fresh(x, taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty"))
         front = tuple(s for s in kernel.body[:i] if _is_front(s))
         before = tuple(s for s in kernel.body[:i] if not _is_front(s))
-        own = n.Var(fresh(loop.var.name, taken), loop.var.of)
+        own = fresh_var(loop.var.name, taken, loop.var.of)
         again = {loop.var.name: own.name} | {x: fresh(x, taken) for x in bound_names(loads)}
         total = sum(map(bytes_of, loads))
         lead: n.Block = (n.Eval(build.call("mbar_wait", build.region(empty, 0), build.mod(build.add(own, 1), 2))),

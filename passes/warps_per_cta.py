@@ -52,7 +52,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.rewrite.match.cursor import matched, params_as
+from kir.rewrite.match import matched, params_as
 from kir.rewrite.match.thread_team import is_call
 from kir.target import target
 

@@ -50,7 +50,7 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match.cursor import edited, node_as
+from kir.rewrite.match import edited, node_as
 from kir.rewrite.match.local_buffers import team_threads
 from kir.target import target
 

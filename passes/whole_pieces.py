@@ -48,8 +48,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at
-from kir.rewrite.match.cursor import edited, matched, node_as
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, fresh_names, fresh_var, from_zero, matched, names_at, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
 
@@ -94,10 +94,10 @@ class WholePieces(Pass):
         loop, found = node_as(program, site.path, n.For), matched(_piece(node_at(program, site.path)))
         branch, base, end, count = found
         cond = build.compare("lt", build.add(base, count - 1), end) if self.asked == "last" else build.compare("le", build.add(base, count), end)
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         other = replace(loop, label=None) if self.edge == "same" else replace(loop, hi=build.sub(end, base), body=branch.then, label=None)
-        var = n.Var(fresh(loop.var.name, taken), I32)
-        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        var = fresh_var(loop.var.name, taken)
+        names = fresh_names(loop.body, taken)
         rest = rename(replace(other, var=var, body=tuple(substitute(s, {loop.var.name: var}) for s in other.body)), names, labels=False)
         made = n.If(cond, (replace(loop, body=branch.then),), (rest,))
         return edited(program, site.path, (made,))
@@ -127,7 +127,7 @@ class WholePieces(Pass):
 
 def _is_plain(s: n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
 
 
 def _piece(s: Place) -> tuple[n.If, n.Expr, n.Expr, int] | None:

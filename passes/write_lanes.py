@@ -40,7 +40,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, shape_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import node_at
-from kir.rewrite.match.cursor import edited
+from kir.rewrite.match import edited
 from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.match.materialize import is_pure
 

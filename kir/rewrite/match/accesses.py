@@ -12,20 +12,20 @@ def _each(where: n.Node | Iterable[n.Node]) -> Iterator[n.Node]:
         yield from walk(x)
 
 
-def loads(where: n.Node | Iterable[n.Node], buffer: str) -> list[n.Load]:
+def loads_of(where: n.Node | Iterable[n.Node], buffer: str) -> list[n.Load]:
     """The reads of a buffer below a node, or below several, in reading order.
 
-        loads(store.value, "A")
-        loads(block[i + 1:], b.name)
+        loads_of(store.value, "A")
+        loads_of(block[i + 1:], b.name)
     """
     return [x for x in _each(where) if isinstance(x, n.Load) and x.at.buffer.name == buffer]
 
 
-def regions(where: n.Node | Iterable[n.Node], buffer: str) -> list[n.Region]:
+def regions_of(where: n.Node | Iterable[n.Node], buffer: str) -> list[n.Region]:
     """The places of a buffer that are named, for reading or writing, below a node, or below several.
 
-        len(regions(kernel, "A")) == 2    # one store, and one load
-        regions(block, b.name)
+        len(regions_of(kernel, "A")) == 2    # one store, and one load
+        regions_of(block, b.name)
     """
     return [x for x in _each(where) if isinstance(x, n.Region) and x.buffer.name == buffer]
 

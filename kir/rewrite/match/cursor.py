@@ -64,14 +64,15 @@ def sibling(path: Path, by: int) -> Path:
     return (*path[:-1], int(path[-1]) + by)
 
 
-def splice(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int = 1) -> n.Program:
-    """The program with other statements for those from `start` up to `stop`, counted from the one at `path`.
+def splice(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int | None = 1) -> n.Program:
+    """The program with other statements for those from `start` up to `stop` (None: the end of the block), counted from the one at
+    `path`.
 
         splice(program, path, (made,))         # in its place
         splice(program, path, (made,), 0, 0)   # before it
     """
     i = int(path[-1])
-    return edit_block(program, path, lambda block: (*block[:i + start], *stmts, *block[i + stop:]))
+    return edit_block(program, path, lambda block: (*block[:i + start], *stmts, *(() if stop is None else block[i + stop:])))
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Cursor:
         return self.replaced((), count)
 
 
-def edited(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int = 1, at: int = 0,
+def edited(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int | None = 1, at: int = 0,
               hints: Mapping[Path, tuple[Path, ...]] | None = None) -> Rewritten:
     """What a direction returns that edits one block, as `splice` does: the other direction applies `at` statements further on.
 

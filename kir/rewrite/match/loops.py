@@ -39,11 +39,11 @@ def count_of(s: n.Stmt | None, kinds: Sequence[str] = ("serial",)) -> int | None
     return None if loop is None else build.int_value(loop.hi)
 
 
-def counting(var: n.Var, count: n.Expr | int, body: n.Block, kind: str = "serial", label: str | None = None) -> n.For:
-    """The loop over `var` from 0 by 1.
+def counting(var: n.Var, count: n.Expr | int, body: n.Block, kind: str = "serial", attrs: n.Attrs = (), *,
+             label: str | None = None) -> n.For:
+    """The loop over an i32 variable from 0 by 1.
 
         counting(i, 8, (store,))
         counting(t, threads, body, "thread", label="t")
     """
-    zero, one = (build.const(x, var.of) if isinstance(var.of, DType) else build.const(x) for x in (0, 1))
-    return n.For(var, zero, build.const(count, zero.dtype) if isinstance(count, int) else count, one, body, kind=kind, label=label)
+    return n.For(var, build.const(0), build.const(count) if isinstance(count, int) else count, build.const(1), body, kind, attrs, label=label)
