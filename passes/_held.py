@@ -4,7 +4,7 @@ from __future__ import annotations
 from kir.ir import nodes as n
 from kir.rewrite import Path, Rewritten
 from kir.rewrite.edit import block_at, edit_block, enclosing
-from kir.rewrite.match import regions_of
+from kir.rewrite.match import regions_of, sibling, splice
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.unify import Change, rewritten
 
@@ -22,6 +22,22 @@ def declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | No
             if isinstance(s, n.Alloc) and s.buffer.name == name:
                 return ((*p[:-1], k), level) if s.init is None else None
     return None
+
+
+def can_be_declared(program: n.Program, path: Path, hoist: int) -> bool:
+    """Whether the memory could be declared `hoist` statements further out than `path`: all those are loops or branches."""
+    around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+    return hoist <= len(around) and all(isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - hoist:])
+
+
+def holding(program: n.Program, path: Path, held: n.Buffer, fill: n.Block, rest: n.Block, hoist: int) -> Rewritten:
+    """The program with memory that is declared `hoist` statements further out than `path` and filled there, before `rest` in place of what
+    followed; the path of what fills it."""
+    made = splice(program, path, (*(() if hoist else (n.Alloc(held),)), *fill, *rest), 0, None)
+    if not hoist:
+        return Rewritten(made, sibling(path, 1))
+    outer = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)][-hoist]
+    return Rewritten(splice(made, outer, (n.Alloc(held),), 0, 0), (*sibling(outer, 1), *path[len(outer):]))
 
 
 def without(program: n.Program, path: Path, name: str, at: Path, change: Change) -> Rewritten:

@@ -17,7 +17,7 @@ from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import MBARRIER
 from kir.ir.visit import statements, transform, walk
-from kir.rewrite.match import counting, from_zero
+from kir.rewrite.match import counting, is_counted
 from kir.rewrite.match.local_buffers import mentions, own_parts
 
 
@@ -65,7 +65,7 @@ class Rings:
 
 def counted(s: n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and from_zero(s)
+    return is_counted(s)
 
 
 def ring_loops(block: n.Block, names: set[str]) -> Iterator[n.For]:

@@ -6,7 +6,8 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite.match import counting
-from kir.rewrite.match.thread_team import REDUCTIONS, accumulation, folded, is_scalar, whole
+from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
+from kir.rewrite.match.thread_team import is_scalar, whole
 
 WARP = 32
 

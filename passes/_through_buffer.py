@@ -13,10 +13,12 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match import loads_of, matched, node_as, params_as, regions_of, splice
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match import loads_of, matched, node_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
+
+from ._held import can_be_declared, declared, holding
 
 
 def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -86,8 +88,7 @@ class ThroughBuffer(Pass):
         """At a statement that reads such a tile; with no `value`, at each."""
         if not isinstance(node, n.Stmt) or isinstance(node, n.Alloc):
             return None
-        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
+        if not can_be_declared(program, path, self.hoist):
             return Miss("the buffer cannot be declared that far out") if self.value else None
         loads = list(self._loads(node))
         if loads and self.space == "fragment" and team_level(program, path) == "thread":
@@ -107,19 +108,8 @@ class ThroughBuffer(Pass):
         name = fresh(f"{value.at.buffer.name}{self.base_name}", names_in(program, kernel))
         made = n.Buffer(name, dtype, tuple(build.const(d) for d in shape), self.space)  # type: ignore[arg-type]  # a Space by declaration
         held = n.Load(n.Region(made))
-
-        def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: held if old == value else new) for s in block[i:])
-            here: n.Block = () if self.hoist else (n.Alloc(made),)
-            return (*block[:i], *here, n.Copy(value, n.Region(made)), *after)
-        out = edit_block(program, site.path, edit)
-        path = (*site.path[:-1], i if self.hoist else i + 1)
-        if self.hoist:
-            outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
-            at = int(outer[-1])
-            out = splice(out, outer, (n.Alloc(made),), 0, 0)
-            path = (*outer[:-1], at + 1, *path[len(outer):])
-        return Rewritten(out, path)
+        rest = tuple(transform(s, lambda old, new: held if old == value else new) for s in block_at(program, site.path)[i:])
+        return holding(program, site.path, made, (n.Copy(value, n.Region(made)),), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a plain copy that fills such a buffer, of which everything else is a read of the whole after it."""
@@ -131,7 +121,7 @@ class ThroughBuffer(Pass):
         if b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' has a layout of its own")
         block, i = block_at(program, path), int(path[-1])
-        where = self._declaration(program, path, b.name)
+        where = declared(program, path, b.name)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         rest = {id(x) for x in statements(block[i + 1:])}
@@ -149,15 +139,6 @@ class ThroughBuffer(Pass):
         if not used:
             return Miss(f"'{b.name}' is never read")
         return Site(path, replace(self, value=expr_text(node.src), hoist=where[1]), {"declared": where[0]})
-
-    def _declaration(self, program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
-        """Where the buffer is declared, and how many statements further out than `path`."""
-        around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        for level, p in enumerate([path, *reversed(around)]):
-            for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
-                if isinstance(s, n.Alloc) and s.buffer.name == name:
-                    return ((*p[:-1], k), level) if s.init is None else None
-        return None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads of the tile where it is; no buffer, no copy."""

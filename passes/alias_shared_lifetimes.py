@@ -45,7 +45,6 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -57,12 +56,8 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
 from kir.rewrite.match import matched, node_as, params_as
+from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.thread_team import barrier, is_call
-
-
-def _bytes(b: n.Buffer) -> int | None:
-    shape = [build.int_value(d) for d in b.shape]
-    return None if None in shape else math.prod(d for d in shape if d is not None) * b.dtype.bytes
 
 
 def _parts(program: n.Program, site: Site) -> tuple[n.Kernel, n.Buffer, n.Buffer]:
@@ -75,7 +70,7 @@ def _parts(program: n.Program, site: Site) -> tuple[n.Kernel, n.Buffer, n.Buffer
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     _, b, home = _parts(program, site)
-    need, have = matched(_bytes(b)), matched(_bytes(home))
+    need, have = matched(byte_count(b)), matched(byte_count(home))
     if need > have:
         return refuted(f"'{b.name}' takes {need} bytes, and '{home.name}' has {have}", f"byte {have} of '{b.name}' lies behind it",
                        needs="a larger array, declared before")
@@ -178,12 +173,12 @@ class AliasSharedLifetimes(Pass):
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Its bytes are saved."""
-        need = _bytes(_parts(program, site)[1])
+        need = byte_count(_parts(program, site)[1])
         return Effect(shared_bytes=None if need is None else -need)
 
 
 def _plain(s: n.Alloc) -> bool:
-    return s.buffer.space == "shared" and s.init is None and s.buffer.dtype.kind != "token" and _bytes(s.buffer) is not None and s.buffer.strides is None
+    return s.buffer.space == "shared" and s.init is None and s.buffer.dtype.kind != "token" and byte_count(s.buffer) is not None and s.buffer.strides is None
 
 
 def _loop(kernel: n.Kernel) -> int | None:

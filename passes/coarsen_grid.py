@@ -44,7 +44,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.rewrite.match import counting, fresh_var, from_zero, matched
+from kir.rewrite.match import counting, fresh_var, is_counted, matched
 
 from .tile import divides_exactly
 
@@ -129,7 +129,7 @@ class CoarsenGrid(Pass):
         if not isinstance(node, n.Kernel) or len(node.body) != 1 or not build.is_const(node.threads, 1):
             return None
         loop = node.body[0]
-        if not (isinstance(loop, n.For) and loop.kind == "serial" and not loop.attrs and from_zero(loop) and loop.var.of == I32):
+        if not is_counted(loop, of=I32, plain=True):
             return None
         extent = build.int_value(loop.hi)
         out = [Site(path, item) for k, a in enumerate(node.grid) for where in PLACES if extent is not None

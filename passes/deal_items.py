@@ -47,7 +47,7 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import node_at
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
@@ -227,7 +227,7 @@ def _parts(node: n.For, depth: int) -> Iterator[tuple[Terms, ...]]:
 
 def _is_plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of literal length."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
+    return is_counted(s, plain=True) and (
         build.int_value(s.hi) or 0) > 1 and dtype_of(s.var.type) == I32
 
 

@@ -57,12 +57,11 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, places, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at
+from kir.rewrite.match import counting, fresh_var, from_zero, hardware_of, is_counted, matched, names_at
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
-from kir.target import target
 
 
 def _item(site: Site) -> DealLoops:
@@ -127,7 +126,7 @@ def _elsewhere(program: n.Program, x: tuple[Path, n.Region], y: tuple[Path, n.Re
 
 def _all(program: n.Program, site: Site, context: Context) -> Verdict:
     item, kernel = _item(site), kernel_of(program, site.path)
-    hardware = (context.target or target("sm_80")).architecture
+    hardware = hardware_of(context).architecture
     if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
         return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
                        needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
@@ -241,7 +240,7 @@ def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
     item, at = n.Var(f"%item{k}", I32), build.from_polynomial(number, I32)
     if isinstance(s, n.If) and not s.orelse and not s.static and isinstance(s.cond, n.Binary) and s.cond.op == "lt" and s.cond.a == at:
         part, hi, body = number, s.cond.b, s.then
-    elif isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
+    elif is_counted(s, plain=True) and (
             s.var.of == I32 and isinstance(s.hi, n.Binary) and s.hi.op == "ceildiv" and every and build.int_value(s.hi.b) == every):
         part, hi, body = {**number, (s.var,): every}, build.add(s.hi.a, at), s.body
     else:

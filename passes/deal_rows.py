@@ -41,7 +41,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import fresh
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, names_at, node_as
 from kir.rewrite.match.independence import independent
 
 
@@ -115,7 +115,7 @@ class DealRows(Pass):
 
 def _plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of literal length."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
+    return is_counted(s, plain=True) and (
         build.int_value(s.hi) is not None and s.var.of == I32)
 
 

@@ -54,9 +54,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_mentioned, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, matched, params_as
+from kir.rewrite.match import counting, fresh_var, hardware_of, matched, params_as
 from kir.rewrite.match.thread_team import whole_team
-from kir.target import target
 
 from ._dealt import Dealt
 from ._gathered import Gathered
@@ -75,7 +74,7 @@ def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
     threads = build.int_value(kernel_of(program, site.path).threads) or 0
-    hardware = (context.target or target("sm_80")).architecture
+    hardware = hardware_of(context).architecture
     if threads % hardware.warp_size or threads > hardware.max_threads_per_cta:
         return refuted(f"{threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
                        needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")

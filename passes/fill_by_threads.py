@@ -59,19 +59,8 @@ from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, p
 from kir.rewrite.match import counting, fresh_at, fresh_var, matched
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
-from kir.rewrite.match.thread_team import (
-    ThreadTeam,
-    barrier,
-    declaration,
-    everyone_arrives,
-    is_call,
-    is_in_loop,
-    shifted,
-    team_at,
-    uses,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
 from kir.rewrite.match.unify import hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of

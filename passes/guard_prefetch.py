@@ -61,7 +61,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, from_zero, matched, node_as, params_as
+from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import lies_inside, mentions
 
 
@@ -165,7 +165,7 @@ class GuardPrefetch(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that fills slots of rings ahead."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         found = _run(node)
         if found is None:
@@ -187,7 +187,7 @@ class GuardPrefetch(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop with a branch that fills slots ahead as long as there are iterations for them."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         if _run(node) is not None:
             return None

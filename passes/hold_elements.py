@@ -45,19 +45,18 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, DType, TileType, dtype_of
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
-from kir.rewrite.match import fresh_at, fresh_var, matched, params_as, splice
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, places
+from kir.rewrite.match import allocated, fits_shared, fresh_at, fresh_var, matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
-from kir.target import target
 
-from ._held import declared, mentioned, without
+from ._held import can_be_declared, declared, holding, mentioned, without
 
 
 def _item(site: Site) -> HoldElements:
@@ -119,16 +118,11 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     pattern = matched(item.pattern(program, site.path))
     if item.space != "shared":
         return proved("the array is a thread's own")
-    held = [byte_count(s.buffer) for s in statements(kernel_of(program, site.path).body) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
+    held = [byte_count(b) for b in allocated(kernel_of(program, site.path), "shared")]
     if None in held:
         return unknown("an extent is not known", needs="literal extents")
-    hardware = context.target or target("sm_80")
     total = math.prod(item.shape) * dtype_of(pattern.type).bytes + sum(x for x in held if x is not None)
-    most = hardware.architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {most} a CTA", f"byte {most} is one too many",
-                       needs="fewer elements")
-    return proved(f"{total} of the {most} bytes of {hardware.name}")
+    return fits_shared(total, context, "fewer elements")
 
 
 @dataclass(frozen=True)
@@ -186,8 +180,7 @@ class HoldElements(Pass):
         pattern, nest = self.pattern(program, path), self.nest(program, path)
         if pattern is None or nest is None:
             return Miss("there are no such elements here, or no such loops")
-        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
+        if not can_be_declared(program, path, self.hoist):
             return Miss("the array cannot be declared that far out")
         if not _fitting(program, path, self.space, nest[0]):
             return Miss("the array is not of those who get here")
@@ -206,18 +199,8 @@ class HoldElements(Pass):
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill = built(loops, build.region(made, *place), value)
         change = self.reading(pattern, made)
-
-        def edit(block: n.Block) -> n.Block:
-            here: n.Block = () if self.hoist else (n.Alloc(made),)
-            return (*block[:i], *here, fill, *(rewritten(s, change) for s in block[i:]))
-        out = edit_block(program, site.path, edit)
-        path = (*site.path[:-1], i if self.hoist else i + 1)
-        if self.hoist:
-            outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
-            at = int(outer[-1])
-            out = splice(out, outer, (n.Alloc(made),), 0, 0)
-            path = (*outer[:-1], at + 1, *path[len(outer):])
-        return Rewritten(out, path)
+        rest = tuple(rewritten(s, change) for s in block_at(program, site.path)[i:])
+        return holding(program, site.path, made, (fill,), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops that do nothing but fill an array, each element of which follows from its place, and of which everything else is a read."""

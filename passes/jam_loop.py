@@ -53,7 +53,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent
 
 MOST = 64
@@ -135,7 +135,7 @@ class JamLoop(Pass):
 
 def _is_short(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of a few iterations."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and (
+    return is_counted(s, plain=True) and (
         s.var.of == I32) and 1 < (build.int_value(s.hi) or 0) <= MOST
 
 

@@ -48,8 +48,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match import matched, params_as, regions_of
-from kir.target import target
+from kir.rewrite.match import hardware_of, matched, params_as, regions_of
 
 
 def _space(program: n.Program, name: str) -> n.Workspace | None:
@@ -80,7 +79,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     held = [s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
     sizes = [_bytes(b.shape, b) for b in held] + [_bytes(found.buffer.shape[len(kernel.grid):], found.buffer)]
     total = sum(x or 0 for x in sizes)
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
+    most = hardware_of(context).architecture.shared_per_cta
     if None in sizes or total > most:
         return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="a smaller part for each CTA")
     return proved(f"{total} of {most} bytes")

@@ -53,7 +53,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, regions, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, from_zero, node_as, params_as
+from kir.rewrite.match import edited, is_counted, node_as, params_as
 
 from ._past_end import past_end
 
@@ -177,7 +177,7 @@ class MaskTail(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop whose end is not a literal, or is below `extent`, with accesses that end where it does."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         exact = build.int_value(node.hi)
         if exact is not None and exact >= self.extent:
@@ -215,7 +215,7 @@ class MaskTail(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of fixed length whose clipped accesses all end at one place."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         extent = build.int_value(node.hi)
         clipped = [x for x in walk(node) if isinstance(x, (n.Load, n.Store)) and x.clip and x.at.buffer.space == "global"]

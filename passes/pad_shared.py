@@ -40,9 +40,8 @@ from kir.ir.build import const, int_value
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import matched, node_as, params_as
+from kir.rewrite.match import hardware_of, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
-from kir.target import target
 
 
 def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
@@ -68,7 +67,7 @@ def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     b, pad = _buffer(program, site)
-    hardware = context.target or target("sm_80")
+    hardware = hardware_of(context)
     shape, dense = matched(sizes(b)), matched(byte_count(b))
     total = dense + math.prod(shape[:-1]) * pad * b.dtype.bytes
     limit = hardware.architecture.shared_per_cta
@@ -79,7 +78,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
     b, pad = _buffer(program, site)
-    hardware = (context.target or target("sm_80")).architecture
+    hardware = hardware_of(context).architecture
     shape, line = matched(sizes(b)), hardware.shared_banks * hardware.shared_bank_bytes
     row = shape[-1] * b.dtype.bytes
     if math.gcd(row, line) <= math.gcd(row + pad * b.dtype.bytes, line):

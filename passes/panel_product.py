@@ -51,7 +51,7 @@ from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, enclosing
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.materialize import buffers_read
 
 from ._products import bare, rounded
@@ -87,7 +87,7 @@ class PanelProduct(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length whose one statement adds a product of a column and a row to a whole tile."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and from_zero(node)
+        if not (is_counted(node, plain=True)
                 and build.int_value(node.hi) is not None and len(node.body) == 1):
             return None
         found = self._product(node)

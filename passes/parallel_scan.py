@@ -61,23 +61,9 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import counting, fresh_var, matched, names_at
-from kir.rewrite.match.thread_team import (
-    REDUCTIONS,
-    ThreadTeam,
-    accumulation,
-    barrier,
-    declaration,
-    everyone_arrives,
-    folded,
-    is_scalar,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_scalar, team_at, whole
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:

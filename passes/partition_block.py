@@ -52,7 +52,7 @@ from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, node_as
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -92,7 +92,7 @@ class PartitionBlock(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over several statements that carry nothing along."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and from_zero(node)):
+        if not is_counted(node, plain=True):
             return None
         if len(node.body) < 2 or build.int_value(node.hi) is None:
             return None

@@ -61,27 +61,9 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import fresh_var, matched, names_at, params_as
-from kir.rewrite.match.thread_team import (
-    IDEMPOTENT,
-    REDUCTIONS,
-    Exchange,
-    accumulation,
-    barrier,
-    declaration,
-    everyone_arrives,
-    exchange_at,
-    is_call,
-    is_in_loop,
-    is_read_later,
-    is_scalar,
-    mentions,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, mentions, team_at
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:

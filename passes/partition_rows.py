@@ -44,7 +44,7 @@ from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, node_as
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, node_as
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -135,7 +135,7 @@ class PartitionRows(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over one store."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         only = _only_store(node)
         if only is None:

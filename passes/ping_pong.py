@@ -103,10 +103,9 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, matched, node_as, params_as
+from kir.rewrite.match import counting, fresh_var, hardware_of, matched, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written
-from kir.target import target
 
 from ._rings import NoRing, Rings, counted
 
@@ -153,7 +152,7 @@ def _found(program: n.Program, site: Site) -> tuple[n.Kernel, n.Roles, _Turns]:
 
 def _room(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, roles, found = _found(program, site)
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     total = (int_value(kernel.threads) or 0) + THREADS
     if total > hardware.max_threads_per_cta:
         return refuted(f"{total} threads with another warpgroup; a CTA of {hardware.name} has at most {hardware.max_threads_per_cta}",

@@ -50,9 +50,9 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.match import edited, node_as, params_as
+from kir.rewrite.match import edited, hardware_of, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
-from kir.target import Target, target
+from kir.target import Target
 
 
 def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -73,7 +73,7 @@ def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
     params = params_as(site, Pipeline)
     each = loop_bytes(node_as(program, site.path, n.For))
-    hardware: Target = context.target or target("sm_80")
+    hardware: Target = hardware_of(context)
     if each is None:
         return unknown("the tiles have symbolic extents", needs="a specialized program")
     limit = hardware.architecture.shared_per_cta

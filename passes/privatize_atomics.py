@@ -55,9 +55,8 @@ from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import edit_block, fresh, kernel_of, node_at
-from kir.rewrite.match import counting, fresh_var, matched, names_at, node_as, params_as, regions_of
+from kir.rewrite.match import counting, fresh_var, matched, names_at, node_as, params_as, regions_of, within_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
-from kir.target import target
 
 Rounds = Literal["steps", "rounds", "branch", "each"]
 ROUNDS: tuple[Rounds, ...] = get_args(Rounds)
@@ -83,10 +82,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     used = matched(_used(node_at(program, site.path), item.buffer))
     held = [b.buffer for b in kernel.body if isinstance(b, n.Alloc) and b.buffer.space == "shared"]
     total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, used[0]))
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="fewer counters")
-    return proved(f"{total} of {most} bytes")
+    return within_shared(total, context, "fewer counters")
 
 
 def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict:

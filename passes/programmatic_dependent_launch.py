@@ -55,8 +55,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match import node_as, params_as
-from kir.target import target
+from kir.rewrite.match import hardware_of, node_as, params_as
 
 WAIT, LAUNCH = "grid_dependency_wait", "grid_dependency_launch"
 
@@ -82,7 +81,7 @@ def _waits_in_time(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _overlaps(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     if hardware.capability >= (9, 0):
         return proved(f"{hardware.name} starts a kernel before the one ahead of it has ended")
     return refuted(f"{hardware.name} starts a kernel when the one ahead of it has ended", "the wait does nothing there", needs="sm_90 or newer")

@@ -59,8 +59,7 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, node_as, params_as
-from kir.target import target
+from kir.rewrite.match import edited, hardware_of, node_as, params_as
 
 
 def _given(program: n.Program, site: Site) -> n.Roles:
@@ -69,7 +68,7 @@ def _given(program: n.Program, site: Site) -> n.Roles:
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = context.target or target("sm_90a")
+    hardware = hardware_of(context, "sm_90a")
     if hardware.architecture.has("setmaxnreg"):
         return proved(f"warpgroups of {hardware.name} may change how many registers they have")
     return refuted(f"{hardware.name} has no setmaxnreg", "registers are those of the launch for each warp", needs="sm_90a")
@@ -84,7 +83,7 @@ def _whole_warpgroups(program: n.Program, site: Site, context: Context) -> Verdi
 
 
 def _adds_up(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     reason = registers_refusal(kernel_of(program, site.path), _given(program, site), hardware)
     if reason:
         return refuted(reason, "a warpgroup that asks for more waits until others have given theirs back, for ever",

@@ -55,9 +55,8 @@ from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import fresh_var, from_zero, node_as, params_as, splice
+from kir.rewrite.match import fits_shared, fresh_var, from_zero, node_as, params_as, shared_bytes, splice
 from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
-from kir.target import target
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, RingBuffer]:
@@ -148,20 +147,9 @@ def _filled_first(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, item = _loop(program, site)
-    hardware = context.target or target("sm_80")
     names = {s.dst.buffer.name for s in _staged(loop)}
-    total = 0
-    for s in statements(kernel_of(program, site.path).body):
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = byte_count(s.buffer)
-            if each is None:
-                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
-            total += each * (item.stages if s.buffer.name in names else 1)
-    limit = hardware.architecture.shared_per_cta
-    if total > limit:
-        return refuted(f"{item.stages} stages need {total} bytes; {hardware.name} has {limit} a CTA", f"byte {limit} is one too many",
-                       needs="fewer stages")
-    return proved(f"{total} of the {limit} bytes of {hardware.name}")
+    total = shared_bytes(kernel_of(program, site.path), lambda b: item.stages if b.name in names else 1)
+    return fits_shared(total, context, "fewer stages", what=f"{item.stages} stages need {total} bytes")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from kir.ir.types import BOOL, I32, dtype_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, from_zero, matched, node_as, params_as
+from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
@@ -198,7 +198,7 @@ class RunOn(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of folds; where it is to end, and what is masked, is given."""
-        if not self.end or not _is_plain(node) or not isinstance(node, n.For):
+        if not self.end or not is_counted(node, of=I32, plain=True):
             return None
         end, mask = self.longer(program, path), self.mask(program, path)
         if end is None or end == node.hi or mask is None:
@@ -229,7 +229,7 @@ class RunOn(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop with masks that end before it does, or may."""
-        if not _is_plain(node) or not isinstance(node, n.For):
+        if not is_counted(node, of=I32, plain=True):
             return None
         out = []
         for cond, other in dict.fromkeys((x.cond, x.b) for _, x in _masks(node)):
@@ -263,11 +263,6 @@ def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:
                    for i, d in zip(new.at.index, new.at.buffer.shape, strict=True) if isinstance(i, n.Expr))
         return replace(new, clip=over, other=zero if over else None)
     return transform(x, leave)
-
-
-def _is_plain(s: Place) -> bool:
-    """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
 
 
 def _masks(loop: n.For) -> Iterator[tuple[n.Expr, n.Select]]:

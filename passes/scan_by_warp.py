@@ -63,7 +63,8 @@ from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import fresh_var, loads_of, matched, names_at
-from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, ladder_of, lane_of
 

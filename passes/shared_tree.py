@@ -55,7 +55,8 @@ from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import counting, edited, fresh_var, matched, names_at
-from kir.rewrite.match.thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
 from ._running_folds import Fold, fold_at
 

@@ -51,21 +51,9 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, replace_stmts
 from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at, node_as, params_as
-from kir.rewrite.match.thread_team import (
-    REDUCTIONS,
-    Exchange,
-    declaration,
-    exchange_at,
-    is_in_loop,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    warps_arrive,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.exchange import REDUCTIONS, Exchange, exchange_at
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import is_in_loop, team_at, warps_arrive, whole
 
 from ._readers import Readers
 

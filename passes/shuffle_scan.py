@@ -52,21 +52,8 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, node_at, replace_stmts
 from kir.rewrite.match import fresh_var, matched, names_at, node_as
-from kir.rewrite.match.thread_team import (
-    ThreadTeam,
-    declaration,
-    is_call,
-    is_in_loop,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    warp_sync,
-    warps_arrive,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, is_call, is_in_loop, team_at, warp_sync, warps_arrive, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, group_of, ladder_of, lane_of
 

@@ -55,7 +55,7 @@ from kir.ir.canonical import rename
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, kernel_of, names_in, replace_stmts
-from kir.rewrite.match import edited, fresh_names, from_zero, node_as
+from kir.rewrite.match import edited, fresh_names, is_counted, node_as
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -82,7 +82,7 @@ class SpecializeTail(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over tiles whose accesses hang over the edge only in its last iteration."""
-        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and from_zero(node)):
+        if not is_counted(node, ("serial", "pipelined")):
             return None
         if any(isinstance(x, (n.Jump, n.Alloc)) for s in node.body for x in walk(s)):
             return Miss("the body leaves early, or declares memory of its own")
@@ -109,7 +109,7 @@ class SpecializeTail(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that is followed by one more copy of its body."""
-        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and from_zero(node)):
+        if not is_counted(node, ("serial", "pipelined")):
             return None
         block, i, size = block_at(program, path), int(path[-1]), len(node.body)
         tail = block[i + 1:i + 1 + size]

@@ -54,7 +54,7 @@ from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import block_at
-from kir.rewrite.match import edited, fresh_names, fresh_var, from_zero, matched, names_at, node_as, params_as
+from kir.rewrite.match import edited, fresh_names, fresh_var, is_counted, matched, names_at, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
@@ -166,7 +166,7 @@ class SplitLoop(Pass):
 
 
 def _counts(s: Place) -> bool:
-    return isinstance(s, n.For) and s.kind in ("serial", "pipelined") and from_zero(s) and s.var.of == I32
+    return is_counted(s, ("serial", "pipelined"), I32)
 
 
 def _moved(s: n.Stmt, var: str, to: n.Expr) -> n.Stmt:

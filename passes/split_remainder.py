@@ -48,7 +48,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import block_at
-from kir.rewrite.match import counting, edited, fresh_names, fresh_var, from_zero, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_names, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.precondition import decided
 
 Left = Literal["mod", "rest"]
@@ -76,7 +76,7 @@ class SplitRemainder(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop from 0 by 1 of a length that is not known."""
-        if not _is_plain(node) or not isinstance(node, n.For) or self.extent < 2:
+        if not is_counted(node, of=I32, plain=True) or self.extent < 2:
             return None
         if build.int_value(node.hi) is not None:
             return Miss("its length is a literal")
@@ -101,10 +101,10 @@ class SplitRemainder(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over pieces that is followed by the same over what they leave."""
-        block, i = (block_at(program, path), int(path[-1])) if _is_plain(node) else ((), 0)
+        block, i = (block_at(program, path), int(path[-1])) if is_counted(node, of=I32, plain=True) else ((), 0)
         inner = node.body[0] if isinstance(node, n.For) and len(node.body) == 1 else None
         rest = block[i + 1] if i + 1 < len(block) else None
-        if not (isinstance(node, n.For) and isinstance(inner, n.For) and isinstance(rest, n.For) and _is_plain(inner) and _is_plain(rest)):
+        if not (isinstance(node, n.For) and is_counted(inner, of=I32, plain=True) and is_counted(rest, of=I32, plain=True)):
             return None
         extent = build.int_value(inner.hi)
         if extent is None or not (isinstance(node.hi, n.Binary) and node.hi.op == "floordiv" and build.int_value(node.hi.b) == extent):
@@ -125,11 +125,6 @@ class SplitRemainder(Pass):
         """One loop over all."""
         made = site.captures["made"]
         return edited(program, site.path, (made,), 0, 2)
-
-
-def _is_plain(s: Place | n.Stmt) -> bool:
-    """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
 
 
 def _at(body: n.Block, var: n.Var, place: n.Expr) -> n.Block:

@@ -58,19 +58,8 @@ from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
 from kir.rewrite.match import loads_of, matched, params_as
 from kir.rewrite.match.materialize import buffers_written
-from kir.rewrite.match.thread_team import (
-    ThreadTeam,
-    barrier,
-    declaration,
-    everyone_arrives,
-    is_call,
-    is_in_loop,
-    shifted,
-    team_at,
-    uses,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
 from kir.rewrite.precondition import decided
 
 from .stage_elements import Template, hole, staged_reads, template_of

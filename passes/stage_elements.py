@@ -58,11 +58,10 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import counting, fresh_var, loads_of, matched, params_as, regions_of
+from kir.rewrite.match import counting, fresh_var, loads_of, matched, params_as, regions_of, within_shared
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
-from kir.target import target
 
 MOST_AXES = 4
 
@@ -164,10 +163,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     found, shape = _decided(program, site)
     held = [byte_count(s.buffer) or 0 for s in kernel_of(program, site.path).body if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
     total = sum(held) + math.prod(shape) * found.load.at.buffer.dtype.bytes
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="fewer elements")
-    return proved(f"{total} of {most} bytes")
+    return within_shared(total, context, "fewer elements")
 
 
 def _decided(program: n.Program, site: Site) -> tuple[Template, tuple[int, ...]]:

@@ -39,13 +39,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
 from kir.ir.visit import statements
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of, replace_stmts
-from kir.rewrite.match import edited, fresh_at, matched, node_as, params_as
+from kir.rewrite.match import edited, fits_shared, fresh_at, matched, node_as, params_as, shared_bytes
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.slices import NoSlice
-from kir.target import target
 
 from ._panel_epilogue import removed, share, staged, unstaged
 
@@ -57,23 +56,12 @@ def _extents(r: n.Region) -> tuple[int, ...] | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware, item = context.target or target("sm_80"), params_as(site, StageEpilogue)
+    item = params_as(site, StageEpilogue)
     if item.space == "fragment":
         return proved("a fragment takes no shared memory")
-    if context.target is None and item.panel:
-        hardware = target("sm_90a")
-    total = item.staged_bytes(program, site)
-    for s in statements(kernel_of(program, site.path).body):
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = 8 if s.buffer.dtype.kind == "token" else byte_count(s.buffer)
-            if each is None:
-                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
-            total += each
-    limit = hardware.architecture.shared_per_cta
-    if total > limit:
-        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {limit} a CTA", f"byte {limit} is one too many",
-                       needs="smaller tiles, or memory that is free by then")
-    return proved(f"{total} of the {limit} bytes of {hardware.name}")
+    total = shared_bytes(kernel_of(program, site.path), size=lambda b: 8 if b.dtype.kind == "token" else byte_count(b),
+                         more=item.staged_bytes(program, site))
+    return fits_shared(total, context, "smaller tiles, or memory that is free by then", usual="sm_90a" if item.panel else "sm_80")
 
 
 def _together(program: n.Program, site: Site, context: Context) -> Verdict:

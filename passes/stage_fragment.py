@@ -47,9 +47,8 @@ from kir.ir.build import int_value
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match import matched, params_as
+from kir.rewrite.match import hardware_of, matched, params_as
 from kir.rewrite.match.local_buffers import team_level, tile_of
-from kir.target import target
 
 from ._through_buffer import ThroughBuffer, unchanged_meanwhile
 
@@ -64,7 +63,7 @@ def _registers(program: n.Program, site: Site) -> int:
 
 
 def _space_left(program: n.Program, site: Site, context: Context) -> Verdict:
-    needed, hardware = _registers(program, site), context.target or target("sm_80")
+    needed, hardware = _registers(program, site), hardware_of(context)
     limit = hardware.architecture.max_registers_per_thread
     if needed >= limit:
         return refuted(f"the fragment takes {needed} registers of each thread; {hardware.name} has {limit}", "the rest is spilled",

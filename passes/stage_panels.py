@@ -59,7 +59,7 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
-from kir.rewrite.match import fresh_var, from_zero, node_as, params_as
+from kir.rewrite.match import fresh_var, is_counted, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from ._panel_ends import FOLDS_NOTHING, End, past_end
@@ -152,7 +152,7 @@ class StagePanels(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a serial loop from 0 by 1 that folds something over its variable."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
             return None
@@ -186,7 +186,7 @@ class StagePanels(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over panels that an FMA product (or a reduction) consumes."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and from_zero(node)):
+        if not is_counted(node):
             return None
         bare = replace(node, body=_without_partials(node.body))
         extent, named = _depth(bare), bare != node

@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import from_zero, matched, node_as, params_as, regions_of, splice
+from kir.rewrite.match import is_counted, matched, node_as, params_as, regions_of, splice
 
 Width = Literal["i64", "i32"]
 DTYPES: dict[str, DType] = {"i64": I64, "i32": I32}
@@ -166,7 +166,7 @@ class StrengthReduce(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial or unrolled loop from 0 by 1; with no `place`, a site for each place that moves evenly."""
-        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not from_zero(node):
+        if not is_counted(node, ("serial", "unroll")):
             return None
         out: dict[str, Site] = {}
         reason = ""
@@ -225,7 +225,7 @@ class StrengthReduce(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that adds the same to a register in every iteration, which flat places are reached from."""
-        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not from_zero(node):
+        if not is_counted(node, ("serial", "unroll")):
             return None
         out: list[Site] = []
         reason: Miss | None = None

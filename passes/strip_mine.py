@@ -53,7 +53,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import element_name, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as, params_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, names_at, node_as, params_as
 
 from .tile import counted, in_tiles, left_over
 
@@ -124,10 +124,6 @@ def _folded(loop: n.For) -> n.Expr | None:
     return v.b if added and isinstance(v, n.Binary) else None
 
 
-def _plain(s: Place | n.Stmt) -> bool:
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
-
-
 def _condition(loop: n.For, step: int) -> tuple[n.Expr, n.Expr] | None:
     """(base, end) of a loop that does nothing but store under a condition `base + step * i < end`, carrying nothing along."""
     s = loop.body[0] if len(loop.body) == 1 else None
@@ -171,7 +167,7 @@ class StripMine(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that does nothing but add values to a private scalar, or store under a condition."""
-        if not (_plain(node) and isinstance(node, n.For)) or self.extent < 2:
+        if not (is_counted(node, of=I32, plain=True) and isinstance(node, n.For)) or self.extent < 2:
             return None
         if self.asked:
             found = _condition(node, 1)
@@ -217,7 +213,7 @@ class StripMine(Pass):
         branch, pieces = loop.body[0], build.int_value(loop.hi)
         inner = branch.then[0] if isinstance(branch, n.If) and len(branch.then) == 1 else None
         found = _condition(loop, 1 if self.asked == "scaled" else self.extent)
-        if found is None or not isinstance(inner, n.For) or not _plain(inner) or pieces is None or self.extent < 2 or not isinstance(branch, n.If):
+        if found is None or not is_counted(inner, of=I32, plain=True) or pieces is None or self.extent < 2 or not isinstance(branch, n.If):
             return None
         base, end = found
         if self.asked == "scaled":
@@ -243,9 +239,9 @@ class StripMine(Pass):
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over pieces that is one over their values, in which both only number the value."""
         inner = node.body[0] if isinstance(node, n.For) and len(node.body) == 1 else None
-        if isinstance(node, n.For) and isinstance(inner, n.If) and _plain(node):
+        if isinstance(node, n.For) and isinstance(inner, n.If) and is_counted(node, of=I32, plain=True):
             return tuple(Site(path, item) for asked in ASKED if (item := StripMine(_piece(inner) or 0, asked))._apart(program, path, node) is not None) or None
-        if not (_plain(node) and isinstance(node, n.For) and isinstance(inner, n.For) and _plain(inner)) or _folded(inner) is None:
+        if not (is_counted(node, of=I32, plain=True) and is_counted(inner, of=I32, plain=True)) or _folded(inner) is None:
             return None
         extent = build.int_value(inner.hi)
         items = counted(node.hi, extent, program.facts) if extent is not None else None

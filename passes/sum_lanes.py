@@ -44,7 +44,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, names_at, node_as
 from kir.rewrite.match.materialize import is_pure
 
 from .write_out import Unlike, between
@@ -134,7 +134,7 @@ def _is_scalar(s: n.Store) -> bool:
 
 def _folded(s: Place) -> n.Store | None:
     """The store of a short loop that does nothing but fold values into a private scalar, which they do not depend on."""
-    if not (isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and len(s.body) == 1):
+    if not (is_counted(s, plain=True) and len(s.body) == 1):
         return None
     store, count = s.body[0], build.int_value(s.hi)
     if not (isinstance(store, n.Store) and isinstance(store.value, n.Binary) and count is not None and 1 < count <= MOST and s.var.of == I32):

@@ -49,7 +49,7 @@ from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import names_read, once, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
-from kir.rewrite.match import fresh_var, from_zero, matched, node_as, params_as
+from kir.rewrite.match import fresh_var, is_counted, matched, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from .tile import counted, decides_nothing, in_tiles, is_tile_of, left_over, undefined_loads
@@ -194,7 +194,7 @@ class TileLoop(Pass):
 
 
 def _counts(node: Place) -> bool:
-    return isinstance(node, n.For) and node.kind == "serial" and not node.attrs and from_zero(node)
+    return is_counted(node, plain=True)
 
 
 def _numbering(axes: TileAxes, loop: n.For) -> list[AxisClass]:

@@ -62,25 +62,9 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, fresh, replace_stmts
 from kir.rewrite.match import fresh_var, matched, names_at
-from kir.rewrite.match.thread_team import (
-    IDEMPOTENT,
-    Exchange,
-    ThreadTeam,
-    barrier,
-    declaration,
-    exchange_at,
-    fold_at,
-    is_call,
-    is_in_loop,
-    is_read_later,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.exchange import IDEMPOTENT, Exchange, exchange_at, fold_at, is_read_later
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, whole
 
 WARP = 32
 

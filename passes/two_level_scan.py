@@ -62,21 +62,8 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import fresh_var, matched, names_at
-from kir.rewrite.match.thread_team import (
-    ThreadTeam,
-    barrier,
-    declaration,
-    is_call,
-    is_in_loop,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    warp_sync,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, warp_sync, whole
 
 from ._running_folds import WARP, Fold, fold_at, group_of, lane_of
 

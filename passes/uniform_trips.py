@@ -53,8 +53,9 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.match import edited, from_zero, matched, node_as, params_as
-from kir.rewrite.match.thread_team import REDUCTIONS, team_at
+from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.thread_team import team_at
 
 from ._past_end import past_end
 
@@ -300,5 +301,5 @@ class UniformTrips(Pass):
 
 
 def _is_counting(node: Place) -> bool:
-    return isinstance(node, n.For) and node.kind == "serial" and from_zero(node)
+    return is_counted(node)
 

@@ -55,7 +55,8 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at
 from kir.rewrite.match import counting, edited, fresh_var, matched, names_at
-from kir.rewrite.match.thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
+from kir.rewrite.match.exchange import REDUCTIONS, Exchange, fold_at
+from kir.rewrite.match.thread_team import is_scalar, team_at, warps_arrive, whole
 
 from ._readers import Readers
 from .shuffle_exchange import WARP, ladder_of

@@ -61,8 +61,10 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
 from kir.rewrite.match import fresh_at, matched, params_as, regions_of
+from kir.rewrite.match.exchange import fold_at
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
-from kir.rewrite.match.thread_team import ThreadTeam, barrier, declaration, everyone_arrives, fold_at, is_call, is_in_loop, mentions, team_at, whole
+from kir.rewrite.match.shared_arrays import declaration
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, mentions, team_at, whole
 from kir.rewrite.view import expression_at
 
 from .shuffle_exchange import WARP

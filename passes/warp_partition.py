@@ -44,10 +44,9 @@ from kir.ir.types import shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import counting, edited, fresh_var, matched, names_at, node_as, params_as
+from kir.rewrite.match import counting, edited, fresh_var, hardware_of, matched, names_at, node_as, params_as
 from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
-from kir.target import target
 
 
 def _product(program: n.Program, site: Site) -> tuple[n.Mma, WarpPartition]:
@@ -67,7 +66,7 @@ def _extents(s: n.Mma) -> tuple[int, int] | None:
 def _all_warps(program: n.Program, site: Site, context: Context) -> Verdict:
     _, item = _product(program, site)
     threads = build.int_value(kernel_of(program, site.path).threads)
-    warp = (context.target or target("sm_80")).architecture.warp_size
+    warp = hardware_of(context).architecture.warp_size
     if threads == item.rows * item.columns * warp:
         return proved(f"{item.rows} x {item.columns} blocks for {threads // warp} warps")
     return refuted(f"{item.rows} x {item.columns} blocks are not one for each warp", f"the CTA has {threads} threads",

@@ -71,19 +71,9 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
 from kir.rewrite.match import fresh_var, matched, names_at, splice
-from kir.rewrite.match.thread_team import (
-    REDUCTIONS,
-    ThreadTeam,
-    barrier,
-    declaration,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, team_at, whole
 
 from .parallel_scan import Running, _doubling, _scan_at
 

@@ -67,10 +67,9 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import fresh_var, node_as
+from kir.rewrite.match import fresh_var, hardware_of, node_as
 from kir.rewrite.match.local_buffers import mentions, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
-from kir.target import target
 
 from ._rings import NoRing, Rings, counted, init_at, offset_of, roles_at, started
 
@@ -111,7 +110,7 @@ def _filled(loads: n.Block) -> set[str]:
 
 def _room(program: n.Program, site: Site, context: Context) -> Verdict:
     total = (int_value(kernel_of(program, site.path).threads) or 0) + WARPGROUP
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     if total > hardware.max_threads_per_cta:
         return refuted(f"{total} threads with the producer's; a CTA of {hardware.name} has at most {hardware.max_threads_per_cta}",
                        f"thread {hardware.max_threads_per_cta} does not exist", needs=f"at most {hardware.max_threads_per_cta - WARPGROUP} threads")

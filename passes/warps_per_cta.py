@@ -52,9 +52,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.rewrite.match import matched, params_as
+from kir.rewrite.match import hardware_of, matched, params_as
 from kir.rewrite.match.thread_team import is_call
-from kir.target import target
 
 from .tile import divides_exactly
 
@@ -63,7 +62,7 @@ WARP = 32
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, WarpsPerCta)
-    most = (context.target or target("sm_80")).architecture.max_threads_per_cta
+    most = hardware_of(context).architecture.max_threads_per_cta
     if item.warps * WARP > most:
         return refuted(f"{item.warps} warps are {item.warps * WARP} threads", f"a CTA has at most {most}", needs=f"at most {most // WARP} warps")
     return proved(f"{item.warps * WARP} threads of one CTA")

@@ -50,9 +50,8 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, node_as
+from kir.rewrite.match import edited, hardware_of, node_as
 from kir.rewrite.match.local_buffers import team_threads
-from kir.target import target
 
 from ._rings import NoRing, Rings
 
@@ -61,7 +60,7 @@ PAIRS = frozenset({("f16", "f32"), ("bf16", "f32")})
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = context.target or target("sm_90a")
+    hardware = hardware_of(context, "sm_90a")
     if hardware.architecture.has("wgmma"):
         return proved(f"{hardware.name} has wgmma")
     return refuted(f"{hardware.name} has no wgmma", "the product at " + (node_as(program, site.path, n.Mma).label or "this place"), needs="sm_90a",

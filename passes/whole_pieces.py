@@ -49,7 +49,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import node_at
-from kir.rewrite.match import edited, fresh_names, fresh_var, from_zero, matched, names_at, node_as
+from kir.rewrite.match import edited, fresh_names, fresh_var, is_counted, matched, names_at, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
 
@@ -107,9 +107,9 @@ class WholePieces(Pass):
         if not isinstance(node, n.If) or node.static or len(node.then) != 1 or len(node.orelse) != 1:
             return None
         loop, other = node.then[0], node.orelse[0]
-        count = build.int_value(loop.hi) if isinstance(loop, n.For) and _is_plain(loop) else None
+        count = build.int_value(loop.hi) if is_counted(loop, of=I32, plain=True) else None
         cond = node.cond
-        if not (isinstance(loop, n.For) and isinstance(other, n.For) and _is_plain(other) and count and isinstance(cond, n.Binary) and cond.a.type == I32):
+        if not (isinstance(loop, n.For) and is_counted(other, of=I32, plain=True) and count and isinstance(cond, n.Binary) and cond.a.type == I32):
             return None
         asked: Asked = "last" if cond.op == "lt" else "end"
         if cond.op not in ("lt", "le"):
@@ -125,14 +125,9 @@ class WholePieces(Pass):
         return edited(program, site.path, (site.captures["made"],))
 
 
-def _is_plain(s: n.Stmt) -> bool:
-    """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and from_zero(s) and s.var.of == I32
-
-
 def _piece(s: Place) -> tuple[n.If, n.Expr, n.Expr, int] | None:
     """(the branch, base, end, length) of a loop over items that only asks `base + item < end`, which nothing inside changes."""
-    branch = s.body[0] if isinstance(s, n.For) and _is_plain(s) and len(s.body) == 1 else None
+    branch = s.body[0] if is_counted(s, of=I32, plain=True) and len(s.body) == 1 else None
     count = build.int_value(s.hi) if isinstance(s, n.For) else None
     if not (isinstance(s, n.For) and isinstance(branch, n.If) and not branch.orelse and not branch.static and count is not None and count > 1):
         return None

@@ -44,7 +44,7 @@ from kir.ir.types import I32, DType
 from kir.ir.visit import children, names_read, once, statements, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import counting, fresh_var, from_zero, names_at, node_as, splice
+from kir.rewrite.match import counting, fresh_var, is_counted, names_at, node_as, splice
 
 MOST_COPIES = 64
 MOST_STATEMENTS = 8
@@ -190,7 +190,7 @@ class WriteOut(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of a literal number of iterations."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and from_zero(node)
+        if not (is_counted(node, plain=True)
                 and node.var.of == I32):
             return None
         count = build.int_value(node.hi)

@@ -20,13 +20,14 @@ def hardware_of(context: Context, usual: str = "sm_80") -> Target:
 
 
 def shared_bytes(kernel: n.Kernel, times: Callable[[n.Buffer], int] = lambda b: 1,
-                 size: Callable[[n.Buffer], int | None] = byte_count) -> int | Verdict:
-    """Bytes of shared memory that a kernel declares, each buffer of that size and `times` over; or that the size of one is not known.
+                 size: Callable[[n.Buffer], int | None] = byte_count, more: int = 0) -> int | Verdict:
+    """Bytes of shared memory that a kernel declares, each buffer of that size and `times` over, and `more`; or that the
+    size of one is not known.
 
-        total = shared_bytes(kernel)
+        total = shared_bytes(kernel, more=tile_bytes)
         shared_bytes(kernel, lambda b: stages if b.name in ring else 1)
     """
-    total = 0
+    total = more
     for b in allocated(kernel, "shared"):
         each = size(b)
         if each is None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -17,26 +18,13 @@ def from_zero(loop: n.For) -> bool:
     return build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)
 
 
-def counted_loop(s: object, kinds: Sequence[str] = ("serial",), of: DType | None = None, *, plain: bool = False) -> n.For | None:
-    """A statement that is a loop from 0 by 1 of one of the kinds (over a variable of that type, and without attributes if `plain`); None
-    for others.
+def is_counted(s: object, kinds: Sequence[str] = ("serial",), of: DType | None = None, *, plain: bool = False) -> TypeGuard[n.For]:
+    """Whether a statement is a loop from 0 by 1 of one of the kinds (over a variable of that type; without attributes if `plain`).
 
-        loop = counted_loop(node, ("serial", "unroll"), I32)
-        return Miss("no loop from 0 by 1") if loop is None else Site(path, self)
+        is_counted(node)                              # for i in 0..N
+        is_counted(node, ("serial", "unroll"), I32)
     """
-    if not (isinstance(s, n.For) and s.kind in kinds and from_zero(s)) or (plain and s.attrs) or of not in (None, s.var.of):
-        return None
-    return s
-
-
-def count_of(s: n.Stmt | None, kinds: Sequence[str] = ("serial",)) -> int | None:
-    """The trips of a loop from 0 by 1, where they are a literal.
-
-        count_of(loop) == 8    # for i in 0..8
-        count_of(store) is None
-    """
-    loop = counted_loop(s, kinds)
-    return None if loop is None else build.int_value(loop.hi)
+    return isinstance(s, n.For) and s.kind in kinds and from_zero(s) and of in (None, s.var.of) and not (plain and s.attrs)
 
 
 def counting(var: n.Var, count: n.Expr | int, body: n.Block, kind: str = "serial", attrs: n.Attrs = (), *,
