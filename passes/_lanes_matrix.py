@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kir.analysis.elements import NotElementwise, element
 from kir.ir import build
@@ -14,14 +13,11 @@ from kir.rewrite.match import counting, fresh_var
 
 from ._lanes_holding import Exprs, Holding, Matrix, Operand, lane_of, matrix
 from ._lanes_infer import NotLowered, Team, depth_of, extents
-
-if TYPE_CHECKING:
-    from ._lanes_lower import Lanes
+from ._lanes_state import LaneState, piece
 
 
-def load_matrix(lanes: Lanes, s: n.Copy, team: Team) -> n.Block:
+def load_matrix(lanes: LaneState, s: n.Copy, team: Team) -> n.Block:
     """A copy via ldmatrix: per atom the lane names a row of 16 bytes, and receives its slots."""
-    from ._lanes_lower import piece
     held = lanes.local(s.dst, team).holding
     turned = bool(dict(s.attrs).get("trans", False))
     if not isinstance(held, Matrix) or held.role == "c" or turned != (held.role == "b"):
@@ -54,7 +50,7 @@ def load_matrix(lanes: Lanes, s: n.Copy, team: Team) -> n.Block:
     return lanes.nest(replace(held, grid=(held.grid[0], held.grid[1] // 2)) if pairs else held, body)
 
 
-def product(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
+def product(lanes: LaneState, s: n.Mma, team: Team) -> n.Block:
     """An mma as the thread's share of it."""
     if s.pending or len(shape_of(s.acc.type)) != 2:
         raise NotLowered("a pending or batched product")
@@ -65,7 +61,7 @@ def product(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
     raise NotLowered(f"a product via {s.via}: `mma{{via=mma_sync}}` or `~mma` says which instruction it is")
 
 
-def _mma_sync(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
+def _mma_sync(lanes: LaneState, s: n.Mma, team: Team) -> n.Block:
     acc = lanes.local(s.acc, team).holding
     a_type = dtype_of(s.a.type)
     if not isinstance(acc, Matrix):
@@ -93,7 +89,7 @@ def _mma_sync(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
     return (*before, loop)
 
 
-def _operand(lanes: Lanes, e: n.Expr, role: str, team: Team, before: list[n.Stmt]) -> tuple[n.Buffer, Holding]:
+def _operand(lanes: LaneState, e: n.Expr, role: str, team: Team, before: list[n.Stmt]) -> tuple[n.Buffer, Holding]:
     """The registers of an operand: a fragment's, or an array that is filled here."""
     if isinstance(e, n.Load) and e.at.buffer.name in lanes.held:
         return lanes.registers[e.at.buffer.name], lanes.local(e.at, team).holding
@@ -122,7 +118,7 @@ def scalar(e: n.Expr, place: Exprs) -> n.Expr:
         raise NotLowered(f"'{bad}' of a whole tile is an operand") from bad
 
 
-def _multiply_adds(lanes: Lanes, s: n.Mma, team: Team) -> n.Block:
+def _multiply_adds(lanes: LaneState, s: n.Mma, team: Team) -> n.Block:
     acc = lanes.local(s.acc, team).holding
     if s.precision != "ieee":
         raise NotLowered(f"multiply-adds at precision {s.precision}")
