@@ -21,7 +21,7 @@ from kir.ir.canonical import alpha_equal
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import params_as
+from kir.rewrite.match import matched_as, params_as
 
 if TYPE_CHECKING:
     from kir.carrier.recognition import Known
@@ -166,8 +166,7 @@ def _outside(k: n.Kernel) -> tuple[n.Expr, tuple[str, ...]]:
 
 
 def _again(item: Carrier, program: n.Program, path: Path) -> Site:
-    found = item.match(program, path, kernel_of(program, path))
-    assert isinstance(found, Site)
+    found = matched_as(item.match(program, path, kernel_of(program, path)), Site)
     return found
 
 

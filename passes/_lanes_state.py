@@ -9,7 +9,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.types import DType
-from kir.rewrite.match import counting, fresh_var
+from kir.rewrite.match import counting, fresh_var, matched_as
 
 from ._lanes_holding import Exprs, Holding, Matrix, lane_of, linear
 from ._lanes_infer import Held, NotLowered, Team
@@ -26,8 +26,8 @@ def piece(r: n.Region, at: Exprs, count: int = 1) -> n.Region:
         raise NotLowered(f"{region_text(r)} is a gathered place")
     out: list[n.Expr | n.Span] = list(index)
     for k, position in zip(spans, at, strict=True):
-        i = index[k]
-        assert isinstance(i, n.Span) and isinstance(i.lo.type, DType)
+        i = matched_as(index[k], n.Span)
+        assert isinstance(i.lo.type, DType)
         step = i.step if isinstance(i.step, n.Expr) else build.const(i.step, i.lo.type)
         lo = build.add(i.lo, build.mul(build.cast(position, i.lo.type), build.cast(step, i.lo.type)))
         last = k == spans[-1] and count > 1

@@ -11,7 +11,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
-from kir.rewrite.match import fresh_var, from_zero
+from kir.rewrite.match import fresh_var, from_zero, matched_as
 from kir.rewrite.match.materialize import buffers_written, is_pure
 
 
@@ -33,7 +33,6 @@ class Growth:
     def dtype(self, e: n.Expr) -> DType:
         """The dtype of a maximum."""
         dtype = dtype_of(e.type)
-        assert isinstance(dtype, DType)
         return dtype
 
 
@@ -49,8 +48,8 @@ class TwoLoops:
     @property
     def folded(self) -> n.Expr:
         """What an iteration of the first loop folds into the maximum."""
-        last = self.first.body[-1]
-        assert isinstance(last, n.Store) and isinstance(last.value, n.Binary)
+        last = matched_as(self.first.body[-1], n.Store)
+        assert isinstance(last.value, n.Binary)
         return last.value.b
 
     @property
@@ -160,8 +159,7 @@ def unscaled(s: n.Stmt, scale: str) -> n.Stmt | None:
 
 def merged(loops: TwoLoops, growth: Growth, taken: set[str]) -> n.Block:
     """The body of the one loop: what the maximum needs, the maximum and the factor, then the sums. What both loops compute stands once."""
-    own, last = loops.first.body[:-1], loops.first.body[-1]
-    assert isinstance(last, n.Store)
+    own, last = loops.first.body[:-1], matched_as(loops.first.body[-1], n.Store)
     grown = fresh_var("grown", taken, last.value.type)
     scale = fresh_var("scale", taken, last.value.type)
     head = (*own, n.Let((grown.name,), last.value),
@@ -248,8 +246,7 @@ def _split_at(body: n.Block, at: int, growth: Growth) -> Split | None:
     top = next((k for k, s in enumerate(body) if isinstance(s, n.Store) and s.at == held.at and s.value == new and s.mask is None), None)
     if scale is None or top is None or not at < scale < top or held.at.buffer.name in declared_in(body):
         return None
-    by = body[scale]
-    assert isinstance(by, n.Let)
+    by = matched_as(body[scale], n.Let)
     rest: list[n.Stmt] = []
     for k, s in enumerate(body):
         plain = unscaled(s, by.names[0]) if k not in (at, scale, top) else None

@@ -16,7 +16,7 @@ from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
-from kir.rewrite.match import fresh_var
+from kir.rewrite.match import fresh_var, matched_as
 from kir.rewrite.match.local_buffers import mentions
 
 from ._rings import NoRing, Rings, counted, roles_at
@@ -104,8 +104,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
 
 
 def _renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
-    made = rename(s, names)
-    assert isinstance(made, n.Stmt)
+    made = matched_as(rename(s, names), n.Stmt)
     return made
 
 
@@ -199,8 +198,7 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], ba
         return new
     if child_blocks(s):
         return s
-    made = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
-    assert isinstance(made, n.Stmt)
+    made = matched_as(transform(s, leave, lambda x: not isinstance(x, n.Buffer)), n.Stmt)
     return made
 
 
@@ -277,8 +275,7 @@ def _merged(lets: list[n.Let], own: tuple[n.Let, ...]) -> tuple[list[n.Let], dic
     out: list[n.Let] = list(lets)
     again: dict[str, str] = {}
     for s in own:
-        value = rename(s, again)
-        assert isinstance(value, n.Let)
+        value = matched_as(rename(s, again), n.Let)
         same = next((x for x in lets if x.value == value.value), None)
         if same is not None:
             again[s.names[0]] = same.names[0]

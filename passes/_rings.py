@@ -17,7 +17,7 @@ from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import MBARRIER
 from kir.ir.visit import statements, transform, walk
-from kir.rewrite.match import counting, is_counted
+from kir.rewrite.match import counting, is_counted, matched_as
 from kir.rewrite.match.local_buffers import mentions, own_parts
 
 
@@ -123,8 +123,7 @@ def deepened(s: n.For, rings: Rings, made: Rings) -> n.For:
             return place(x)
         if isinstance(x, n.Call) and x.fn == "mbar_wait":
             assert isinstance(y, n.Call)
-            parity = x.args[1]
-            assert isinstance(parity, n.Expr)
+            parity = matched_as(x.args[1], n.Expr)
             return build.call_with("mbar_wait", (y.args[0], phase(k, made.stages, offset_of(parity, k, rings.stages))), y.attrs)
         return y
     out: n.For = transform(s, leave, lambda x: not isinstance(x, n.Buffer))

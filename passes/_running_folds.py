@@ -5,7 +5,7 @@ from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.rewrite.match import counting
+from kir.rewrite.match import counting, matched_as
 from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
 from kir.rewrite.match.thread_team import is_scalar, whole
 
@@ -48,8 +48,7 @@ def fold_at(block: n.Block, i: int) -> Fold | None:
     op, source = step
     if not (isinstance(source, n.Load) and source == n.Load(source.at) and source.at.buffer.space == "shared" and len(source.at.index) == 1):
         return None
-    index = source.at.index[0]
-    assert isinstance(index, n.Expr)
+    index = matched_as(source.at.index[0], n.Expr)
     base = build.sub(index, loop.var)
     made = Fold(acc, op, source.at.buffer, base, loop.hi, fresh)
     return made if made.statements(loop.var) == block[i:i + 2] else None

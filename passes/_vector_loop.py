@@ -19,7 +19,7 @@ from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing
-from kir.rewrite.match import fresh_at, from_zero, matched, node_as, splice
+from kir.rewrite.match import fresh_at, from_zero, matched, matched_as, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
@@ -57,8 +57,6 @@ class VectorLoop(Pass):
         """Statements on vectors."""
         loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         made = widened(loop)
-        last = made[-1]
-        assert isinstance(last, n.Store)
         at = (*site.path[:-1], i + len(made) - 1)
         hints = {site.path: (at,), **{(*site.path, "body", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
         return Rewritten(splice(program, site.path, made), at, hints)
@@ -86,8 +84,7 @@ class VectorLoop(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over elements."""
         block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
-        store = block[i]
-        assert isinstance(store, n.Store)
+        store = matched_as(block[i], n.Store)
         var = fresh_at(program, site.path, "v")
         made = narrowed(block[start:i + 1], int(str(shape_of(store.at.type)[0])), var)
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))
@@ -193,8 +190,7 @@ def _belongs(block: n.Block, k: int, store: int, count: int) -> bool:
 def one_owner(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether no element that the loop reads is one that another iteration writes."""
     loop = node_as(program, site.path, n.For)
-    store, known, aliases = loop.body[-1], Facts.at(program, site.path), Aliases(program)
-    assert isinstance(store, n.Store)
+    store, known, aliases = matched_as(loop.body[-1], n.Store), Facts.at(program, site.path), Aliases(program)
     other = n.Var(f"%{loop.var.name}", loop.var.of)
     inside = known.ranging(loop.var, loop.lo, loop.hi, loop.step)
     for x in walk(loop):

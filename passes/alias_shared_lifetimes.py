@@ -55,7 +55,7 @@ from kir.ir.visit import buffers_named, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-from kir.rewrite.match import matched, node_as, params_as
+from kir.rewrite.match import matched, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.thread_team import barrier, is_call
 
@@ -196,8 +196,7 @@ def _block(kernel: n.Kernel) -> n.Block:
 
 def _with_block(kernel: n.Kernel, block: n.Block) -> n.Kernel:
     at = matched(_loop(kernel))
-    loop = kernel.body[at]
-    assert isinstance(loop, n.For)
+    loop = matched_as(kernel.body[at], n.For)
     return replace(kernel, body=(*kernel.body[:at], replace(loop, body=block), *kernel.body[at + 1:]))
 
 

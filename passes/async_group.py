@@ -52,7 +52,7 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of
-from kir.rewrite.match import edited, params_as
+from kir.rewrite.match import edited, matched_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 from kir.rewrite.match.materialize import buffers_written
 
@@ -193,8 +193,7 @@ def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, AsyncGroup)
     copies, aliases = item.copies_at(program, site.path), Aliases(program)
-    line = item.line(program, site.path)
-    assert isinstance(line, _Line)
+    line = matched_as(item.line(program, site.path), _Line)
     inner = () if line.use.cond is None else block_at(program, site.path)[int(site.path[-1]) + item.copies:]
     for s in (*inner, *line.stmts[:len(line.stmts) - item.ahead]):
         written = buffers_written((s,))
@@ -275,8 +274,7 @@ class AsyncGroup(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies as a group, and its wait."""
-        line = self.line(program, site.path)
-        assert isinstance(line, _Line)
+        line = matched_as(self.line(program, site.path), _Line)
         issued = (*(_asynchronous(s) for s in self.copies_at(program, site.path)), _call("async_commit"))
         waited = self._waited(line)[0]
         made = edit_block(program, line.use.line, lambda b: (*b[:line.start], *waited, *b[line.use.first:]))

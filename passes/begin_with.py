@@ -41,7 +41,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import buffers_named
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import edited, node_as
+from kir.rewrite.match import edited, matched_as, node_as
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -83,7 +83,6 @@ class BeginWith(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The declaration with its value, where that is known."""
         block, i, k = block_at(program, site.path), int(site.path[-1]), int(site.captures["fill"])
-        s, fill = block[i], block[k]
-        assert isinstance(s, n.Alloc) and isinstance(fill, n.Store)
+        s, fill = matched_as(block[i], n.Alloc), matched_as(block[k], n.Store)
         made = edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:k], replace(s, init=fill.value), *b[k + 1:]))
         return Rewritten(made, (*site.path[:-1], k - 1))

@@ -44,7 +44,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.rewrite.match import counting, fresh_var, is_counted, matched
+from kir.rewrite.match import counting, fresh_var, is_counted, matched, matched_as
 
 from .tile import divides_exactly
 
@@ -138,8 +138,7 @@ class CoarsenGrid(Pass):
 
     def _single(self, program: n.Program, kernel: n.Kernel) -> n.Kernel | None:
         """The kernel that computes one item a thread."""
-        loop, tile = kernel.body[0], kernel.grid[self.axis]
-        assert isinstance(loop, n.For)
+        loop, tile = matched_as(kernel.body[0], n.For), kernel.grid[self.axis]
         items = tile.extent.a if self.floor and isinstance(tile.extent, n.Binary) else divides_exactly(tile.extent, self.extent)
         if items is None:
             return None

@@ -51,7 +51,7 @@ from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import edited, fresh_var, matched, names_at, node_as, params_as
+from kir.rewrite.match import edited, fresh_var, matched, matched_as, names_at, node_as, params_as
 
 
 def _only(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -87,8 +87,7 @@ class CompensatedSum(Pass):
         """The loop with a second scalar that holds what was lost."""
         loop, taken = node_as(program, site.path, n.For), names_at(program, site.path)
         at = next(i for i, s in enumerate(loop.body) if _addend(s, self.buffer) is not None)
-        store, e = loop.body[at], matched(_addend(loop.body[at], self.buffer))
-        assert isinstance(store, n.Store)
+        store, e = matched_as(loop.body[at], n.Store), matched(_addend(loop.body[at], self.buffer))
         d = store.at.buffer.dtype
         lost = n.Buffer(fresh("lost", taken), d, (), "register")
         addend, total = fresh_var("addend", taken, d), fresh_var("sum", taken, d)
@@ -118,8 +117,7 @@ class CompensatedSum(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The plain sum."""
         i, block = int(site.path[-1]), block_at(program, site.path)
-        loop, before = block[i], block[i - 1]
-        assert isinstance(loop, n.For) and isinstance(before, n.Alloc)
+        loop, before = matched_as(block[i], n.For), matched_as(block[i - 1], n.Alloc)
         found = matched(_carried(loop, before.buffer))
         at, store, e = found
         plain = replace(store, value=build.add(n.Load(store.at), e))

@@ -91,7 +91,7 @@ from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import counting, fresh_var, matched, names_at, params_as
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, names_at, params_as
 from kir.rewrite.match.local_buffers import sizes
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
@@ -198,8 +198,7 @@ class CooperativeConsumers(Pass):
     def _joined(self, program: n.Program, path: Path) -> n.Program:
         found = matched(_role(program, path, self.role))
         at, role = found
-        split = role.body[0]
-        assert isinstance(split, n.For)
+        split = matched_as(role.body[0], n.For)
         groups = _groups(role)
         seen = by_view(split.body, split.var, groups, names_at(program, path))
         body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(seen)
@@ -230,8 +229,7 @@ def _arrived(block: n.Block) -> set[str]:
 def _with_role(program: n.Program, path: Path, at: int, body: n.Block, bars: set[str], more: int) -> n.Program:
     """The program with a role's code, and `more` arrivals counted by those mbarriers. Raises NoRing."""
     kernel, i = kernel_of(program, path), int(path[1])
-    roles = kernel.body[i]
-    assert isinstance(roles, n.Roles)
+    roles = matched_as(kernel.body[i], n.Roles)
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Call) and new.fn == "mbar_init" and isinstance(r := new.args[0], n.Region) and r.buffer.name in bars:

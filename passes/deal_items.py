@@ -47,7 +47,7 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import node_at
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
@@ -154,8 +154,7 @@ class DealItems(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop for each axis."""
-        axes, node = site.captures["axes"], node_as(program, site.path, n.For)
-        assert isinstance(axes, _Axes)
+        axes, node = matched_as(site.captures["axes"], _Axes), node_as(program, site.path, n.For)
         taken = names_at(program, site.path)
         names = [fresh_var("item", taken) for _ in axes.place]
         body = tuple(substitute(s, dict(zip(axes.names, names, strict=True))) for s in axes.body)
@@ -178,8 +177,7 @@ class _Axes:
         """The grid along given axes; None where the loops count something else, or these axes in the same way already."""
         loops, counts, s = list[n.Var](), list[int](), n.For(node.var, node.lo, node.hi, node.step, (node,))
         for _ in range(depth):
-            inner = s.body[0]
-            assert isinstance(inner, n.For)
+            inner = matched_as(s.body[0], n.For)
             s = inner
             loops.append(s.var)
             counts.append(build.int_value(s.hi) or 0)
@@ -200,8 +198,7 @@ class _Axes:
 def _in_places(s: n.Stmt, parts: tuple[Terms, ...], names: tuple[str, ...]) -> n.Stmt:
     def change(terms: Terms) -> Terms | None:
         return replaced(terms, [(p, n.Var(name, I32)) for p, name in zip(parts, names, strict=True)])
-    made = in_sums(s, change)
-    assert isinstance(made, n.Stmt)
+    made = matched_as(in_sums(s, change), n.Stmt)
     return made
 
 
@@ -251,6 +248,5 @@ def _shape(s: Place, axes: int) -> tuple[int, ...] | None:
 def _around(names: list[n.Var], counts: tuple[int, ...], body: n.Block, label: str | None) -> n.Block:
     for v, count in zip(reversed(names), reversed(counts), strict=True):
         body = (counting(v, count, body),)
-    outer = body[0]
-    assert isinstance(outer, n.For)
+    outer = matched_as(body[0], n.For)
     return (replace(outer, label=label),)

@@ -41,14 +41,13 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import fresh
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as
 from kir.rewrite.match.independence import independent
 
 
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
     rows = node_as(program, site.path, n.For)
-    columns = rows.body[0]
-    assert isinstance(columns, n.For)
+    columns = matched_as(rows.body[0], n.For)
     for path, loop in ((site.path, rows), ((*site.path, "body", 0), columns)):
         found = independent(program, path, loop)
         if not found:
@@ -108,8 +107,7 @@ class DealRows(Pass):
         """One loop over all rows, and one over the columns."""
         node = node_as(program, site.path, n.For)
         taken = names_at(program, site.path)
-        made = undealt(node, fresh("row", taken), fresh("column", taken))
-        assert isinstance(made, n.For)
+        made = matched_as(undealt(node, fresh("row", taken), fresh("column", taken)), n.For)
         return edited(program, site.path, (made,))
 
 
@@ -123,8 +121,7 @@ def _grid(s: Place) -> tuple[int, int] | None:
     """(rows, columns) of two loops around the same statements."""
     if not (_plain(s) and isinstance(s, n.For) and len(s.body) == 1 and _plain(s.body[0])):
         return None
-    inner = s.body[0]
-    assert isinstance(inner, n.For)
+    inner = matched_as(s.body[0], n.For)
     return build.int_value(s.hi) or 0, build.int_value(inner.hi) or 0
 
 

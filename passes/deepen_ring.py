@@ -76,7 +76,7 @@ from kir.ir.types import MBARRIER
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import fits_shared, params_as, shared_bytes
+from kir.rewrite.match import fits_shared, matched_as, params_as, shared_bytes
 from kir.rewrite.match.local_buffers import byte_count
 
 from ._rings import NoRing, Rings, deepened, in_ring_loops, init_at, started, with_slots
@@ -162,8 +162,7 @@ class DeepenRing(Pass):
         made = Rings({k: b if stages == 1 else with_slots(b, stages) for k, b in flat.items()},
                      {k: with_slots(replace(b, shape=()), stages) for k, b in rings.bars.items()}, stages)
         at, count, arrivals, label = init_at(kernel, rings)
-        roles = kernel.body[int(path[1])]
-        assert isinstance(roles, n.Roles)
+        roles = matched_as(kernel.body[int(path[1])], n.Roles)
         parts = tuple(replace(r, body=in_ring_loops(r.body, rings.names, lambda s: deepened(s, rings, made))) for r in roles.roles)
         init = started(arrivals, made.bars, stages, fresh("s", names_in(program, kernel)))
         if label is not None and stages > 1:

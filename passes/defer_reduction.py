@@ -50,7 +50,7 @@ from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import matched, names_at
+from kir.rewrite.match import matched, matched_as, names_at
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,7 @@ class DeferReduction(Pass):
         block, i, taken = block_at(program, site.path), int(site.path[-1]), names_at(program, site.path)
         found = matched(_running(block, i))
         assert isinstance(found.value, n.Call)
-        tile, old = found.value.args[0], found.acc.buffer
-        assert isinstance(tile, n.Expr)
+        tile, old = matched_as(found.value.args[0], n.Expr), found.acc.buffer
         parts = n.Buffer(fresh("parts", taken), old.dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape_of(tile.type)), "fragment")
         place = n.Region(parts)
         total = n.Let((fresh(old.name, taken),), replace(found.value, args=(n.Load(place),)))

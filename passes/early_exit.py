@@ -47,6 +47,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import matched_as
 from kir.rewrite.match.thread_team import is_call, team_at
 
 OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
@@ -90,8 +91,7 @@ class EarlyExit(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An exit under the opposite condition, and the rest without a branch."""
         i, block = int(site.path[-1]), block_at(program, site.path)
-        s = block[i]
-        assert isinstance(s, n.If)
+        s = matched_as(block[i], n.If)
         leave = replace(s, cond=opposite(s.cond), then=(n.Jump("return"),))
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], leave, *s.then)), site.path)
 
@@ -106,8 +106,7 @@ class EarlyExit(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch around what follows."""
         i, block = int(site.path[-1]), block_at(program, site.path)
-        s = block[i]
-        assert isinstance(s, n.If)
+        s = matched_as(block[i], n.If)
         around = replace(s, cond=opposite(s.cond), then=block[i + 1:])
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], around)), site.path)
 

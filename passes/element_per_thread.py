@@ -54,7 +54,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_mentioned, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, hardware_of, matched, params_as
+from kir.rewrite.match import counting, fresh_var, hardware_of, matched, matched_as, params_as
 from kir.rewrite.match.thread_team import whole_team
 
 from ._dealt import Dealt
@@ -67,8 +67,7 @@ def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, ElementPerThread)
     kernel = item.optimize(program, site).program.kernels
     made = next(k for k in kernel if k.name == site.path[0])
-    team = made.body[-1]
-    assert isinstance(team, n.For)
+    team = matched_as(made.body[-1], n.For)
     return ordered(team, Facts.at(program, site.path[:1]))
 
 

@@ -44,7 +44,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at
-from kir.rewrite.match import edited, splice
+from kir.rewrite.match import edited, matched_as, splice
 from kir.rewrite.match.local_buffers import team_level
 
 
@@ -69,8 +69,7 @@ class ExplicitBarrier(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A barrier before the statement."""
         i = int(site.path[-1])
-        call = build.call("barrier")
-        assert isinstance(call, n.Call)
+        call = matched_as(build.call("barrier"), n.Call)
         made = splice(program, site.path, (n.Eval(call),), 0, 0)
         return Rewritten(made, site.path, {site.path: ((*site.path[:-1], i + 1),)})
 

@@ -51,12 +51,12 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import BOOL, I32, DType, TileType, dtype_of
+from kir.ir.types import BOOL, I32, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
-from kir.rewrite.match import counting, fresh_at, fresh_var, matched
+from kir.rewrite.match import counting, fresh_at, fresh_var, matched, matched_as
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
@@ -177,7 +177,6 @@ class FillByThreads(Pass):
     def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
         """The array."""
         dtype = dtype_of(pattern.type)
-        assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), "shared")
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -247,8 +246,7 @@ class FillByThreads(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it comes from."""
-        i, b, change = int(site.path[-1]), site.captures["buffer"], site.captures["change"]
-        assert isinstance(b, n.Buffer)
+        i, b, change = int(site.path[-1]), matched_as(site.captures["buffer"], n.Buffer), site.captures["change"]
 
         def edit(block: n.Block) -> n.Block:
             rest = tuple(rewritten(s, change) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))

@@ -39,7 +39,7 @@ from kir.ir.types import F32, dtype_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import node_at
-from kir.rewrite.match import edited, params_as
+from kir.rewrite.match import edited, matched_as, params_as
 
 LOG2_E = 1.4426950408889634
 
@@ -100,8 +100,7 @@ class FoldScale(Pass):
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if _scale(x) != self.scale or not isinstance(x, n.Call):
                 return x
-            a = x.args[0]
-            assert isinstance(a, n.Expr)
+            a = matched_as(x.args[0], n.Expr)
             bare = a if self.scale == 1.0 else a.a if isinstance(a, n.Binary) else a
             return build.call("exp2", build.mul(bare, rounded(self.scale * LOG2_E)))
         return edited(program, site.path, (transform(node_at(program, site.path), leave),))

@@ -51,7 +51,7 @@ from kir.ir.printer import region_text
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import fresh_var, matched, names_at, node_as, params_as
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -70,8 +70,8 @@ def _is_declaration(s: n.Stmt) -> bool:
 def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
     block, i = block_at(program, site.path), int(site.path[-1])
     at = _second(block, i)
-    first, second = block[i], block[at] if at is not None else None
-    assert isinstance(first, n.For) and isinstance(second, n.For)
+    first, second = matched_as(block[i], n.For), block[at] if at is not None else None
+    assert isinstance(second, n.For)
     aliases, known = Aliases(program), Facts.at(program, site.path)
     known = known.ranging(first.var, first.lo, first.hi, first.step)
     early = n.Var(f"%{first.var.name}", first.var.of)
@@ -137,8 +137,7 @@ class FuseLoops(Pass):
         """One loop, after the declarations that stood between."""
         block, i = block_at(program, site.path), int(site.path[-1])
         at = matched(_second(block, i))
-        first, second = block[i], block[at]
-        assert isinstance(first, n.For) and isinstance(second, n.For)
+        first, second = matched_as(block[i], n.For), matched_as(block[at], n.For)
         inner: Any = substitute(replace(second, hi=second.lo), {second.var.name: first.var})
         made = replace(first, body=(*first.body, *inner.body))
         out = edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:at], made, *b[at + 1:]))

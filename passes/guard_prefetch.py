@@ -61,7 +61,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
+from kir.rewrite.match import edited, is_counted, matched, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import lies_inside, mentions
 
 
@@ -210,8 +210,7 @@ class GuardPrefetch(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies in every iteration, cut off at the edges of their tensors."""
         loop, at = node_as(program, site.path, n.For), int(site.captures["at"])
-        branch = loop.body[at]
-        assert isinstance(branch, n.If)
+        branch = matched_as(loop.body[at], n.If)
         copies = branch.then
         if not self.clipped:
             copies = tuple(replace(s, src=replace(s.src, clip=True, other=build.const(0, s.src.at.buffer.dtype)))

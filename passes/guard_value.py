@@ -50,7 +50,7 @@ from kir.ir.types import BOOL, I32, dtype_of, shape_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.edit import node_at
-from kir.rewrite.match import edited, matched, params_as
+from kir.rewrite.match import edited, matched, matched_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
@@ -156,8 +156,7 @@ class GuardValue(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value alone."""
-        x = site.captures["select"]
-        assert isinstance(x, n.Select)
+        x = matched_as(site.captures["select"], n.Select)
         s = transform(node_at(program, site.path), lambda old, new: x.a if old == x else new)
         return edited(program, site.path, (s,))
 

@@ -44,7 +44,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import I32, DType, TileType, dtype_of
+from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
@@ -166,7 +166,6 @@ class HoldElements(Pass):
     def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
         """The array."""
         dtype = dtype_of(pattern.type)
-        assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), self.space)
 
     def reading(self, pattern: n.Expr, held: n.Buffer) -> Change:

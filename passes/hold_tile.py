@@ -40,7 +40,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
-from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
@@ -109,7 +109,6 @@ class HoldTile(Pass):
     def memory(self, value: n.Expr, name: str) -> n.Buffer:
         """The memory for a tile."""
         dtype = dtype_of(value.type)
-        assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(build.const(d) for d in shape_of(value.type) if isinstance(d, int)), self.space)
 
     def reading(self, value: n.Expr, held: n.Buffer) -> _Change:

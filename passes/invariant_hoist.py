@@ -45,7 +45,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import node_as
+from kir.rewrite.match import matched_as, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
 
@@ -104,8 +104,8 @@ class InvariantHoist(Pass):
         i = int(outer[-1])
 
         def edit(block: n.Block) -> n.Block:
-            loop = block[i]
-            assert isinstance(loop, n.For) and isinstance(let, n.Let)
+            loop = matched_as(block[i], n.For)
+            assert isinstance(let, n.Let)
             return (*block[:i], let, replace(loop, body=loop.body[1:]), *block[i + 1:])
         return Rewritten(edit_block(program, outer, edit), outer)
 
@@ -131,7 +131,7 @@ class InvariantHoist(Pass):
         let, i, k = node_at(program, site.path), int(site.path[-1]), int(site.captures["loop"])
 
         def edit(block: n.Block) -> n.Block:
-            loop = block[k]
-            assert isinstance(loop, n.For) and isinstance(let, n.Let)
+            loop = matched_as(block[k], n.For)
+            assert isinstance(let, n.Let)
             return (*block[:i], *block[i + 1:k], replace(loop, body=(let, *loop.body)), *block[k + 1:])
         return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], k - 1, "body", 0))

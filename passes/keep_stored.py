@@ -57,7 +57,7 @@ from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, regions_of
+from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, matched_as, regions_of
 from kir.rewrite.match.materialize import buffers_written, is_pure
 from kir.rewrite.match.thread_team import is_call, team_at
 
@@ -238,8 +238,8 @@ class KeepStored(Pass):
                 return new
             if not old.at.index:
                 return n.Load(home.at)
-            here = old.at.index[0]
-            assert isinstance(last, n.Span) and isinstance(here, n.Expr)
+            here = matched_as(old.at.index[0], n.Expr)
+            assert isinstance(last, n.Span)
             return n.Load(n.Region(home.at.buffer, (*outer, build.add(last.lo, here))))
         made = home.storing(block[at], element(node.init, [home.var]) if home.var is not None else node.init)
         rest = [transform(s, leave) for k, s in enumerate(block[i + 1:], i + 1) if k != at]

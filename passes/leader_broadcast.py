@@ -51,7 +51,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match import fresh_at, matched, node_as, regions_of, splice
+from kir.rewrite.match import fresh_at, matched, matched_as, node_as, regions_of, splice
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
 
@@ -131,8 +131,8 @@ class LeaderBroadcast(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value computed by every thread."""
         i, top, block = int(site.path[-1]), int(site.path[1]), block_at(program, site.path)
-        let, store = block[i], block[i - 2]
-        assert isinstance(let, n.Let) and isinstance(store, n.If) and isinstance(store.then[0], n.Store)
+        let, store = matched_as(block[i], n.Let), matched_as(block[i - 2], n.If)
+        assert isinstance(store.then[0], n.Store)
         made = replace(let, value=store.then[0].value)
         rest = i + 2 if is_in_loop(program, site.path) else i + 1
         inner = edit_block(program, site.path, lambda b: (*b[:i - 2], made, *b[rest:]))

@@ -68,7 +68,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var
+from kir.rewrite.match import counting, fresh_var, matched_as
 from kir.rewrite.match.thread_team import is_call, whole_team
 from kir.rewrite.residue import residue
 
@@ -195,8 +195,7 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     wanted = replace_kernel(program, kernel.name, given)
     seen = recognized(given)
     explicit = seen != given
-    front, loop = seen.body[:-1], seen.body[-1]
-    assert isinstance(loop, n.For)
+    front, loop = seen.body[:-1], matched_as(seen.body[-1], n.For)
     body = loop.body
     bare = any(isinstance(s, n.For) and s.kind == "unroll" and not s.attrs for s in statements(body))
     late = any(isinstance(s, n.For) and s.kind != "thread" and s.body and is_call(s.body[-1], "barrier") for s in statements(body))

@@ -59,7 +59,7 @@ from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import substitute, unshared, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import fresh_var, matched, names_at, node_as, splice
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, node_as, splice
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
 from ._online_loops import Growth, TwoLoops, declared_in, merged, split, sum_of, two_loops
@@ -67,8 +67,7 @@ from ._online_spelling import SPELLINGS, Spelling, named, respelled
 
 
 def _loops(program: n.Program, site: Site) -> TwoLoops:
-    found = two_loops(block_at(program, site.path), int(site.path[-1]))
-    assert isinstance(found, TwoLoops)
+    found = matched_as(two_loops(block_at(program, site.path), int(site.path[-1])), TwoLoops)
     return found
 
 

@@ -45,7 +45,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import fresh_var, names_at, node_as
+from kir.rewrite.match import fresh_var, matched_as, names_at, node_as
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -80,8 +80,7 @@ class OverwriteFragment(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A store to the fragment, and reads of it."""
         block, i = block_at(program, site.path), int(site.path[-1])
-        let, b = block[i], next(s.buffer for s in block if isinstance(s, n.Alloc) and s.buffer.name == self.buffer)
-        assert isinstance(let, n.Let)
+        let, b = matched_as(block[i], n.Let), next(s.buffer for s in block if isinstance(s, n.Alloc) and s.buffer.name == self.buffer)
         tile = n.Load(n.Region(b))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:

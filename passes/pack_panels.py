@@ -53,7 +53,7 @@ from kir.ir.paths import child_blocks, with_block
 from kir.ir.visit import statements, substitute_buffers, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import fresh_var, matched, node_as, params_as
+from kir.rewrite.match import fresh_var, matched, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, own_parts, sizes
 from kir.rewrite.match.slices import NoSlice, panel_view, part, whole
 
@@ -116,8 +116,7 @@ class PackPanels(Pass):
             if _fills(s, b):
                 assert isinstance(s, n.Copy)
                 p = fresh_var("p", taken)
-                src = part(s.src, 1, build.mul(p, self.width), self.width)
-                assert isinstance(src, n.Load)
+                src = matched_as(part(s.src, 1, build.mul(p, self.width), self.width), n.Load)
                 dst = build.region(panels, p, build.span(0, rows), build.span(0, self.width))
                 return (n.For(p, build.const(0), build.const(count), build.const(1), (replace(s, src=src, dst=dst),),
                               *(("unroll", n.attrs(factor=count)) if self.unrolled else ())),)
@@ -167,8 +166,7 @@ class PackPanels(Pass):
                     return (replace(s, buffer=flat),)
                 case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(
                         b, s.var, build.span(0, rows), build.span(0, width)):
-                    src = whole(c.src, 1, build.mul(s.var, width), count * width)
-                    assert isinstance(src, n.Load)
+                    src = matched_as(whole(c.src, 1, build.mul(s.var, width), count * width), n.Load)
                     return (replace(c, src=src, dst=n.Region(flat), label=c.label or s.label),)
                 case _:
                     if any(mentions(x, b.name) for x in own_parts(s)):

@@ -54,7 +54,7 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import matched
+from kir.rewrite.match import matched, matched_as
 from kir.rewrite.match.local_buffers import mentions
 
 PART, THREADS = 2048, 256
@@ -148,8 +148,7 @@ class PadRows(Pass):
         copied = n.Store(build.region(to, *here), n.Load(build.region(source, *here), other=zero, clip=True), clip=True)
         grid = (n.Axis(row.name, rows), n.Axis(part.name, build.ceildiv(longer if param.role == "in" else width, PART)))
         beside = n.Kernel(self._copying(param), grid, build.const(THREADS), (copied,))
-        mine = substitute_buffers(kernel, {b.name: wide})
-        assert isinstance(mine, n.Kernel)
+        mine = matched_as(substitute_buffers(kernel, {b.name: wide}), n.Kernel)
         pair = (beside, mine) if param.role == "in" else (mine, beside)
         kernels = tuple(x for k in program.kernels for x in (pair if k.name == kernel.name else (k,)))
         plan = tuple(x for s in program.plan for x in (
@@ -177,8 +176,7 @@ class PadRows(Pass):
         kernel, param = kernel_of(program, site.path), matched(_tensor(program, self.tensor))
         assert isinstance(param.of, n.Buffer)
         name = self._copying(param)
-        mine = substitute_buffers(kernel, {f"{self.tensor}_padded": param.of})
-        assert isinstance(mine, n.Kernel)
+        mine = matched_as(substitute_buffers(kernel, {f"{self.tensor}_padded": param.of}), n.Kernel)
         kernels = tuple(mine if k.name == kernel.name else k for k in program.kernels if k.name != name)
         plan = tuple(s for s in program.plan if not (isinstance(s, n.Launch) and s.kernel == name))
         spaces = tuple(w for w in program.workspaces if w.buffer.name != f"{self.tensor}_padded")

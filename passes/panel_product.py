@@ -51,7 +51,7 @@ from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, enclosing
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as
 from kir.rewrite.match.materialize import buffers_read
 
 from ._products import bare, rounded
@@ -63,8 +63,7 @@ def _operands_stay(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     assert isinstance(loop.body[0], n.Store)
     at = loop.body[0].at
-    v = loop.body[0].value
-    assert isinstance(v, n.Binary)
+    v = matched_as(loop.body[0].value, n.Binary)
     if at.buffer.name in buffers_read(v.b):
         return refuted(f"an update reads '{at.buffer.name}', which the one before it has changed", f"{loop.var.name} = 1 sees what 0 added",
                        needs="operands that stay as they are")
@@ -117,8 +116,7 @@ class PanelProduct(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One product."""
         loop = node_as(program, site.path, n.For)
-        made = self._product(loop)
-        assert isinstance(made, n.Mma)
+        made = matched_as(self._product(loop), n.Mma)
         return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

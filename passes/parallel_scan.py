@@ -60,7 +60,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import counting, fresh_var, matched, names_at
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_scalar, team_at, whole
@@ -68,8 +68,7 @@ from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives,
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
     block, i = block_at(program, site.path), int(site.path[-1])
-    acc = block[i]
-    assert isinstance(acc, n.Alloc)
+    acc = matched_as(block[i], n.Alloc)
     if any(isinstance(x, n.Region) and x.buffer.name == acc.buffer.name for s in block[i + 2:] for x in _places_written(s)):
         return refuted(f"'{acc.buffer.name}' is written again", needs="a sum that nothing else writes")
     return proved("nothing writes the sum again")
@@ -132,8 +131,7 @@ class ParallelScan(Pass):
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
         found = matched(self.running(program, site.path))
         assert team is not None
-        acc = block[i]
-        assert isinstance(acc, n.Alloc)
+        acc = matched_as(block[i], n.Alloc)
         taken = names_at(program, site.path)
         sums = slot_array(fresh("sums", taken), acc.buffer.dtype, team.threads)
         s, other = fresh_var("s", taken), n.Buffer(fresh("other", taken), acc.buffer.dtype, (), "register")
@@ -170,8 +168,8 @@ class ParallelScan(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds what its sum is made of."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        node, scan = block[i], None if team is None else _scan_at(block, i, team)
-        assert team is not None and isinstance(node, n.Store) and scan is not None
+        node, scan = matched_as(block[i], n.Store), None if team is None else _scan_at(block, i, team)
+        assert team is not None and scan is not None
         found, sums = scan[0], node.at.buffer
         taken = names_at(program, site.path)
         acc = n.Buffer(fresh("total", taken), sums.dtype, (), "register")

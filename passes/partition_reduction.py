@@ -60,7 +60,7 @@ from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import fresh_var, matched, names_at, params_as
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, params_as
 from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, mentions, team_at
@@ -69,10 +69,8 @@ from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
     team = matched(team_at(program, site.path))
     item, i = params_as(site, PartitionReduction), int(site.path[-1])
-    loop = block_at(program, site.path)[i + (2 if item.own else 1)]
-    assert isinstance(loop, n.For)
-    acc = block_at(program, site.path)[i]
-    assert isinstance(acc, n.Alloc)
+    loop = matched_as(block_at(program, site.path)[i + (2 if item.own else 1)], n.For)
+    acc = matched_as(block_at(program, site.path)[i], n.Alloc)
     names = varying(team.loop)[site.path[2:]] - {acc.buffer.name}
     which = sorted(x for x in names if depends(loop, {x}))
     if which or depends(loop, frozenset()):
@@ -145,8 +143,7 @@ def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> 
 
 def _exchange_after(block: n.Block, i: int) -> int | None:
     """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
-    acc = block[i]
-    assert isinstance(acc, n.Alloc)
+    acc = matched_as(block[i], n.Alloc)
     for k in range(i + 2, len(block)):
         s = block[k]
         if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":

@@ -44,7 +44,7 @@ from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, node_as
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, matched_as, node_as
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -208,8 +208,7 @@ class PartitionRows(Pass):
         node, kernel = node_at(program, site.path), kernel_of(program, site.path)
         s = matched(_moved(node))
         j = fresh_var("j", names_in(program, kernel))
-        extent = shape_of(s.at.type)[self.axis]
-        assert isinstance(extent, int)
+        extent = matched_as(shape_of(s.at.type)[self.axis], int)
         loop = counting(j, extent, (narrowed(s, self.axis, j, self.spread),), label=s.label)
         return edited(program, site.path, (loop,))
 

@@ -103,7 +103,7 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, hardware_of, matched, node_as, params_as
+from kir.rewrite.match import counting, fresh_var, hardware_of, matched, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written
 
@@ -270,8 +270,7 @@ class PingPong(Pass):
     def _one(self, program: n.Program, path: Path) -> n.Kernel:
         kernel, roles = kernel_of(program, path), node_as(program, path, n.Roles)
         last = roles.roles[-1]
-        split = last.body[0]
-        assert isinstance(split, n.For)
+        split = matched_as(last.body[0], n.For)
         every = {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
         turn = next((x for x in every if _takes_turns(split.body, x)), None)
         if turn is None:

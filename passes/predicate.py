@@ -46,7 +46,7 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import is_read, node_as, splice
+from kir.rewrite.match import is_read, matched_as, node_as, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -100,8 +100,7 @@ class Predicate(Pass):
         """The statements of the branch, masked."""
         node, i = node_as(program, site.path, n.If), int(site.path[-1])
         made = [transform(s, _masked(node.cond)) for s in node.then]
-        last = made[-1]
-        assert isinstance(last, n.Store)
+        last = matched_as(made[-1], n.Store)
         made[-1] = replace(last, mask=node.cond, label=node.label or last.label, origin=last.origin)
         at = (*site.path[:-1], i + len(made) - 1)
         hints = {site.path: (at,), **{(*site.path, "then", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
@@ -120,8 +119,8 @@ class Predicate(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch around them."""
         block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
-        store = block[i]
-        assert isinstance(store, n.Store) and store.mask is not None
+        store = matched_as(block[i], n.Store)
+        assert store.mask is not None
         plain = [transform(s, _unmasked(store.mask)) for s in (*block[start:i], replace(store, mask=None, label=None))]
         made = n.If(store.mask, tuple(plain), label=store.label, origin=store.origin)
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))

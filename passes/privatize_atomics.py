@@ -55,7 +55,7 @@ from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import edit_block, fresh, kernel_of, node_at
-from kir.rewrite.match import counting, fresh_var, matched, names_at, node_as, params_as, regions_of, within_shared
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, names_at, node_as, params_as, regions_of, within_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
 Rounds = Literal["steps", "rounds", "branch", "each"]
@@ -210,8 +210,7 @@ class PrivatizeAtomics(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Updates of global memory."""
         loop, top = node_as(program, site.path, n.For), int(site.path[1])
-        place = next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL)
-        assert isinstance(place, n.Region)
+        place = matched_as(next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), n.Region)
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == site.captures["own"]:

@@ -55,7 +55,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match import hardware_of, node_as, params_as
+from kir.rewrite.match import hardware_of, matched_as, node_as, params_as
 
 WAIT, LAUNCH = "grid_dependency_wait", "grid_dependency_launch"
 
@@ -192,6 +192,5 @@ def _with(kernel: n.Kernel, block: n.Block) -> n.Kernel:
     at = _team(kernel)
     if at is None:
         return replace(kernel, body=block)
-    loop = kernel.body[at]
-    assert isinstance(loop, n.For)
+    loop = matched_as(kernel.body[at], n.For)
     return replace(kernel, body=(*kernel.body[:at], replace(loop, body=block), *kernel.body[at + 1:]))

@@ -48,7 +48,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import fresh_var, matched, names_at, node_as
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, node_as
 from kir.rewrite.view import expression_at, text_of
 
 
@@ -111,8 +111,7 @@ def _named(s: n.Stmt, value: n.Expr, at: n.Var) -> n.Stmt:
 
     def change(terms: Terms) -> Terms | None:
         return replaced(terms, ((part, at),))
-    made = in_sums(s, change)
-    assert isinstance(made, n.Stmt)
+    made = matched_as(in_sums(s, change), n.Stmt)
     return made
 
 

@@ -60,7 +60,7 @@ from kir.ir.visit import buffers_named, names_read, once, substitute, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import loads_of, matched, params_as, regions_of
+from kir.rewrite.match import loads_of, matched, matched_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import byte_count, sizes
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
@@ -179,8 +179,7 @@ class ReuseArray(Pass):
         """An array of its own from a statement on."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
         team = matched(_team(program, kernel))
-        home = kernel.body[i]
-        assert isinstance(home, n.Alloc)
+        home = matched_as(kernel.body[i], n.Alloc)
         own = replace(home.buffer, name=fresh(home.buffer.name, names_in(program, kernel)))
         block = team.loop.body if self.meet < 0 else (*team.loop.body[:self.meet], *team.loop.body[self.meet + 1:])
         made = (*block[:self.at], *(substitute_buffers(s, {home.buffer.name: own}) for s in block[self.at:]))

@@ -55,7 +55,7 @@ from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import fits_shared, fresh_var, from_zero, node_as, params_as, shared_bytes, splice
+from kir.rewrite.match import fits_shared, fresh_var, from_zero, matched_as, node_as, params_as, shared_bytes, splice
 from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 
 
@@ -259,8 +259,7 @@ class RingBuffer(Pass):
             return None
         if any(kind_of_copy(s) not in ("plain", "vector") for s in rings.values()):
             return Miss("the copies are asynchronous")
-        slot = next(iter(rings.values())).dst.index[0]
-        assert isinstance(slot, n.Binary)
+        slot = matched_as(next(iter(rings.values())).dst.index[0], n.Binary)
         stages, distance = build.int_value(slot.b), build.int_value(build.sub(slot.a, node.var))
         if stages is None or distance is None or distance < 1:
             return Miss("the slot is not the iteration plus a distance, modulo the stages")

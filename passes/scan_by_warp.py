@@ -62,7 +62,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import fresh_var, loads_of, matched, names_at
+from kir.rewrite.match import fresh_var, loads_of, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
@@ -185,8 +185,7 @@ class ScanByWarp(Pass):
                 if at != k:
                     continue
                 acc = n.Buffer(name or fresh("all", taken), b.dtype, (), "register")
-                index = load.at.index[0]
-                assert isinstance(index, n.Expr)
+                index = matched_as(load.at.index[0], n.Expr)
                 fold = Fold(acc, op, b, build.const(0), build.add(index, 1))
                 first, loop = fold.statements(fresh_var("w", taken))
                 out += (replace(first, label=s.label) if name and isinstance(first, n.Alloc) else first, loop)
@@ -249,8 +248,7 @@ def _scan_at(node: n.If, team: ThreadTeam) -> tuple[n.Buffer, Ladder] | None:
     ladder = ladder_of(loop, team.thread, team.threads)
     if ladder is None or not (isinstance(first, n.Alloc) and isinstance(first.init, n.Load) and isinstance(loop, n.For)):
         return None
-    near = loop.body[0]
-    assert isinstance(near, n.Let)
+    near = matched_as(loop.body[0], n.Let)
     b = first.init.at.buffer
     if b.space != "shared" or len(b.shape) != 1 or build.int_value(b.shape[0]) is None:
         return None
@@ -264,7 +262,6 @@ def _uses(block: n.Block, start: int, b: n.Buffer, op: str) -> Iterator[tuple[in
         for x in walk(s):
             if isinstance(x, n.Load) and x.at.buffer == b and len(x.at.index) == 1:
                 name = s.names[0] if isinstance(s, n.Let) and s.value == x else ""
-                index = x.at.index[0]
-                assert isinstance(index, n.Expr)
+                index = matched_as(x.at.index[0], n.Expr)
                 if x == _result(b, op, build.add(index, 1)):
                     yield k, x, name

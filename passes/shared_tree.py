@@ -54,7 +54,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import counting, edited, fresh_var, matched, names_at
+from kir.rewrite.match import counting, edited, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
@@ -149,8 +149,8 @@ class SharedTree(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots."""
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        store = block[i]
-        assert team is not None and isinstance(store, n.Store)
+        store = matched_as(block[i], n.Store)
+        assert team is not None
         slots, taken = store.at.buffer, names_at(program, site.path)
         acc = n.Buffer(fresh("total", taken), slots.dtype, (), "register")
         u = fresh_var("u", taken)

@@ -55,7 +55,7 @@ from kir.ir.canonical import rename
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, kernel_of, names_in, replace_stmts
-from kir.rewrite.match import edited, fresh_names, is_counted, node_as
+from kir.rewrite.match import edited, fresh_names, is_counted, matched_as, node_as
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -102,8 +102,7 @@ class SpecializeTail(Pass):
     def _settled(self, made: n.Program, site: Site) -> Rewritten:
         """What is clipped inside the loop need not be where its new range shows that it stays inside."""
         loop = node_as(made, site.path, n.For)
-        bare = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
-        assert isinstance(bare, n.For)
+        bare = matched_as(settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0], n.For)
         settled = _with_clips(loop, [new if old.clip else old for old, new in zip(_accesses(loop), _accesses(bare), strict=True)])
         return edited(made, site.path, (settled,))
 
@@ -147,8 +146,7 @@ def _with_clips(loop: n.For, said: list[n.Load | n.Store]) -> n.For:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Load():
-                model = next(like)
-                assert isinstance(model, n.Load)
+                model = matched_as(next(like), n.Load)
                 return new if new.clip == model.clip else replace(new, clip=model.clip, other=model.other)
             case n.Store():
                 return replace(new, clip=next(like).clip)

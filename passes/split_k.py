@@ -59,7 +59,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, params_as
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -214,8 +214,8 @@ class SplitK(Pass):
         if self.into != "workspace":
             return Rewritten(replace_kernel(program, kernel.name, site.captures["made"]), site.path)
         loop, second = kernel.body[i], kernel_of(program, (self.kernel,))
-        store = second.body[-1]
-        assert isinstance(loop, n.For) and isinstance(loop.hi, n.Binary) and isinstance(store, n.Store)
+        store = matched_as(second.body[-1], n.Store)
+        assert isinstance(loop, n.For) and isinstance(loop.hi, n.Binary)
         own = {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc)}
         theirs = next(s for s in second.body if isinstance(s, n.Alloc))
         ours = next(s for s in kernel.body if isinstance(s, n.Alloc) and _touches(kernel.body[-1], s.buffer.name) and s.buffer.name in own)

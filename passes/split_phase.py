@@ -63,7 +63,7 @@ from kir.ir.visit import once, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match import fresh_at, from_zero, params_as
+from kir.rewrite.match import fresh_at, from_zero, matched_as, params_as
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, team_at
 
 PRIVATE = ("register", "fragment")
@@ -117,8 +117,8 @@ class SplitPhase(Pass):
         """The mbarrier, its initialization, arrival and wait."""
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
         parity = None if team is None else _parity(program, site.path, team)
-        node = block[i]
-        assert team is not None and parity is not None and isinstance(node, n.Eval)
+        node = matched_as(block[i], n.Eval)
+        assert team is not None and parity is not None
         met = n.Buffer(fresh_at(program, site.path, "met"), MBARRIER, (build.const(1),), "shared")
         place = build.region(met, 0)
         arrive = replace(node, call=build.call("mbar_arrive", place))
@@ -149,8 +149,8 @@ class SplitPhase(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One barrier."""
         team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        node = block[i]
-        assert team is not None and isinstance(node, n.Eval)
+        node = matched_as(block[i], n.Eval)
+        assert team is not None
         top = int(team.path[1])
         made = replace(barrier(), label=node.label, origin=node.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
         rest = i + 1 + self.count

@@ -61,7 +61,7 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, hardware_of, matched, params_as
+from kir.rewrite.match import counting, fresh_var, from_zero, hardware_of, matched, matched_as, params_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
@@ -88,8 +88,7 @@ def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
     assert callable(rule)
     verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)] or [proved("no loop is shared")]
     worst = [v for v in verdicts if v.kind == "refuted"] or [v for v in verdicts if not v] or verdicts
-    found = worst[0]
-    assert isinstance(found, Verdict)
+    found = matched_as(worst[0], Verdict)
     return found
 
 

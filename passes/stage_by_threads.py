@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import loads_of, matched, params_as
+from kir.rewrite.match import loads_of, matched, matched_as, params_as
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
@@ -204,8 +204,8 @@ class StageByThreads(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are."""
         block, i, found = block_at(program, site.path), int(site.path[-1]), site.captures["template"]
-        store = block[i]
-        assert isinstance(found, Template) and isinstance(store, n.Store)
+        store = matched_as(block[i], n.Store)
+        assert isinstance(found, Template)
         b = store.at.buffer
 
         def leave(old: n.Node, new: n.Node) -> n.Node:

@@ -58,7 +58,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import counting, fresh_var, loads_of, matched, params_as, regions_of, within_shared
+from kir.rewrite.match import counting, fresh_var, loads_of, matched, matched_as, params_as, regions_of, within_shared
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
@@ -100,8 +100,7 @@ class Template:
     def bound(self, d: int, place: tuple[n.Expr, ...]) -> n.Expr:
         """That the index in a dimension is below its extent."""
         r = self.at(place).at
-        index = r.index[d]
-        assert isinstance(index, n.Expr)
+        index = matched_as(r.index[d], n.Expr)
         return build.compare("lt", index, r.buffer.shape[d])
 
 
@@ -271,8 +270,7 @@ class StageElements(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are; no copy, no memory of the CTA."""
-        found, b = site.captures["template"], site.captures["buffer"]
-        assert isinstance(found, Template)
+        found, b = matched_as(site.captures["template"], Template), site.captures["buffer"]
         block, i = block_at(program, site.path), int(site.path[-1])
         first = next(k for k in range(i + 1, len(block)) if b.name in buffers_named(block[k]))
 

@@ -42,7 +42,7 @@ from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of, replace_stmts
-from kir.rewrite.match import edited, fits_shared, fresh_at, matched, node_as, params_as, shared_bytes
+from kir.rewrite.match import edited, fits_shared, fresh_at, matched, matched_as, node_as, params_as, shared_bytes
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.slices import NoSlice
 
@@ -165,8 +165,7 @@ class StageEpilogue(Pass):
         if self.panel:
             return Rewritten(*removed(program, site.path, site.captures["found"]))
         s, block, i = node_as(program, site.path, n.Store), block_at(program, site.path), int(site.path[-1])
-        copy = block[site.captures["copy"]]
-        assert isinstance(copy, n.Copy)
+        copy = matched_as(block[site.captures["copy"]], n.Copy)
         made = {i: replace(s, at=copy.dst, clip=copy.clip)}
         left = tuple(made.get(k, x) for k, x in enumerate(block) if k not in (site.captures["alloc"], site.captures["copy"]))
         out = replace_stmts(program, (*site.path[:-1], 0), left, len(block))

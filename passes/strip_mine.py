@@ -53,7 +53,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import element_name, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, names_at, node_as, params_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as, params_as
 
 from .tile import counted, in_tiles, left_over
 
@@ -196,8 +196,7 @@ class StripMine(Pass):
 
     def _under_one_condition(self, loop: n.For, tile: n.Var, i: n.Var) -> n.For:
         """The pieces of a loop that stores under a condition."""
-        found, branch = matched(_condition(loop, 1)), loop.body[0]
-        assert isinstance(branch, n.If)
+        found, branch = matched(_condition(loop, 1)), matched_as(loop.body[0], n.If)
         base, end = found
         at = build.add(build.mul(tile, self.extent), i)
         first = build.add(base, build.mul(tile, self.extent))

@@ -49,7 +49,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import matched
+from kir.rewrite.match import matched, matched_as
 
 from ._resize import CannotResize, resized, tile_of
 
@@ -115,8 +115,7 @@ class Templatize(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The default written out."""
         kernel = kernel_of(program, site.path)
-        value = next(m.default for m in program.metas if m.name == self.meta)
-        assert isinstance(value, int)
+        value = matched_as(next(m.default for m in program.metas if m.name == self.meta), int)
         plain = replace(program, metas=tuple(m for m in program.metas if m.name != self.meta))
         return Rewritten(replace_kernel(plain, kernel.name, instantiated(kernel, self.meta, value)), site.path)
 

@@ -41,7 +41,7 @@ from kir.analysis.widen import Widen
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, TileType, dtype_of
+from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
@@ -294,7 +294,6 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
         return tiles.a
     count, each = build.int_value(tiles), build.int_value(extent)
     dtype = dtype_of(tiles.type)
-    assert isinstance(dtype, DType)
     return build.const(count * each, dtype) if count is not None and each is not None else None
 
 

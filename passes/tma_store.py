@@ -48,7 +48,7 @@ from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, node_at
-from kir.rewrite.match import edited, fresh_at, splice
+from kir.rewrite.match import edited, fresh_at, matched_as, splice
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -183,8 +183,8 @@ class TmaStore(Pass):
             plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
             bare = splice(program, site.path, (plain,), -1, 3)
             return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
-        above = block_at(program, site.path)[i - 1]
-        assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
+        above = matched_as(block_at(program, site.path)[i - 1], n.Alloc)
+        assert isinstance(s, n.Copy) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)
         return edited(program, site.path, (made,), -1, at=-1)
 

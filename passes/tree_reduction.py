@@ -43,7 +43,7 @@ from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at, node_as
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, names_at, node_as
 
 
 def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
@@ -131,8 +131,7 @@ class TreeReduction(Pass):
             return None
         block, i = block_at(program, path), int(path[-1])
         if (place := _searched(block, i)) is not None:
-            loop = block[i + 1]
-            assert isinstance(loop, n.For)
+            loop = matched_as(block[i + 1], n.For)
             try:
                 _widened(loop, place[1], 0)
             except NotElementwise as bad:
@@ -141,8 +140,7 @@ class TreeReduction(Pass):
         found = _folds(node, block[i + 1]) if i + 1 < len(block) else None
         if found is None:
             return None
-        loop = block[i + 1]
-        assert isinstance(loop, n.For)
+        loop = matched_as(block[i + 1], n.For)
         if build.int_value(loop.hi) is None:
             return Miss("the number of elements is not known")
         if self.axis > len(shape_of(found[1].type)):
@@ -174,8 +172,7 @@ class TreeReduction(Pass):
     def _placed(self, program: n.Program, site: Site, found: tuple[str, n.Expr]) -> Rewritten:
         """One reduction that gives a place."""
         block, i = block_at(program, site.path), int(site.path[-1])
-        at, loop = block[i], block[i + 1]
-        assert isinstance(at, n.Alloc) and isinstance(loop, n.For)
+        at, loop = matched_as(block[i], n.Alloc), matched_as(block[i + 1], n.For)
         let = n.Let((at.buffer.name,), build.call("reduce", _widened(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
         var, own = n.Var(at.buffer.name, let.value.type), n.Load(n.Region(at.buffer))
         return Rewritten(edit_block(program, site.path, lambda b: (
@@ -186,8 +183,7 @@ class TreeReduction(Pass):
         node, i, taken = node_as(program, site.path, n.Let), int(site.path[-1]), names_at(program, site.path)
         assert isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
-        j, extent, at = fresh_var("j", taken), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
-        assert isinstance(extent, int)
+        j, extent, at = fresh_var("j", taken), matched_as(shape_of(source.type)[0], int), n.Buffer(node.names[0], I32, (), "register")
         body = (_better(op, at, _narrowed(source, 0, j), j),)
         made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), counting(j, extent, body))
         var, own = n.Var(node.names[0], node.value.type), n.Load(n.Region(at))
@@ -203,8 +199,7 @@ class TreeReduction(Pass):
             node.value.args[0].type).is_float and node.value.type == I32
         if (options.get("op") not in OPS and not placed) or options.get("keep") or len(node.value.args) != 1:
             return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
-        source = node.value.args[0]
-        assert isinstance(source, n.Expr)
+        source = matched_as(node.value.args[0], n.Expr)
         axis = int(options["axis"])
         if not isinstance(shape_of(source.type)[axis], int):
             return Miss("the number of elements is not known")
@@ -218,8 +213,7 @@ class TreeReduction(Pass):
         """An accumulator, and a loop over the elements."""
         node, i, kernel = node_as(program, site.path, n.Let), int(site.path[-1]), kernel_of(program, site.path)
         assert isinstance(node.value, n.Call)
-        op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
-        assert isinstance(source, n.Expr)
+        op, source = str(dict(node.value.attrs)["op"]), matched_as(node.value.args[0], n.Expr)
         if op in PLACES:
             return self._search(program, site)
         taken = names_in(program, kernel)
@@ -230,8 +224,7 @@ class TreeReduction(Pass):
                           "fragment" if shape else "register")
         place = n.Region(buffer)
         fold = n.Store(place, build.binary(OPS[op], n.Load(place), _narrowed(source, self.axis, j)))
-        extent = shape_of(source.type)[self.axis]
-        assert isinstance(extent, int)
+        extent = matched_as(shape_of(source.type)[self.axis], int)
         loop = counting(j, extent, (fold,))
 
         def read(old: n.Node, new: n.Node) -> n.Node:

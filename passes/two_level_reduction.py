@@ -165,9 +165,6 @@ class TwoLevelReduction(Pass):
         warps = slot_array(fresh("warps", taken), made.result.dtype, self.room or team.threads // WARP)
         warp = replace(made, sync="warp_sync", result=value, fresh=False, base=build.mul(build.floordiv(t, WARP), WARP), count=WARP)
         top = replace(made, slots=warps, count=team.threads // WARP, onto=not made.fresh and not self.anew and made.op in IDEMPOTENT)
-        old = matched(fold_at(block, i + 2))
-        loop = block[i + 1 + old[1]]
-        assert isinstance(loop, n.For)
         first, *lower = warp.statements(fresh_var("u", taken), trailing)
         upper = top.fold(fresh_var("w", taken))
         stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value, self.everyone), barrier(), *upper,

@@ -61,7 +61,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import fresh_var, matched, names_at
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, warp_sync, whole
 
@@ -119,8 +119,7 @@ class TwoLevelScan(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fold within the warp, a value of each warp, and folds of those."""
         team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
-        found, store = matched(_one_level(block, i, team)), block[i]
-        assert isinstance(store, n.Store)
+        found, store = matched(_one_level(block, i, team)), matched_as(block[i], n.Store)
         taken, t, slots = names_at(program, site.path), team.thread, store.at.buffer
         own = n.Buffer(fresh("own", taken), slots.dtype, (), "register")
         before = n.Buffer(fresh("before", taken), slots.dtype, (), "register")
@@ -164,8 +163,8 @@ class TwoLevelScan(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots up to its own."""
         team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
-        found, first = matched(_two_levels(program, site.path, team)), block[i]
-        assert isinstance(first, n.Alloc) and first.init is not None
+        found, first = matched(_two_levels(program, site.path, team)), matched_as(block[i], n.Alloc)
+        assert first.init is not None
         fold, before, size, sums = found
         taken = names_at(program, site.path)
         total = n.Buffer(fresh("total", taken), fold.acc.dtype, (), "register")
@@ -233,8 +232,7 @@ def _two_levels(program: n.Program, path: Path, team: ThreadTeam) -> tuple[Fold,
     before = fold_at(block, i + size)
     if not isinstance(alloc, n.Alloc) or alloc.init is None or fold is None or before is None or not before.fresh or fold.acc != alloc.buffer:
         return None
-    loop = block[i + 4]
-    assert isinstance(loop, n.For)
+    loop = matched_as(block[i + 4], n.For)
     store = n.Store(build.region(fold.slots, team.thread), alloc.init)
     if _head(team, fold.slots, before.slots, fold.acc, fold.op, store, loop.var, trailing) != block[i:i + size]:
         return None

@@ -52,7 +52,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, node_as, params_as, regions_of, splice
+from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, matched_as, node_as, params_as, regions_of, splice
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.match.thread_team import mentions, team_at
 
@@ -71,8 +71,8 @@ def _site(program: n.Program, site: Site) -> tuple[n.For, n.Load, n.Load]:
 def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
     _, _, vector = _site(program, site)
     b, known = vector.at.buffer, Facts.at(program, site.path)
-    last = vector.at.index[-1]
-    assert isinstance(last, n.Span) and isinstance(last.extent, int)
+    last = matched_as(vector.at.index[-1], n.Span)
+    assert isinstance(last.extent, int)
     width = min(16, last.extent * b.dtype.bytes)
     first = n.Region(b, (*vector.at.index[:-1], last.lo))
     offset = offset_of(first)
@@ -92,8 +92,8 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _whole(program: n.Program, site: Site, context: Context) -> Verdict:
     _, _, vector = _site(program, site)
-    last, known = vector.at.index[-1], Facts.at(program, site.path)
-    assert isinstance(last, n.Span) and isinstance(last.extent, int)
+    last, known = matched_as(vector.at.index[-1], n.Span), Facts.at(program, site.path)
+    assert isinstance(last.extent, int)
     edge = vector.at.buffer.shape[-1]
     if not vector.clip:
         return proved("the loop reads every element of the vector")
@@ -206,8 +206,8 @@ class VectorLoad(Pass):
         """The loads of elements, in the loop."""
         node, i, at = node_at(program, site.path), int(site.path[-1]), int(site.captures["loop"])
         block = block_at(program, site.path)
-        loop = block[at]
-        assert isinstance(node, n.Alloc) and isinstance(node.init, n.Load) and isinstance(loop, n.For)
+        loop = matched_as(block[at], n.For)
+        assert isinstance(node, n.Alloc) and isinstance(node.init, n.Load)
         one, name = _element(node.init, loop), node.buffer.name
         inside = transform(loop, lambda old, new: one if isinstance(old, n.Load) and old.at.buffer.name == name else new)
         out = edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:at], inside, *b[at + 1:]))
@@ -216,8 +216,7 @@ class VectorLoad(Pass):
 
 def _element(vector: n.Load, loop: n.For) -> n.Load:
     """The load of the element that an iteration takes."""
-    last = vector.at.index[-1]
-    assert isinstance(last, n.Span)
+    last = matched_as(vector.at.index[-1], n.Span)
     place = build.add(last.lo, build.cast(loop.var, dtype_of(last.lo.type)))
     return replace(vector, at=n.Region(vector.at.buffer, (*vector.at.index[:-1], place)))
 

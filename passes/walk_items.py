@@ -41,7 +41,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, node_as
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, node_as
 from kir.rewrite.match.independence import independent
 
 
@@ -130,8 +130,7 @@ class WalkItems(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A CTA for each item."""
         kernel = kernel_of(program, site.path)
-        loop = kernel.body[0]
-        assert isinstance(loop, n.For)
+        loop = matched_as(kernel.body[0], n.For)
         if not self.ctas:
             grid = (*kernel.grid[:self.axis], n.Axis(loop.var.name, loop.hi), *kernel.grid[self.axis:])
             return self._made(program, site, grid, *loop.body)

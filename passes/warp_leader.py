@@ -59,8 +59,8 @@ from kir.ir.printer import expr_text
 from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match import fresh_at, matched, params_as, regions_of
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import fresh_at, matched, node_as, params_as, regions_of
 from kir.rewrite.match.exchange import fold_at
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration
@@ -220,8 +220,7 @@ class WarpLeader(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every warp folds, and keeps the result."""
-        node, block, i, item = node_at(program, site.path), block_at(program, site.path), int(site.path[-1]), site.params
-        assert isinstance(node, n.If) and isinstance(item, WarpLeader)
+        node, block, i, item = node_as(program, site.path, n.If), block_at(program, site.path), int(site.path[-1]), params_as(site, WarpLeader)
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
         assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value

@@ -70,7 +70,7 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
-from kir.rewrite.match import fresh_var, matched, names_at, splice
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, splice
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, team_at, whole
@@ -114,16 +114,14 @@ class WarpScan(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shuffles within warps, then the sums of the warps before."""
         block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        node, scan = block[i], None if team is None else _scan_at(block, i, team)
-        assert team is not None and scan is not None and isinstance(node, n.Store)
+        node, scan = matched_as(block[i], n.Store), None if team is None else _scan_at(block, i, team)
+        assert team is not None and scan is not None
         taken, sums = names_at(program, site.path), node.at.buffer
         tops = slot_array(fresh("tops", taken), sums.dtype, max(1, team.threads // WARP))
         own = n.Buffer(fresh("own", taken), sums.dtype, (), "register")
-        loop = block[i + 2]
-        assert isinstance(loop, n.For)
+        loop = matched_as(block[i + 2], n.For)
         made = _levels(*scan, sums, tops, own, loop.var, fresh_var("near", taken, sums.dtype), fresh_var("w", taken), team)
-        first = made[0]
-        assert isinstance(first, n.Alloc)
+        first = matched_as(made[0], n.Alloc)
         out = splice(program, site.path, (replace(first, label=node.label), *made[1:]), 0, 3)
         return Rewritten(with_shared(out, team, tops), shifted(site.path, int(team.path[1]), 1))
 
@@ -149,8 +147,7 @@ class WarpScan(Pass):
         found = None if team is None else _found(block, i, team)
         assert team is not None and found is not None
         running, reverse, sums, tops = found
-        taken, shuffles = names_at(program, site.path), block[i + 1]
-        assert isinstance(shuffles, n.For)
+        taken, shuffles = names_at(program, site.path), matched_as(block[i + 1], n.For)
         other = n.Buffer(fresh("other", taken), sums.dtype, (), "register")
         first, *rest = _doubling(running, sums, shuffles.var, other, team, reverse)
         assert isinstance(first, n.Store)

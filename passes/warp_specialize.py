@@ -67,7 +67,7 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import fresh_var, hardware_of, node_as
+from kir.rewrite.match import fresh_var, hardware_of, matched_as, node_as
 from kir.rewrite.match.local_buffers import mentions, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
@@ -191,8 +191,7 @@ class WarpSpecialize(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two roles, and an mbarrier each for a full and an empty slot."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        loop = kernel.body[i]
-        assert isinstance(loop, n.For)
+        loop = matched_as(kernel.body[i], n.For)
         loads, rest = _parts(program, site.path)
         taken = names_in(program, kernel)
         full, empty = (n.Buffer(fresh(x, taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty"))
@@ -234,8 +233,7 @@ class WarpSpecialize(Pass):
         kernel = kernel_of(program, path)
         rings = Rings.of(kernel)
         at, count, counts, _ = init_at(kernel, rings)
-        roles = kernel.body[int(path[1])]
-        assert isinstance(roles, n.Roles)
+        roles = matched_as(kernel.body[int(path[1])], n.Roles)
         if rings.stages != 1 or len(roles.roles) != 2 or len(rings.bars) != 2 or set(counts.values()) != {1}:
             raise NoRing("more than one stage, two roles, or two mbarriers of one arrival each")
         lead, follow = roles.roles
@@ -307,8 +305,7 @@ def _bar(s: n.Stmt, fn: str) -> n.Region:
 
 def _parity(s: n.Stmt) -> n.Expr:
     assert isinstance(s, n.Eval)
-    e = s.call.args[1]
-    assert isinstance(e, n.Expr)
+    e = matched_as(s.call.args[1], n.Expr)
     return e
 
 

@@ -46,6 +46,16 @@ def matched(found: T | None) -> T:
     return found
 
 
+def matched_as(found: object, kind: type[T]) -> T:
+    """The same, of the kind that `match` has made sure of.
+
+        loop = matched_as(block[i + 1], n.For)
+        trips = loop.hi
+    """
+    assert isinstance(found, kind)
+    return found
+
+
 def block_and_index(program: n.Program, path: Path) -> tuple[n.Block, int]:
     """The block of a statement, and its place there.
 
