@@ -12,8 +12,8 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.visit import names_read, statements
 from kir.rewrite import Path
-from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
-from kir.rewrite.match import counting, fresh_var, from_zero
+from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
@@ -103,7 +103,7 @@ class Found:
 
 def unstaged(program: n.Program, path: Path) -> Found:
     """The store that the statements from `path` on make. Raises NoSlice where they are not as `staged` writes them."""
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     outer = block[i]
     if not isinstance(outer, n.For):
         raise NoSlice("no loop over panels")

@@ -9,7 +9,7 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, enclosing
-from kir.rewrite.match import is_read
+from kir.rewrite.match import block_and_index, is_read
 from kir.rewrite.match.thread_team import ThreadTeam, mentions
 
 
@@ -27,7 +27,7 @@ class Readers:
 
     def after(self, path: Path, count: int) -> str | None:
         """Who else reads it after the `count` statements from a path on: "" for an unknown one, the reader's number, or None for nobody."""
-        block, i = block_at(self.program, path), int(path[-1])
+        block, i = block_and_index(self.program, path)
         found = self.block(block[i + count:])
         if found is not None:
             return found or None

@@ -14,7 +14,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import loads_of, matched, node_as, params_as, regions_of
+from kir.rewrite.match import block_and_index, loads_of, matched, node_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
@@ -24,7 +24,7 @@ from ._held import can_be_declared, declared, holding
 def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether memory that the tile is read from stays as it is from the copy to the last use."""
     item = params_as(site, ThroughBuffer)
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     value = matched(item.found(block[i]))
     last = max(k for k in range(i, len(block)) if reads(block[k], value))
     written = buffers_written(block[i:last + 1])
@@ -120,7 +120,7 @@ class ThroughBuffer(Pass):
             return Miss(f"only a part of '{b.name}' is filled, or under a mask")
         if b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' has a layout of its own")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         where = declared(program, path, b.name)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")

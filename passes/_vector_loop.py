@@ -18,8 +18,8 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, enclosing
-from kir.rewrite.match import fresh_at, from_zero, matched, matched_as, node_as, splice
+from kir.rewrite.edit import edit_block, enclosing
+from kir.rewrite.match import block_and_index, fresh_at, from_zero, matched, matched_as, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
@@ -58,7 +58,7 @@ class VectorLoop(Pass):
         loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         made = widened(loop)
         at = (*site.path[:-1], i + len(made) - 1)
-        hints = {site.path: (at,), **{(*site.path, "body", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
+        hints = {site.path: (at,), **{(*site.path, "body", k): (sibling(site.path, k),) for k in range(len(made))}}
         return Rewritten(splice(program, site.path, made), at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -68,7 +68,7 @@ class VectorLoop(Pass):
         shape = shape_of(node.at.type)
         if len(shape) != 1 or shape[0] not in (2, 4, 8, 16):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         start = i
         while start and _belongs(block, start - 1, i, int(str(shape[0]))):
             start -= 1
@@ -83,7 +83,7 @@ class VectorLoop(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over elements."""
-        block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
+        (block, i), start = block_and_index(program, site.path), int(site.captures["start"])
         store = matched_as(block[i], n.Store)
         var = fresh_at(program, site.path, "v")
         made = narrowed(block[start:i + 1], int(str(shape_of(store.at.type)[0])), var)

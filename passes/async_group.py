@@ -52,7 +52,7 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of
-from kir.rewrite.match import edited, matched_as, params_as
+from kir.rewrite.match import block_and_index, edited, matched_as, params_as
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 from kir.rewrite.match.materialize import buffers_written
 
@@ -284,7 +284,7 @@ class AsyncGroup(Pass):
         """At the first of the copies of a group that is the oldest one at its wait."""
         if not isinstance(node, n.Copy) or not _is_grouped(node):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         end = next((k for k in range(i, len(block)) if not _is_grouped(block[k])), len(block))
         if end == len(block) or not _is(block[end], "async_commit"):
             return Miss("the copies are not committed where they stand")

@@ -51,7 +51,7 @@ from kir.ir.types import DType, TileType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match import edited, matched, node_as
+from kir.rewrite.match import block_and_index, edited, matched, node_as
 
 ATOMICS = {"add": "atomic_add", "max": "atomic_max", "min": "atomic_min", "and": "atomic_and", "or": "atomic_or", "xor": "atomic_xor"}
 """Atomics by the operation that they do."""
@@ -142,7 +142,7 @@ class AtomicUpdate(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One atomic."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         found = matched(_update(block, i))
         at, op, operand, name = found
         call, s = build.call(ATOMICS[op], at, operand), block[i]

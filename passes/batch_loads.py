@@ -52,7 +52,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, node_at
-from kir.rewrite.match import edited, fresh_var, from_zero, names_at, node_as, splice
+from kir.rewrite.match import edited, fresh_var, from_zero, names_at, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 64
@@ -114,7 +114,7 @@ class BatchLoads(Pass):
         ahead = n.For(var, loop.lo, loop.hi, loop.step, (load,), "unroll", options, origin=loop.origin)
         use = replace(loop, kind="unroll", attrs=options, body=(replace(first, value=n.Load(build.region(held, loop.var))), *loop.body[1:]))
         after = splice(program, site.path, (n.Alloc(held), ahead, use))
-        return Rewritten(after, (*site.path[:-1], i + 2), {(*site.path, "body", 0): ((*site.path[:-1], i + 1, "body", 0),
+        return Rewritten(after, sibling(site.path, 2), {(*site.path, "body", 0): ((*site.path[:-1], i + 1, "body", 0),
                                                                                       (*site.path[:-1], i + 2, "body", 0))})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

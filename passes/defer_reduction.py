@@ -50,7 +50,7 @@ from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import matched, matched_as, names_at
+from kir.rewrite.match import block_and_index, matched, matched_as, names_at
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class DeferReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An accumulator for each element of the tile, reduced behind the loop."""
-        block, i, taken = block_at(program, site.path), int(site.path[-1]), names_at(program, site.path)
+        (block, i), taken = block_and_index(program, site.path), names_at(program, site.path)
         found = matched(_running(block, i))
         assert isinstance(found.value, n.Call)
         tile, old = matched_as(found.value.args[0], n.Expr), found.acc.buffer
@@ -208,7 +208,7 @@ class DeferReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each tile reduced as it comes."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         found = matched(_running(block, i))
         total = matched(self._total(block, found))
         at, let = total

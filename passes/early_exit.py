@@ -47,7 +47,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, kernel_of
-from kir.rewrite.match import matched_as
+from kir.rewrite.match import block_and_index, matched_as
 from kir.rewrite.match.thread_team import is_call, team_at
 
 OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
@@ -75,7 +75,7 @@ class EarlyExit(Pass):
         """At a branch that is the last thing a thread comes to."""
         if not isinstance(node, n.If) or node.static or not self._is_last(program, path):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if node.orelse or i != len(block) - 1:
             return None
         if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements(node.then)) or not node.then:

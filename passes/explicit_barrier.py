@@ -44,7 +44,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at
-from kir.rewrite.match import edited, matched_as, splice
+from kir.rewrite.match import edited, matched_as, sibling, splice
 from kir.rewrite.match.local_buffers import team_level
 
 
@@ -68,10 +68,9 @@ class ExplicitBarrier(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A barrier before the statement."""
-        i = int(site.path[-1])
         call = matched_as(build.call("barrier"), n.Call)
         made = splice(program, site.path, (n.Eval(call),), 0, 0)
-        return Rewritten(made, site.path, {site.path: ((*site.path[:-1], i + 1),)})
+        return Rewritten(made, site.path, {site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a barrier of the whole CTA between two of its statements: each of them is done before the next one begins."""

@@ -56,7 +56,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
-from kir.rewrite.match import counting, fresh_at, fresh_var, matched, matched_as
+from kir.rewrite.match import block_and_index, counting, fresh_at, fresh_var, matched, matched_as
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
@@ -117,7 +117,7 @@ def _counted(extent: int | n.Expr) -> n.Expr:
 
 
 def _met(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = _item(site), block_at(program, site.path), int(site.path[-1])
+    item, (block, i) = _item(site), block_and_index(program, site.path)
     if item.meet:
         return everyone_arrives(program, site, context)
     made = block_at(item.optimize(program, site).program, shifted(site.path, int(site.path[1]), 1))
@@ -225,7 +225,7 @@ class FillByThreads(Pass):
         value = by_place(nest, at)
         if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at) or depends(value, varying(team.loop)[path[2:]]):
             return Miss("what is stored does not follow from where it is stored")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
         after = block[i + 1:]
         j = next((k for k in range(i + 1, len(block)) if is_call(block[k], "barrier")), None)

@@ -50,8 +50,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import fresh_var, matched, matched_as, names_at, node_as, params_as
+from kir.rewrite.edit import edit_block
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, node_as, params_as, sibling
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -68,7 +68,7 @@ def _is_declaration(s: n.Stmt) -> bool:
 
 
 def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     at = _second(block, i)
     first, second = matched_as(block[i], n.For), block[at] if at is not None else None
     assert isinstance(second, n.For)
@@ -122,7 +122,7 @@ class FuseLoops(Pass):
         """At a serial loop that is followed by another with the same bounds."""
         if not isinstance(node, n.For) or not _plain(node):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         at = _second(block, i)
         second = block[at] if at is not None else None
         if not isinstance(second, n.For) or not _plain(second):
@@ -135,7 +135,7 @@ class FuseLoops(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop, after the declarations that stood between."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         at = matched(_second(block, i))
         first, second = matched_as(block[i], n.For), matched_as(block[at], n.For)
         inner: Any = substitute(replace(second, hi=second.lo), {second.var.name: first.var})
@@ -158,7 +158,7 @@ class FuseLoops(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two loops; what only the second needs is declared between them."""
-        node, block, i, item = node_as(program, site.path, n.For), block_at(program, site.path), int(site.path[-1]), params_as(site, FuseLoops)
+        node, (block, i), item = node_as(program, site.path, n.For), block_and_index(program, site.path), params_as(site, FuseLoops)
         var = fresh_var(node.var.name, names_at(program, site.path), node.var.of)
         first = replace(node, body=node.body[:item.at])
         moved: Any = substitute(replace(node, hi=node.lo, body=node.body[item.at:]), {node.var.name: var})
@@ -168,7 +168,7 @@ class FuseLoops(Pass):
             start -= 1
         out = edit_block(program, site.path, lambda b: (*b[:start], first, *b[start:i], second, *b[i + 1:]))
         here = (*site.path[:-1], start)
-        there = (*site.path[:-1], i + 1)
+        there = sibling(site.path, 1)
         hints = {site.path: (here,), **{(*site.path, "body", k): (((*here, "body", k) if k < item.at else (*there, "body", k - item.at)),)
                                         for k in range(len(node.body))}}
         return Rewritten(out, here, hints)

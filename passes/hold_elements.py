@@ -49,7 +49,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, places
-from kir.rewrite.match import allocated, fits_shared, fresh_at, fresh_var, matched, params_as
+from kir.rewrite.match import allocated, block_and_index, fits_shared, fresh_at, fresh_var, matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -66,7 +66,7 @@ def _item(site: Site) -> HoldElements:
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     item = _item(site)
     pattern = matched(item.pattern(program, site.path))
-    block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
+    (block, i), aliases = block_and_index(program, site.path), Aliases(program)
     change = item.reading(pattern, item.memory(pattern, "%held"))
     readers = [k for k in range(i, len(block)) if rewritten(block[k], change) != block[k]]
     written = buffers_written(block[i:readers[-1] + 1]) if readers else set()
@@ -214,7 +214,7 @@ class HoldElements(Pass):
         value = by_place(nest, at)
         if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at):
             return Miss("what is stored does not follow from where it is stored")
-        where, block, i = declared(program, path, b.name), block_at(program, path), int(path[-1])
+        where, (block, i) = declared(program, path, b.name), block_and_index(program, path)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))

@@ -45,7 +45,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
-from kir.rewrite.match import allocated, fits_shared, matched, params_as
+from kir.rewrite.match import allocated, block_and_index, fits_shared, matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -59,7 +59,7 @@ By = Literal["store", "copy"]
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, HoldTile)
     value = matched(item.tile_at(program, site.path))
-    block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
+    (block, i), aliases = block_and_index(program, site.path), Aliases(program)
     readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, item.memory(value, "%held"))) != block[k]]
     last = readers[-1] if readers else i
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
@@ -162,7 +162,7 @@ class HoldTile(Pass):
         where = declared(program, path, b.name)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         after = [rewritten(s, _Reader(b, value)) for s in block[i + 1:]]
         if not any(mentions(s, b.name) for s in block[i + 1:]):
             return Miss(f"'{b.name}' is never read after it")

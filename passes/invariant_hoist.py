@@ -44,8 +44,8 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import matched_as, node_as
+from kir.rewrite.edit import edit_block, node_at
+from kir.rewrite.match import block_and_index, matched_as, node_as
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
 
@@ -113,7 +113,7 @@ class InvariantHoist(Pass):
         """At a value that only one loop of the same block reads."""
         if not (isinstance(node, n.Let) and is_pure(node.value)):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         users = [k for k in range(i + 1, len(block)) if set(node.names) & names_read(block[k])]
         if len(users) != 1:
             return Miss(f"{len(users)} statements read the value") if users else None

@@ -52,8 +52,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, names_at, node_as
+from kir.rewrite.edit import edit_block
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent
 
 MOST = 64
@@ -111,7 +111,7 @@ class JamLoop(Pass):
         count = build.int_value(node.buffer.shape[0])
         if count is None or not 1 < count <= MOST:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         end = max((k for k in range(i, len(block)) if node.buffer.name in buffers_named(block[k])), default=i) + 1
         if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in block[i:end]):
             return Miss("private scalars stand between, which all iterations share")

@@ -41,7 +41,7 @@ from kir.ir.types import TileType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of
-from kir.rewrite.match import fresh_var, matched, names_at, node_as, params_as
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at, node_as, params_as
 from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.view import expression_at, text_of
@@ -50,7 +50,7 @@ WIDTHS = (2, 4, 8, 16)
 
 
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = params_as(site, JoinLoads), block_at(program, site.path), int(site.path[-1])
+    item, (block, i) = params_as(site, JoinLoads), block_and_index(program, site.path)
     vector = matched(item.vector(program, site.path))
     b, aliases = vector.at.buffer, Aliases(program)
     readers = [k for k in range(i, len(block)) if any(x in item.elements(vector) for x in walk(block[k]))]

@@ -57,7 +57,7 @@ from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, matched_as, regions_of
+from kir.rewrite.match import block_and_index, fresh_at, from_zero, loads_of, matched, matched_as, regions_of, sibling
 from kir.rewrite.match.materialize import buffers_written, is_pure
 from kir.rewrite.match.thread_team import is_call, team_at
 
@@ -66,7 +66,7 @@ MOST = 16
 
 
 def _still_there(program: n.Program, site: Site, context: Context) -> Verdict:
-    node, block, i = node_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+    node, (block, i) = node_at(program, site.path), block_and_index(program, site.path)
     assert isinstance(node, (n.Store, n.For))
     store = matched(_home(node))
     aliases, last = Aliases(program), max(k for k in range(i + 1, len(block)) if _reads(block[k], store.at))
@@ -178,7 +178,7 @@ class KeepStored(Pass):
             return None
         if isinstance(home.value, n.Load) and home.value.at.buffer.space == "register":
             return Miss("what is stored is the thread's own already")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if not any(_reads(s, home.at) for s in block[i + 1:]):
             return None
         if not _inside(block, i, home.at):
@@ -201,14 +201,14 @@ class KeepStored(Pass):
         def edit(block: n.Block) -> n.Block:
             rest = tuple(transform(s, leave) for s in block[i + 1:])
             return (*block[:i], n.Alloc(own, home.value), home.storing(node, stored), *rest)
-        at = (*site.path[:-1], i + 1)
+        at = sibling(site.path, 1)
         return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i), {site.path: (at,)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a private array that begins with a value, is stored as a whole, and otherwise only read."""
         if not (isinstance(node, n.Alloc) and node.buffer.space == "register" and node.init is not None) or team_at(program, path) is None:
             return None
-        b, block, i = node.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.buffer, block_and_index(program, path)
         whole = n.Load(n.Region(b))
         found = [(k, home) for k in range(i + 1, len(block)) if (home := _home(block[k])) is not None and home.value == whole]
         if not is_pure(node.init) or not found or (isinstance(node.init, n.Load) and node.init.at.buffer.space == "register"):

@@ -51,7 +51,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match import fresh_at, matched, matched_as, node_as, regions_of, splice
+from kir.rewrite.match import block_and_index, fresh_at, matched, matched_as, node_as, regions_of, splice
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
 
@@ -152,5 +152,5 @@ def _leader(cond: n.Expr, thread: n.Var) -> int | None:
 
 
 def _meets_again(program: n.Program, path: Path) -> bool:
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     return i + 1 < len(block) and is_call(block[i + 1], "barrier")

@@ -93,7 +93,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match import matched, node_as
+from kir.rewrite.match import matched, node_as, sibling
 from kir.rewrite.match.local_buffers import mentions, team_threads
 from kir.rewrite.match.materialize import buffers_written
 
@@ -171,7 +171,7 @@ class OverlapProducts(Pass):
         at = int(path[-3])
         end = _end(bar, loop.hi, stages, self.last)
         made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *end, *b[at + 1:]))
-        return Rewritten(made, (*path[:-1], int(path[-1]) + 1))
+        return Rewritten(made, sibling(path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a product that is left in flight in this way."""
@@ -204,7 +204,7 @@ class OverlapProducts(Pass):
         body = (*loop.body[:i - 1], replace(s, pending=False), back)
         count = len(_end(site.captures["bar"], loop.hi, stages, self.last))
         made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *b[at + 1 + count:]))
-        return Rewritten(made, (*path[:-1], i - 1))
+        return Rewritten(made, sibling(path, -1))
 
 
 def _given(s: n.Stmt, place: n.Expr | None) -> n.Buffer | None:

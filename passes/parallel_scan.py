@@ -60,14 +60,14 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import counting, fresh_var, matched, matched_as, names_at
+from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_scalar, team_at, whole
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     acc = matched_as(block[i], n.Alloc)
     if any(isinstance(x, n.Region) and x.buffer.name == acc.buffer.name for s in block[i + 2:] for x in _places_written(s)):
         return refuted(f"'{acc.buffer.name}' is written again", needs="a sum that nothing else writes")
@@ -104,7 +104,7 @@ class ParallelScan(Pass):
 
     def running(self, program: n.Program, path: Path) -> Running | None:
         """What the accumulator at a path and the loop after it compute, when it is each thread's running reduction."""
-        block, i, team = block_at(program, path), int(path[-1]), team_at(program, path)
+        (block, i), team = block_and_index(program, path), team_at(program, path)
         if team is None or i + 1 >= len(block):
             return None
         acc, loop = block[i], block[i + 1]
@@ -128,7 +128,7 @@ class ParallelScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of doubling reach over an array of sums."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         found = matched(self.running(program, site.path))
         assert team is not None
         acc = matched_as(block[i], n.Alloc)
@@ -151,7 +151,7 @@ class ParallelScan(Pass):
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and isinstance(node.value, n.Load)
                                 and node.value.at.buffer.space == "shared"):
             return None
-        block, i, sums = block_at(program, path), int(path[-1]), node.at.buffer
+        (block, i), sums = block_and_index(program, path), node.at.buffer
         if not (i + 2 < len(block) and isinstance(block[i + 2], n.For)):
             return None
         found = _scan_at(block, i, team)
@@ -167,7 +167,7 @@ class ParallelScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds what its sum is made of."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         node, scan = matched_as(block[i], n.Store), None if team is None else _scan_at(block, i, team)
         assert team is not None and scan is not None
         found, sums = scan[0], node.at.buffer

@@ -51,8 +51,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, node_as
+from kir.rewrite.edit import edit_block, kernel_of, names_in
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, node_as
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -148,7 +148,7 @@ def _tile(s: n.Stmt) -> bool:
 
 def _narrowed(program: n.Program, path: Path) -> tuple[n.For, set[int]]:
     """The loop that a statement and those that belong to it become, and their numbers in the block. Raises CannotRetile."""
-    kernel, block, i = kernel_of(program, path), block_at(program, path), int(path[-1])
+    kernel, (block, i) = kernel_of(program, path), block_and_index(program, path)
     first = block[i]
     name = first.names[0] if isinstance(first, n.Let) else first.buffer.name if isinstance(first, n.Alloc) else ""
     front = next(iter(TileAxes.known(kernel).of(name)), None)

@@ -60,7 +60,7 @@ from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import fresh_var, matched, matched_as, names_at, params_as
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as
 from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, mentions, team_at
@@ -94,7 +94,7 @@ def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For,
 
 
 def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i, team = params_as(site, PartitionReduction), block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+    item, (block, i), team = params_as(site, PartitionReduction), block_and_index(program, site.path), matched(team_at(program, site.path))
     if not item.own:
         return proved("the barrier before the fold stays")
     found = matched(_folding(block, i, True))
@@ -183,7 +183,7 @@ class PartitionReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds its share; then every thread folds the slots of all."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         found = matched(_folding(block, i, self.own))
         assert team is not None
         acc, loop, op = found
@@ -201,7 +201,7 @@ class PartitionReduction(Pass):
         team = team_at(program, path)
         if not isinstance(node, n.Alloc) or team is None:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         found = _folding(block, i)
         at = _exchange_after(block, i)
         made = exchange_at(block, at, is_in_loop(program, path)) if found is not None and at is not None else None
@@ -223,7 +223,7 @@ class PartitionReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         found, at = _folding(block, i), matched(_exchange_after(block, i))
         made = matched(exchange_at(block, at, is_in_loop(program, site.path)))
         assert found is not None and team is not None

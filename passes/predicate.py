@@ -45,8 +45,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import is_read, matched_as, node_as, splice
+from kir.rewrite.edit import edit_block
+from kir.rewrite.match import block_and_index, is_read, matched_as, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -103,14 +103,14 @@ class Predicate(Pass):
         last = matched_as(made[-1], n.Store)
         made[-1] = replace(last, mask=node.cond, label=node.label or last.label, origin=last.origin)
         at = (*site.path[:-1], i + len(made) - 1)
-        hints = {site.path: (at,), **{(*site.path, "then", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
+        hints = {site.path: (at,), **{(*site.path, "then", k): (sibling(site.path, k),) for k in range(len(made))}}
         return Rewritten(splice(program, site.path, made), at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a masked store whose loads, and those of the values just before it, have the same mask."""
         if not isinstance(node, n.Store) or node.mask is None or not isinstance(node.mask.type, DType):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         start = i
         while start and _belongs(block, start - 1, i, node.mask):
             start -= 1
@@ -118,7 +118,7 @@ class Predicate(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch around them."""
-        block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
+        (block, i), start = block_and_index(program, site.path), int(site.captures["start"])
         store = matched_as(block[i], n.Store)
         assert store.mask is not None
         plain = [transform(s, _unmasked(store.mask)) for s in (*block[start:i], replace(store, mask=None, label=None))]

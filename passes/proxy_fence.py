@@ -46,7 +46,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import once, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, refuted, unknown
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match import edited, matched_as, splice
+from kir.rewrite.match import edited, matched_as, sibling, splice
 from kir.rewrite.match.local_buffers import kind_of_copy
 
 UNITS = ("tma", "bulk")
@@ -113,10 +113,9 @@ class ProxyFence(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fence behind the statement."""
-        i = int(site.path[-1])
         call = matched_as(build.call("fence_async"), n.Call)
         made = splice(program, site.path, (n.Eval(call),), 1)
-        return Rewritten(made, (*site.path[:-1], i + 1))
+        return Rewritten(made, sibling(site.path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fence behind such a statement, in a kernel where only threads read shared memory."""

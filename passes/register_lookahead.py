@@ -57,7 +57,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, node_at
-from kir.rewrite.match import edited, fresh_at, node_as, splice
+from kir.rewrite.match import edited, fresh_at, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -101,12 +101,12 @@ class RegisterLookahead(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A load before the loop, and one for the next iteration inside."""
-        loop, i = node_as(program, site.path, n.For), int(site.path[-1])
+        loop = node_as(program, site.path, n.For)
         assert isinstance(loop.body[0], n.Let)
         name = fresh_at(program, site.path, f"{loop.body[0].names[0]}_ahead")
         alloc, first, inner = _ahead(loop, loop.body[0], name)
         after = splice(program, site.path, (alloc, first, inner))
-        at = (*site.path[:-1], i + 2)
+        at = sibling(site.path, 2)
         hints = {(*site.path, "body", k): ((*at, "body", k + (k > 0)),) for k in range(len(loop.body))}
         return Rewritten(after, at, {**hints, site.path: (at,)})
 

@@ -46,7 +46,7 @@ from kir.ir.types import I32, TileType
 from kir.ir.visit import buffers_named, names_read, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import matched, node_as
+from kir.rewrite.match import block_and_index, matched, node_as, sibling
 from kir.rewrite.match.unify import rewritten
 
 
@@ -86,7 +86,7 @@ class ReshapeTile(Pass):
         view = n.Buffer(fresh(f"{b.name}_view", names_in(program, kernel)), b.dtype, tuple(map(build.const, self.shape)), b.space)
         change = _Through(b, old, view, self.shape)
         made = edit_block(program, site.path, lambda x: (*x[:i + 1], n.View(view, n.Region(b)), *(rewritten(s, change) for s in x[i + 1:])))
-        return Rewritten(made, (*site.path[:-1], i + 1))
+        return Rewritten(made, sibling(site.path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a view of a whole array in another shape, which statements after it only read."""
@@ -97,7 +97,7 @@ class ReshapeTile(Pass):
         if old is None or new is None or b.dtype != view.dtype or math.prod(old) != math.prod(new) or view.layout is not None or view.strides is not None or (
                 b.strides is not None):
             return Miss("it is no view of the same elements in the same order")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         first = block[i - 1]
         if b.name not in buffers_named(first):
             return Miss(f"the statement before it is not about '{b.name}'")
@@ -113,7 +113,7 @@ class ReshapeTile(Pass):
         old, new = matched(_shape(b)), matched(_shape(view))
         change = _Back(b, old, view, new)
         made = edit_block(program, site.path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
-        return Rewritten(made, (*site.path[:-1], i - 1))
+        return Rewritten(made, sibling(site.path, -1))
 
 
 def _shape(b: n.Buffer) -> tuple[int, ...] | None:

@@ -55,7 +55,7 @@ from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import fits_shared, fresh_var, from_zero, matched_as, node_as, params_as, shared_bytes, splice
+from kir.rewrite.match import fits_shared, fresh_var, from_zero, matched_as, node_as, params_as, shared_bytes, sibling, splice
 from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 
 
@@ -293,7 +293,7 @@ class RingBuffer(Pass):
         out = edit_block(program, site.path, lambda b: (*b[:fill], *b[fill + count:i], replace(loop, body=tuple(body)), *b[i + 1:]))
         kernel = transform(kernel_of(out, site.path), lambda old, new: replace(new, shape=new.shape[1:]) if isinstance(
             new, n.Buffer) and new.name in names and len(new.shape) == _rank(program, site, new.name) else new)
-        return Rewritten(replace_kernel(out, kernel.name, kernel), (*site.path[:-1], i - count))
+        return Rewritten(replace_kernel(out, kernel.name, kernel), sibling(site.path, -count))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Shared memory for the further stages."""

@@ -48,7 +48,7 @@ from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at
-from kir.rewrite.match import counting, edited, fresh_var, from_zero, names_at, node_as, splice
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, from_zero, names_at, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -103,7 +103,7 @@ class RunningSum(Pass):
         step = substitute(inner.body[0], {inner.var.name: loop.var})
         made = replace(loop, body=(step, *loop.body[2:]))
         after = splice(program, site.path, (alloc, made))
-        at = (*site.path[:-1], i + 1)
+        at = sibling(site.path, 1)
         hints = {site.path: (at,), (*site.path, "body", 0): ((*site.path[:-1], i),),
                  **{(*site.path, "body", k): ((*at, "body", k - 1),) for k in range(1, len(loop.body))}}
         return Rewritten(after, at, hints)
@@ -124,7 +124,7 @@ class RunningSum(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each sum from its first term."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         alloc, loop = block[i - 1:i + 1]
         assert isinstance(alloc, n.Alloc) and isinstance(loop, n.For)
         var = fresh_var("j", names_at(program, site.path))

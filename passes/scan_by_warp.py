@@ -62,7 +62,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import fresh_var, loads_of, matched, matched_as, names_at
+from kir.rewrite.match import block_and_index, fresh_var, loads_of, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
@@ -79,7 +79,7 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _only_folded(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     fold = matched(fold_at(block, i))
     b, places = fold.slots, {k for k, _ in _folds(block, i, fold)}
     for k in range(i, len(block)):
@@ -113,7 +113,7 @@ class ScanByWarp(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, n.Alloc) or team.threads < WARP:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fold = fold_at(block, i)
         if fold is None:
             return None
@@ -130,7 +130,7 @@ class ScanByWarp(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The scan by the first warp, a barrier, and reads of its results."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
         fold = matched(fold_at(block, i))
         assert team is not None
         taken = names_at(program, site.path)
@@ -174,7 +174,7 @@ class ScanByWarp(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds what its sum is made of."""
         b, op = site.captures["array"], site.captures["op"]
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         taken = names_at(program, site.path)
         out: list[n.Stmt] = list(block[:i])
         values: dict[str, n.Expr] = {}

@@ -65,7 +65,7 @@ from kir.ir.types import Space
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block
-from kir.rewrite.match import matched, params_as
+from kir.rewrite.match import block_and_index, matched, params_as
 from kir.rewrite.match.thread_team import is_call, is_in_loop, mentions, team_at
 
 MEETINGS = ("barrier", "warp_sync")
@@ -130,7 +130,7 @@ class ShareBarrier(Pass):
 
     def parts(self, program: n.Program, path: Path) -> Parts | None:
         """What stands around the meeting at a path and the next one of its kind."""
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         first = block[i]
         fn = first.call.fn if isinstance(first, n.Eval) else ""
         second = next((k for k in range(i + 1, len(block)) if _meets(block[k], fn)), None)
@@ -151,7 +151,7 @@ class ShareBarrier(Pass):
             return None
         if not self.moved:
             return self._proposed(program, path, node) or None
-        parts, block, i = self.parts(program, path), block_at(program, path), int(path[-1])
+        parts, (block, i) = self.parts(program, path), block_and_index(program, path)
         if parts is None:
             return Miss("no second meeting follows, or so many statements do not stand before it")
         if self.buffer not in _published(parts.moved):
@@ -193,7 +193,7 @@ class ShareBarrier(Pass):
         """At a meeting before which several arrays are written: one of them could be at a meeting of its own."""
         if not _is_meeting(node) or team_at(program, path) is None:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fn = node.call.fn if isinstance(node, n.Eval) else ""
         start = next((k + 1 for k in reversed(range(i)) if _meets(block[k], fn)), 0)
         end = next((k for k in range(i + 1, len(block)) if _meets(block[k], fn)), len(block))

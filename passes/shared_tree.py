@@ -53,8 +53,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import counting, edited, fresh_var, matched, matched_as, names_at
+from kir.rewrite.edit import edit_block, fresh
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
@@ -70,7 +70,7 @@ def _halves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     fold = matched(fold_at(block, i + 2))
     if not fold.fresh:
         if is_in_loop(program, site.path) and not any(is_call(s, "barrier") for s in block[i + 4:]):
@@ -107,7 +107,7 @@ class SharedTree(Pass):
         team = team_at(program, path)
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fold = fold_at(block, i + 2)
         if fold is None or i + 1 >= len(block) or not is_call(block[i + 1], "barrier"):
             return None
@@ -119,7 +119,7 @@ class SharedTree(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of halving, and the sum in slot 0."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
         fold = matched(fold_at(block, i + 2))
         assert team is not None
         s = fresh_var("s", names_at(program, site.path))
@@ -135,7 +135,7 @@ class SharedTree(Pass):
         team = team_at(program, path)
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if i + 2 >= len(block) or not is_call(block[i + 1], "barrier") or not isinstance(loop := block[i + 2], n.For):
             return None
         op = next((o for o in REDUCTIONS if _tree(node.at.buffer, o, team, loop.var) == loop), None)
@@ -148,7 +148,7 @@ class SharedTree(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
         store = matched_as(block[i], n.Store)
         assert team is not None
         slots, taken = store.at.buffer, names_at(program, site.path)

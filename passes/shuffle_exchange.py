@@ -50,7 +50,7 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, replace_stmts
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, names_at, node_as, params_as
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, names_at, node_as, params_as
 from kir.rewrite.match.exchange import REDUCTIONS, Exchange, exchange_at
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import is_in_loop, team_at, warps_arrive, whole
@@ -142,7 +142,7 @@ class ShuffleExchange(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A ladder of shuffles over the group; the slots are gone."""
-        block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
+        (block, i), trailing = block_and_index(program, site.path), is_in_loop(program, site.path)
         found = matched(exchange_at(block, i, trailing))
         made, size = found
         taken = names_at(program, site.path)

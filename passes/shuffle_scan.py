@@ -50,8 +50,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, node_at, replace_stmts
-from kir.rewrite.match import fresh_var, matched, names_at, node_as
+from kir.rewrite.edit import fresh, node_at, replace_stmts
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at, node_as
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, is_in_loop, team_at, warp_sync, warps_arrive, whole
 
@@ -77,7 +77,7 @@ def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _exchange(program: n.Program, path: Path, team: ThreadTeam) -> tuple[Fold, int, int] | None:
     """(what each lane folds, lanes of a group, number of statements) of a scan over groups that begins at a path."""
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     store, sync = block[i], block[i + 1] if i + 1 < len(block) else None
     fold, t, size = fold_at(block, i + 2), team.thread, 4
     if fold is None or fold.fresh or not (isinstance(store, n.Store) and is_call(sync, "warp_sync")):

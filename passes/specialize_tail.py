@@ -54,8 +54,8 @@ from kir.ir import nodes as n
 from kir.ir.canonical import rename
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, kernel_of, names_in, replace_stmts
-from kir.rewrite.match import edited, fresh_names, is_counted, matched_as, node_as
+from kir.rewrite.edit import kernel_of, names_in, replace_stmts
+from kir.rewrite.match import block_and_index, edited, fresh_names, is_counted, matched_as, node_as
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -110,7 +110,7 @@ class SpecializeTail(Pass):
         """At a loop that is followed by one more copy of its body."""
         if not is_counted(node, ("serial", "pipelined")):
             return None
-        block, i, size = block_at(program, path), int(path[-1]), len(node.body)
+        (block, i), size = block_and_index(program, path), len(node.body)
         tail = block[i + 1:i + 1 + size]
         if len(tail) != size or [type(s) for s in tail] != [type(s) for s in node.body]:
             return None
@@ -119,7 +119,7 @@ class SpecializeTail(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with the iteration behind it taken back in."""
         loop = node_as(program, site.path, n.For)
-        block, i, size = block_at(program, site.path), int(site.path[-1]), len(loop.body)
+        (block, i), size = block_and_index(program, site.path), len(loop.body)
         tail = replace(loop, body=block[i + 1:i + 1 + size])
         whole = _with_clips(replace(loop, hi=build.add(loop.hi, 1)), _accesses(tail))
         return edited(program, site.path, (whole,), 0, 1 + size)

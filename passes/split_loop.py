@@ -53,8 +53,7 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at
-from kir.rewrite.match import edited, fresh_names, fresh_var, is_counted, matched, names_at, node_as, params_as
+from kir.rewrite.match import block_and_index, edited, fresh_names, fresh_var, is_counted, matched, names_at, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
@@ -146,7 +145,7 @@ class SplitLoop(Pass):
         """At a loop after which another one goes on with what it does, under masks perhaps."""
         if not _counts(node) or not isinstance(node, n.For):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         second = block[i + 1] if i + 1 < len(block) else None
         if not isinstance(second, n.For) or not _counts(second) or (second.kind, second.attrs) != (node.kind, node.attrs):
             return None

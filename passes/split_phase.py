@@ -63,14 +63,14 @@ from kir.ir.visit import once, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
-from kir.rewrite.match import fresh_at, from_zero, matched_as, params_as
+from kir.rewrite.match import block_and_index, fresh_at, from_zero, matched_as, params_as
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, team_at
 
 PRIVATE = ("register", "fragment")
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = params_as(site, SplitPhase), block_at(program, site.path), int(site.path[-1])
+    item, (block, i) = params_as(site, SplitPhase), block_and_index(program, site.path)
     kernel, aliases = kernel_of(program, site.path), Aliases(program)
     private = once(kernel, "_private", lambda: {b.name for b in walk(kernel) if isinstance(b, n.Buffer) and b.space in PRIVATE})
     written = {a.buffer for a in accesses(kernel) if a.writes} - private
@@ -115,7 +115,7 @@ class SplitPhase(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The mbarrier, its initialization, arrival and wait."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
         parity = None if team is None else _parity(program, site.path, team)
         node = matched_as(block[i], n.Eval)
         assert team is not None and parity is not None
@@ -135,7 +135,7 @@ class SplitPhase(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, n.Eval) or node.call.fn != "mbar_arrive" or not isinstance(node.call.args[0], n.Region):
             return None
-        place, block, i = node.call.args[0], block_at(program, path), int(path[-1])
+        place, (block, i) = node.call.args[0], block_and_index(program, path)
         parity, top = _parity(program, path, team), int(team.path[1])
         waits = [k for k in range(i + 1, len(block)) if parity is not None and block[k] == n.Eval(build.call("mbar_wait", place, parity))]
         kernel = kernel_of(program, path)
@@ -148,7 +148,7 @@ class SplitPhase(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One barrier."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
         node = matched_as(block[i], n.Eval)
         assert team is not None
         top = int(team.path[1])

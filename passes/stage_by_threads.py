@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import loads_of, matched, matched_as, params_as
+from kir.rewrite.match import block_and_index, loads_of, matched, matched_as, params_as
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
@@ -66,7 +66,7 @@ from .stage_elements import Template, hole, staged_reads, template_of
 
 
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = params_as(site, StageByThreads), block_at(program, site.path), int(site.path[-1])
+    item, (block, i) = params_as(site, StageByThreads), block_and_index(program, site.path)
     found = matched(item.template(program, site.path))
     source, aliases = found.load.at.buffer.name, Aliases(program)
     for name in sorted(buffers_written(kernel_of(program, site.path).body)):
@@ -186,7 +186,7 @@ class StageByThreads(Pass):
         if made is None:
             return Miss("it does not bring one element of a tensor for each thread")
         item, found = made
-        block, i, name = block_at(program, path), int(path[-1]), node.at.buffer.name
+        (block, i), name = block_and_index(program, path), node.at.buffer.name
         others = {b for s in block for b in buffers_named(s) if b != name and any(
             isinstance(a, n.Alloc) and a.buffer.space == "shared" and a.buffer.name == b for a in kernel_of(program, path).body)}
         j = next((k for k in range(i + 1, len(block)) if is_call(block[k], "barrier")), None)
@@ -203,7 +203,7 @@ class StageByThreads(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are."""
-        block, i, found = block_at(program, site.path), int(site.path[-1]), site.captures["template"]
+        (block, i), found = block_and_index(program, site.path), site.captures["template"]
         store = matched_as(block[i], n.Store)
         assert isinstance(found, Template)
         b = store.at.buffer

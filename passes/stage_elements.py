@@ -58,7 +58,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import counting, fresh_var, loads_of, matched, matched_as, params_as, regions_of, within_shared
+from kir.rewrite.match import block_and_index, counting, fresh_var, loads_of, matched, matched_as, params_as, regions_of, within_shared
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
@@ -271,7 +271,7 @@ class StageElements(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are; no copy, no memory of the CTA."""
         found, b = matched_as(site.captures["template"], Template), site.captures["buffer"]
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         first = next(k for k in range(i + 1, len(block)) if b.name in buffers_named(block[k]))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:

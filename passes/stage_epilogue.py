@@ -41,8 +41,8 @@ from kir.ir.types import TileType
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, kernel_of, replace_stmts
-from kir.rewrite.match import edited, fits_shared, fresh_at, matched, matched_as, node_as, params_as, shared_bytes
+from kir.rewrite.edit import kernel_of, replace_stmts
+from kir.rewrite.match import block_and_index, edited, fits_shared, fresh_at, matched, matched_as, node_as, params_as, shared_bytes, sibling
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.slices import NoSlice
 
@@ -145,7 +145,7 @@ class StageEpilogue(Pass):
             return Site(path, StageEpilogue(found.panel, found.rounds, found.apart), {"found": found})
         if not (isinstance(node, n.Store) and node.at.buffer.space in ("shared", "fragment") and not node.at.index and node.mask is None):
             return None
-        b, block, i = node.at.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.at.buffer, block_and_index(program, path)
         if b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' has a layout of its own")
         users = [x for x in statements(kernel_of(program, path).body) if x is not node and any(mentions(p, b.name) for p in own_parts(x))]
@@ -164,12 +164,12 @@ class StageEpilogue(Pass):
         """The value straight to its place."""
         if self.panel:
             return Rewritten(*removed(program, site.path, site.captures["found"]))
-        s, block, i = node_as(program, site.path, n.Store), block_at(program, site.path), int(site.path[-1])
+        s, (block, i) = node_as(program, site.path, n.Store), block_and_index(program, site.path)
         copy = matched_as(block[site.captures["copy"]], n.Copy)
         made = {i: replace(s, at=copy.dst, clip=copy.clip)}
         left = tuple(made.get(k, x) for k, x in enumerate(block) if k not in (site.captures["alloc"], site.captures["copy"]))
         out = replace_stmts(program, (*site.path[:-1], 0), left, len(block))
-        return Rewritten(out, (*site.path[:-1], i - 1))
+        return Rewritten(out, sibling(site.path, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the tile."""

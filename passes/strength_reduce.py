@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import is_counted, matched, node_as, params_as, regions_of, splice
+from kir.rewrite.match import is_counted, matched, node_as, params_as, regions_of, sibling, splice
 
 Width = Literal["i64", "i32"]
 DTYPES: dict[str, DType] = {"i64": I64, "i32": I32}
@@ -215,9 +215,8 @@ class StrengthReduce(Pass):
         body = tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in loop.body)
         step = n.Store(n.Region(at), build.add(n.Load(n.Region(at)), own.step))
         made = replace(loop, body=(*body, step))
-        i = int(site.path[-1])
         out = splice(program, site.path, (n.Alloc(at, own.base), made))
-        path: Path = (*site.path[:-1], i + 1)
+        path: Path = sibling(site.path, 1)
         if _view(kernel, first.buffer) is None:
             out = edit_block(out, (kernel.name, 0), lambda b: (n.View(view, n.Region(first.buffer)), *b))
             path = (path[0], int(path[1]) + 1, *path[2:])
@@ -248,7 +247,7 @@ class StrengthReduce(Pass):
         block = block_at(program, site.path)
         k = next(j for j, s in enumerate(block) if s is alloc)
         out = edit_block(program, site.path, lambda b: (*b[:k], *b[k + 1:i], made, *b[i + 1:]))
-        path: Path = (*site.path[:-1], i - 1)
+        path: Path = sibling(site.path, -1)
         kernel = kernel_of(out, site.path)
         used = {x.buffer.name for s in kernel.body for x in walk(s) if isinstance(x, n.Region)}
         dead = [j for j, s in enumerate(kernel.body) if isinstance(s, n.View) and s.buffer.space == "global" and s.buffer.name not in used]

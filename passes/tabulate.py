@@ -53,7 +53,7 @@ from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match import fresh_var, loads_of, matched, node_as, params_as, regions_of
+from kir.rewrite.match import block_and_index, fresh_var, loads_of, matched, node_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -219,7 +219,7 @@ class Tabulate(Pass):
         """At a fragment that a loop folds tiles into, whose elements later statements read one at a time."""
         if not isinstance(node, n.Alloc) or not node.buffer.shape:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fold = fold_at(block, i)
         shape = [build.int_value(d) for d in node.buffer.shape]
         if fold is None or any(d is None or d < 2 for d in shape):

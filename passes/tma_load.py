@@ -47,8 +47,8 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import block_at, edit_block, node_at, replace_stmts
-from kir.rewrite.match import edited, node_as, regions_of
+from kir.rewrite.edit import edit_block, node_at, replace_stmts
+from kir.rewrite.match import block_and_index, edited, node_as, regions_of, sibling
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -135,7 +135,7 @@ class TmaLoad(Pass):
 
         def edit(block: n.Block) -> n.Block:
             return (*block[:i], n.Alloc(b), copy, *(substitute(x, {b.name: held}) for x in block[i + 1:]))
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i + 1))
+        return Rewritten(edit_block(program, site.path, edit), sibling(site.path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a copy into a fragment that is otherwise only read as a whole, after it."""
@@ -145,7 +145,7 @@ class TmaLoad(Pass):
             return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.dst.buffer.space == "fragment" and node.src.at.buffer.space == "global"):
             return None
-        b, block, i = node.dst.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.dst.buffer, block_and_index(program, path)
         if node.dst.index or node.mask is not None or node.clip or node.attrs or node.signal is not None or node.grouped or b.layout is not None:
             return Miss(f"only a part of '{b.name}' is filled, or not at once")
         declared = next((k for k, x in enumerate(block[:i]) if isinstance(x, n.Alloc) and x.buffer == b and x.init is None), None)
@@ -175,4 +175,4 @@ class TmaLoad(Pass):
 
         def edit(block: n.Block) -> n.Block:
             return (*block[:declared], *block[declared + 1:i], let, *(transform(x, leave) for x in block[i + 1:]))
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i - 1))
+        return Rewritten(edit_block(program, site.path, edit), sibling(site.path, -1))

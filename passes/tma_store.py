@@ -48,7 +48,7 @@ from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, node_at
-from kir.rewrite.match import edited, fresh_at, matched_as, splice
+from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sibling, splice
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -162,13 +162,13 @@ class TmaStore(Pass):
         """At such a copy from a fragment that was declared with its value just for it, or at copies from shared memory between fence and wait."""
         if (copies := _copies(node)) and all(c.via == "tma" and c.grouped and (c.src.at.buffer.space, c.dst.buffer.space) == (
                 "shared", "global") for c in copies):
-            block, i = block_at(program, path), int(path[-1])
+            block, i = block_and_index(program, path)
             if block[i - 1:i] != _before() or block[i + 1:i + 3] != _after():
                 return Miss("the copies are not between a fence and the wait for their group")
             return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.src.at.buffer.space == "fragment" and node.dst.buffer.space == "global"):
             return None
-        b, block, i = node.src.at.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.src.at.buffer, block_and_index(program, path)
         if node.src != n.Load(n.Region(b)) or node.mask is not None or node.attrs or node.signal is not None or node.grouped or b.layout is not None:
             return Miss(f"only a part of '{b.name}' is written, or not at once")
         above = block[i - 1] if i else None
@@ -182,7 +182,7 @@ class TmaStore(Pass):
         if isinstance(s, n.For) or (isinstance(s, n.Copy) and s.src.at.buffer.space == "shared"):
             plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
             bare = splice(program, site.path, (plain,), -1, 3)
-            return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
+            return Rewritten(without_unused_maps(bare), sibling(site.path, -1))
         above = matched_as(block_at(program, site.path)[i - 1], n.Alloc)
         assert isinstance(s, n.Copy) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)

@@ -42,8 +42,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in
-from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, names_at, node_as
+from kir.rewrite.edit import edit_block, kernel_of, names_in
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, matched_as, names_at, node_as
 
 
 def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
@@ -129,7 +129,7 @@ class TreeReduction(Pass):
         """At an accumulator that the next statement, a loop of known length, folds into."""
         if not isinstance(node, n.Alloc):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if (place := _searched(block, i)) is not None:
             loop = matched_as(block[i + 1], n.For)
             try:
@@ -155,7 +155,7 @@ class TreeReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One reduction of the whole tile."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         place = _searched(block, i)
         if place is not None:
             return self._placed(program, site, place)
@@ -171,7 +171,7 @@ class TreeReduction(Pass):
 
     def _placed(self, program: n.Program, site: Site, found: tuple[str, n.Expr]) -> Rewritten:
         """One reduction that gives a place."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         at, loop = matched_as(block[i], n.Alloc), matched_as(block[i + 1], n.For)
         let = n.Let((at.buffer.name,), build.call("reduce", _widened(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
         var, own = n.Var(at.buffer.name, let.value.type), n.Load(n.Region(at.buffer))

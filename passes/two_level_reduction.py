@@ -61,7 +61,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, fresh, replace_stmts
-from kir.rewrite.match import fresh_var, matched, names_at
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at
 from kir.rewrite.match.exchange import IDEMPOTENT, Exchange, exchange_at, fold_at, is_read_later
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, whole
@@ -86,7 +86,7 @@ def _partial_is_done(program: n.Program, site: Site, context: Context) -> Verdic
 
 def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, int] | None:
     """(warp's exchange, fold over the warps, whether all lanes publish the warp's result, number of statements) at a store of a slot."""
-    block, i, trailing, team = block_at(program, path), int(path[-1]), is_in_loop(program, path), team_at(program, path)
+    (block, i), trailing, team = block_and_index(program, path), is_in_loop(program, path), team_at(program, path)
     found = exchange_at(block, i, trailing)
     if found is None or team is None:
         return None
@@ -157,7 +157,7 @@ class TwoLevelReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The fold of a warp's slots, its publication, and the fold of what the warps published."""
-        block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
+        (block, i), trailing = block_and_index(program, site.path), is_in_loop(program, site.path)
         found, team = matched(exchange_at(block, i, trailing)), matched(team_at(program, site.path))
         made, size = found
         taken = names_at(program, site.path)
@@ -194,7 +194,7 @@ class TwoLevelReduction(Pass):
         """One fold of all slots."""
         found, trailing = matched(_levels(program, site.path)), is_in_loop(program, site.path)
         warp, top, _, size = found
-        block, i, team = block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         made = replace(top, slots=warp.slots, at=warp.at, value=warp.value, sync="barrier", count=team.threads, onto=False)
         taken = names_at(program, site.path)
         first, *rest = made.statements(fresh_var("u", taken), trailing)

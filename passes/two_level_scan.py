@@ -61,7 +61,7 @@ from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import fresh_var, matched, matched_as, names_at
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, warp_sync, whole
 
@@ -108,7 +108,7 @@ class TwoLevelScan(Pass):
         team = team_at(program, path)
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         found = _one_level(block, i, team)
         if found is None:
             return None
@@ -118,7 +118,7 @@ class TwoLevelScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fold within the warp, a value of each warp, and folds of those."""
-        team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
         found, store = matched(_one_level(block, i, team)), matched_as(block[i], n.Store)
         taken, t, slots = names_at(program, site.path), team.thread, store.at.buffer
         own = n.Buffer(fresh("own", taken), slots.dtype, (), "register")
@@ -149,7 +149,7 @@ class TwoLevelScan(Pass):
         if found is None:
             return None
         fold, before, size, sums = found
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         rest = block[i + size:]
         tops = before.slots
         home = declaration(program, path, tops.name)
@@ -162,7 +162,7 @@ class TwoLevelScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots up to its own."""
-        team, block, i = matched(team_at(program, site.path)), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
         found, first = matched(_two_levels(program, site.path, team)), matched_as(block[i], n.Alloc)
         assert first.init is not None
         fold, before, size, sums = found
@@ -225,7 +225,7 @@ def _head(team: ThreadTeam, slots: n.Buffer, tops: n.Buffer, own: n.Buffer, op: 
 
 def _two_levels(program: n.Program, path: Path, team: ThreadTeam) -> tuple[Fold, Fold, int, tuple[int, ...]] | None:
     """(fold within the warp, fold of the warps before, number of statements, where folds of all warps begin) of a scan at a path."""
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     alloc, trailing = block[i], is_in_loop(program, path)
     fold = fold_at(block, i + 3)
     size = 8 if trailing else 7

@@ -52,7 +52,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import fresh_at, from_zero, loads_of, matched, matched_as, node_as, params_as, regions_of, splice
+from kir.rewrite.match import block_and_index, fresh_at, from_zero, loads_of, matched, matched_as, node_as, params_as, regions_of, sibling, splice
 from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.match.thread_team import mentions, team_at
 
@@ -173,13 +173,13 @@ class VectorLoad(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector before the loop, its elements inside."""
         loop, element, vector = _site(program, site)
-        i, dtype = int(site.path[-1]), element.at.buffer.dtype
+        dtype = element.at.buffer.dtype
         name = fresh_at(program, site.path, f"{suggested_name(element)}_vector")
         made = n.Buffer(name, dtype, (loop.hi,), "register")
         one = n.Load(n.Region(made, (loop.var,)))
         inside = transform(loop, lambda old, new: one if old == element else new)
         out = splice(program, site.path, (n.Alloc(made, vector), inside))
-        return Rewritten(out, site.path, {site.path: ((*site.path[:-1], i + 1),)})
+        return Rewritten(out, site.path, {site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a private array that begins with a vector, of which one loop after it reads element by element."""
@@ -191,7 +191,7 @@ class VectorLoad(Pass):
         if count not in COUNTS or vector.at.buffer.space not in ("global", "shared") or not isinstance(last, n.Span) or last.step != 1 or any(
                 isinstance(i, n.Span) for i in vector.at.index[:-1]):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         users = [k for k in range(i + 1, len(block)) if mentions(block[k], b.name)]
         loop = block[users[0]] if len(users) == 1 else None
         if not isinstance(loop, n.For) or not _is_short(loop) or build.int_value(loop.hi) != count:

@@ -54,7 +54,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at
-from kir.rewrite.match import counting, edited, fresh_var, matched, names_at
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, names_at
 from kir.rewrite.match.exchange import REDUCTIONS, Exchange, fold_at
 from kir.rewrite.match.thread_team import is_scalar, team_at, warps_arrive, whole
 
@@ -203,7 +203,7 @@ class WarpFold(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A load of each lane's value, and the ladder."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         found = matched(fold_at(block, i))
         assert team is not None
         made, size = found
@@ -230,7 +230,7 @@ class WarpFold(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all values."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         found = matched(warps_at(block, i, team.thread))
         inner = block[i]
         label = (inner.then[0] if isinstance(inner, n.If) else inner).label

@@ -60,7 +60,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of
-from kir.rewrite.match import fresh_at, matched, node_as, params_as, regions_of
+from kir.rewrite.match import block_and_index, fresh_at, matched, node_as, params_as, regions_of, sibling
 from kir.rewrite.match.exchange import fold_at
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration
@@ -81,7 +81,7 @@ def _folded(block: n.Block, i: int, team: ThreadTeam) -> tuple[n.Buffer, int] | 
 
 
 def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i, team = params_as(site, WarpLeader), block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+    item, (block, i), team = params_as(site, WarpLeader), block_and_index(program, site.path), matched(team_at(program, site.path))
     found = matched(_folded(block, i, team))
     _, size = found
     if any(buffers_written((s,)) & {x for y in walk(s) if isinstance(y, n.Expr) for x in buffers_read(y)} - {found[0].name} for s in block[i:i + size]):
@@ -126,7 +126,7 @@ class WarpLeader(Pass):
         """What is handed on of the result of a fold of `size` statements: a value that is the same for all threads."""
         if not self.value:
             return whole(result)
-        found = expression_at(program, (*path[:-1], int(path[-1]) + size), self.value)
+        found = expression_at(program, sibling(path, size), self.value)
         return found if found is not None and _of_result(program, path, found, result) else None
 
     def _guard(self, t: n.Var) -> n.Expr:
@@ -137,7 +137,7 @@ class WarpLeader(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, (n.Alloc, n.Store)):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         found = _folded(block, i, team)
         if found is None:
             return None
@@ -159,7 +159,7 @@ class WarpLeader(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The fold under a branch, a store of its result, a barrier, and reads of the slot."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), matched(team_at(program, site.path))
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         found = matched(_folded(block, i, team))
         result, size = found
         if self.slot:
@@ -180,7 +180,7 @@ class WarpLeader(Pass):
         if not self.slot:
             out = edit_block(out, site.path[:2], lambda b: (*b[:top], n.Alloc(slot.buffer), *b[top:]))
             at = (site.path[0], top + 1, *site.path[2:])
-        hints = {(*site.path[:-1], i + k): ((*at[:-1], i, "then", k),) for k in range(size)}
+        hints = {sibling(site.path, k): ((*at[:-1], i, "then", k),) for k in range(size)}
         return Rewritten(out, at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -194,7 +194,7 @@ class WarpLeader(Pass):
         found = _folded(node.then, 0, team)
         if bound is None or found is None or len(node.then) != found[1] + 1:
             return None
-        write, block, i = node.then[-1], block_at(program, path), int(path[-1])
+        write, (block, i) = node.then[-1], block_and_index(program, path)
         writers = "warp"
         if isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
             write, writers = write.then[0], "lane"
@@ -220,7 +220,7 @@ class WarpLeader(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every warp folds, and keeps the result."""
-        node, block, i, item = node_as(program, site.path, n.If), block_at(program, site.path), int(site.path[-1]), params_as(site, WarpLeader)
+        node, (block, i), item = node_as(program, site.path, n.If), block_and_index(program, site.path), params_as(site, WarpLeader)
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
         assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value

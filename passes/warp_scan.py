@@ -70,7 +70,7 @@ from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
-from kir.rewrite.match import fresh_var, matched, matched_as, names_at, splice
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, splice
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, team_at, whole
@@ -106,14 +106,14 @@ class WarpScan(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, n.Store) or node.at.buffer.space != "shared":
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if i + 2 >= len(block) or not isinstance(block[i + 2], n.For) or _scan_at(block, i, team) is None:
             return None
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shuffles within warps, then the sums of the warps before."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         node, scan = matched_as(block[i], n.Store), None if team is None else _scan_at(block, i, team)
         assert team is not None and scan is not None
         taken, sums = names_at(program, site.path), node.at.buffer
@@ -143,7 +143,7 @@ class WarpScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of doubling reach in shared memory."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         found = None if team is None else _found(block, i, team)
         assert team is not None and found is not None
         running, reverse, sums, tops = found

@@ -47,12 +47,3 @@ def allocated(where: n.Kernel | n.Block, *spaces: str) -> list[n.Buffer]:
     """
     block = where.body if isinstance(where, n.Kernel) else where
     return [s.buffer for s in statements(block) if isinstance(s, n.Alloc) and (not spaces or s.buffer.space in spaces)]
-
-
-def declared_in(block: n.Block, buffer: str) -> int | None:
-    """Which statement of a block declares a buffer; None where none does.
-
-        i = declared_in(kernel.body, "As")
-        block[i].init
-    """
-    return next((i for i, s in enumerate(block) if isinstance(s, n.Alloc) and s.buffer.name == buffer), None)

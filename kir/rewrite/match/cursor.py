@@ -4,10 +4,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite.base import Pass, Path, Place, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.edit import block_at, edit_block, node_at
 
 P = TypeVar("P", bound=Pass)
 N = TypeVar("N", bound=Place)
@@ -83,64 +82,6 @@ def splice(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int =
     """
     i = int(path[-1])
     return edit_block(program, path, lambda block: (*block[:i + start], *stmts, *(() if stop is None else block[i + stop:])))
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """The statement at `path`, with its block; its edits return the new program.
-
-        here = Cursor(program, site.path)
-        return Rewritten(here.inserted((barrier(),)), here.beside(1))
-    """
-
-    program: n.Program
-    path: Path
-
-    @property
-    def index(self) -> int:
-        """Its place in the block."""
-        return int(self.path[-1])
-
-    @property
-    def block(self) -> n.Block:
-        """The block that it stands in."""
-        return block_at(self.program, self.path)
-
-    @property
-    def stmt(self) -> n.Stmt:
-        """The statement."""
-        return self.block[self.index]
-
-    @property
-    def before(self) -> n.Block:
-        """What stands before it in the block."""
-        return self.block[:self.index]
-
-    @property
-    def after(self) -> n.Block:
-        """What follows it in the block."""
-        return self.block[self.index + 1:]
-
-    @property
-    def kernel(self) -> n.Kernel:
-        """The kernel that it is in."""
-        return kernel_of(self.program, self.path)
-
-    def beside(self, by: int) -> Path:
-        """The path `by` statements further on."""
-        return sibling(self.path, by)
-
-    def replaced(self, stmts: Sequence[n.Stmt], count: int = 1) -> n.Program:
-        """The program with `stmts` for `count` statements from here on."""
-        return splice(self.program, self.path, stmts, 0, count)
-
-    def inserted(self, stmts: Sequence[n.Stmt], by: int = 0) -> n.Program:
-        """The program with `stmts` before the statement (or before that `by` places further on)."""
-        return splice(self.program, self.path, stmts, by, by)
-
-    def removed(self, count: int = 1) -> n.Program:
-        """The program without `count` statements from here on."""
-        return self.replaced((), count)
 
 
 def edited(program: n.Program, path: Path, stmts: Sequence[n.Stmt], start: int = 0, stop: int | None = 1, at: int = 0,

@@ -8,11 +8,9 @@ from kir.ir.parser import parse_program
 from kir.ir.types import I32, I64
 from kir.rewrite import Context, Rewritten
 from kir.rewrite.match import (
-    Cursor,
     allocated,
     block_and_index,
     counting,
-    declared_in,
     edited,
     fits_shared,
     fresh_at,
@@ -73,15 +71,6 @@ def test_edits_of_a_block() -> None:
     assert sibling(("main", 3, "body", 2), -2) == ("main", 3, "body", 0)
 
 
-def test_a_cursor() -> None:
-    here = Cursor(PROGRAM, LOOP)
-    assert (here.index, here.stmt.label, here.kernel) == (2, "fill", KERNEL)
-    assert (*here.before, here.stmt, *here.after) == here.block == KERNEL.body
-    assert here.removed(2).kernels[0].body == (*KERNEL.body[:2], KERNEL.body[4])
-    assert here.inserted((here.stmt,), 1) == splice(PROGRAM, ODD, (here.stmt,), 0, 0)
-    assert here.beside(1) == ODD
-
-
 def test_counted_loops() -> None:
     loop, odd = node_as(PROGRAM, LOOP, n.For), node_as(PROGRAM, ODD, n.For)
     assert is_counted(loop) and is_counted(loop, of=I32, plain=True)
@@ -94,7 +83,6 @@ def test_accesses_by_name() -> None:
     assert is_read(KERNEL.body[2:], "A") and not is_read(KERNEL, "B")
     assert [b.name for b in allocated(KERNEL, "shared")] == ["kept"]
     assert [b.name for b in allocated(KERNEL.body)] == ["kept", "total"]
-    assert declared_in(KERNEL.body, "total") == 1 and declared_in(KERNEL.body, "A") is None
 
 
 def test_fresh_names() -> None:
