@@ -10,7 +10,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, TileType, dtype_of, shape_of
-from kir.rewrite import Context, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.match import hardware_of
 from kir.rewrite.precondition import decided
 
@@ -72,7 +72,7 @@ def base_fits(at: n.Region) -> Verdict:
     return proved(f"'{at.buffer.name}' begins at a multiple of {CHUNK} bytes, as tensors do")
 
 
-def has_tma(context: Context) -> Verdict:
+def has_tma(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether the target moves boxes in hardware; elsewhere the compiler takes the descriptor apart, and nothing is gained."""
     hardware = hardware_of(context, "sm_90a")
     if hardware.architecture.has("tma"):

@@ -54,7 +54,7 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, kernel_of
-from kir.rewrite.match import node_as
+from kir.rewrite.match import node_as, splice
 from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 
 from ._in_flight import Flight, Undecided, period_of
@@ -154,13 +154,9 @@ class AsyncCopy(Pass):
             use = next((k for k, s in enumerate(body) if not _is_issue(s, names) and any(mentions(s, x) for x in names)), len(body))
         body = (*body[:use], _call("async_wait", build.const(self.pending)), *body[use:])
         drain = (_call("async_wait", build.const(0)),) if self.drain else ()
-
-        def edit(block: n.Block) -> n.Block:
-            return (*_grouped(block[:i], names, deep=True), replace(loop, body=body), *drain, *block[i + 1:])
-        made = edit_block(program, site.path, edit)
-        block = block_at(program, site.path)
-        at = len(_grouped(block[:i], names, deep=True))
-        return Rewritten(made, (*site.path[:-1], at))
+        front = _grouped(block_at(program, site.path)[:i], names, deep=True)
+        made = splice(program, site.path, (*front, replace(loop, body=body), *drain), -i)
+        return Rewritten(made, (*site.path[:-1], len(front)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop with grouped cp.async copies and one wait for them."""

@@ -46,8 +46,8 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, kernel_of
-from kir.rewrite.match import block_and_index, matched_as
+from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match import block_and_index, edited, matched_as
 from kir.rewrite.match.thread_team import is_call, team_at
 
 OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
@@ -93,7 +93,7 @@ class EarlyExit(Pass):
         i, block = int(site.path[-1]), block_at(program, site.path)
         s = matched_as(block[i], n.If)
         leave = replace(s, cond=opposite(s.cond), then=(n.Jump("return"),))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], leave, *s.then)), site.path)
+        return edited(program, site.path, (leave, *s.then), 0, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an exit of a thread, with more code behind it."""
@@ -108,7 +108,7 @@ class EarlyExit(Pass):
         i, block = int(site.path[-1]), block_at(program, site.path)
         s = matched_as(block[i], n.If)
         around = replace(s, cond=opposite(s.cond), then=block[i + 1:])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], around)), site.path)
+        return edited(program, site.path, (around,), 0, None)
 
 
 def _together(program: n.Program, path: Path, cond: n.Expr, rest: n.Block) -> Miss | None:

@@ -56,7 +56,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
-from kir.rewrite.match import block_and_index, counting, fresh_at, fresh_var, matched, matched_as
+from kir.rewrite.match import block_and_index, counting, fresh_at, fresh_var, matched, matched_as, splice
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
@@ -246,12 +246,9 @@ class FillByThreads(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it comes from."""
-        i, b, change = int(site.path[-1]), matched_as(site.captures["buffer"], n.Buffer), site.captures["change"]
-
-        def edit(block: n.Block) -> n.Block:
-            rest = tuple(rewritten(s, change) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))
-            return (*block[:i], *rest)
-        out, home = without_shared(edit_block(program, site.path, edit), str(site.path[0]), b.name)
+        (block, i), b, change = block_and_index(program, site.path), matched_as(site.captures["buffer"], n.Buffer), site.captures["change"]
+        rest = tuple(rewritten(s, change) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))
+        out, home = without_shared(splice(program, site.path, rest, 0, None), str(site.path[0]), b.name)
         return Rewritten(out, shifted(site.path, home, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:

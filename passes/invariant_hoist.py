@@ -44,8 +44,8 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import edit_block, node_at
-from kir.rewrite.match import block_and_index, matched_as, node_as
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import block_and_index, edited, matched_as, node_as, splice
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
 
@@ -100,14 +100,9 @@ class InvariantHoist(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value before the loop."""
-        let, outer = node_at(program, site.path), site.path[:-2]
-        i = int(outer[-1])
-
-        def edit(block: n.Block) -> n.Block:
-            loop = matched_as(block[i], n.For)
-            assert isinstance(let, n.Let)
-            return (*block[:i], let, replace(loop, body=loop.body[1:]), *block[i + 1:])
-        return Rewritten(edit_block(program, outer, edit), outer)
+        outer = site.path[:-2]
+        let, loop = node_as(program, site.path, n.Let), node_as(program, outer, n.For)
+        return edited(program, outer, (let, replace(loop, body=loop.body[1:])))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a value that only one loop of the same block reads."""
@@ -128,10 +123,7 @@ class InvariantHoist(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value in each iteration."""
-        let, i, k = node_at(program, site.path), int(site.path[-1]), int(site.captures["loop"])
-
-        def edit(block: n.Block) -> n.Block:
-            loop = matched_as(block[k], n.For)
-            assert isinstance(let, n.Let)
-            return (*block[:i], *block[i + 1:k], replace(loop, body=(let, *loop.body)), *block[k + 1:])
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], k - 1, "body", 0))
+        (block, i), let, k = block_and_index(program, site.path), node_as(program, site.path, n.Let), int(site.captures["loop"])
+        loop = matched_as(block[k], n.For)
+        made = splice(program, site.path, (*block[i + 1:k], replace(loop, body=(let, *loop.body))), 0, k + 1 - i)
+        return Rewritten(made, (*site.path[:-1], k - 1, "body", 0))

@@ -56,8 +56,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, node_at
-from kir.rewrite.match import block_and_index, fresh_at, from_zero, loads_of, matched, matched_as, regions_of, sibling
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, loads_of, matched, matched_as, regions_of, sibling
 from kir.rewrite.match.materialize import buffers_written, is_pure
 from kir.rewrite.match.thread_team import is_call, team_at
 
@@ -197,12 +197,9 @@ class KeepStored(Pass):
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return (_kept(old, home.at, own) or new) if isinstance(old, n.Load) else new
-
-        def edit(block: n.Block) -> n.Block:
-            rest = tuple(transform(s, leave) for s in block[i + 1:])
-            return (*block[:i], n.Alloc(own, home.value), home.storing(node, stored), *rest)
-        at = sibling(site.path, 1)
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i), {site.path: (at,)})
+        rest = (transform(s, leave) for s in block_at(program, site.path)[i + 1:])
+        made = (n.Alloc(own, home.value), home.storing(node, stored), *rest)
+        return edited(program, site.path, made, 0, None, hints={site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a private array that begins with a value, is stored as a whole, and otherwise only read."""
@@ -243,4 +240,4 @@ class KeepStored(Pass):
             return n.Load(n.Region(home.at.buffer, (*outer, build.add(last.lo, here))))
         made = home.storing(block[at], element(node.init, [home.var]) if home.var is not None else node.init)
         rest = [transform(s, leave) for k, s in enumerate(block[i + 1:], i + 1) if k != at]
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], made, *rest)), site.path)
+        return edited(program, site.path, (made, *rest), 0, None)

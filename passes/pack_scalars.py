@@ -48,8 +48,8 @@ from kir.ir import nodes as n
 from kir.ir.paths import child_blocks
 from kir.ir.visit import transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import edit_block, fresh, with_block
-from kir.rewrite.match import block_and_index, names_at, node_as
+from kir.rewrite.edit import fresh, with_block
+from kir.rewrite.match import block_and_index, edited, names_at, node_as
 
 MOST = 16
 """Elements of an array that stands for scalars, at most."""
@@ -94,7 +94,7 @@ class PackScalars(Pass):
             return new
         rest = tuple(self._stored_at_once(transform(s, leave), array) if self.at_once else transform(s, leave) for s in block[i + self.count:])
         rest = _merged(rest, array) if self.at_once else rest
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], replace(allocs[0], buffer=array), *rest)), site.path)
+        return edited(program, site.path, (replace(allocs[0], buffer=array), *rest), 0, None)
 
     def _stored_at_once(self, s: n.Stmt, array: n.Buffer) -> n.Stmt:
         """A statement in whose blocks stores of all elements in a row are one."""
@@ -127,7 +127,7 @@ class PackScalars(Pass):
         names = [node.buffer.name, *(fresh(node.buffer.name, taken) for _ in range(self.count - 1))]
         rest = tuple(y for s in block[i + 1:] for y in _apart(s, node.buffer, names))
         allocs = tuple(replace(node, buffer=_scalar(node.buffer, name), label=None if k else node.label) for k, name in enumerate(names))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *allocs, *rest)), site.path)
+        return edited(program, site.path, (*allocs, *rest), 0, None)
 
 
 def walk_statements(block: n.Block) -> list[n.Stmt]:

@@ -59,8 +59,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at, splice
 from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_scalar, team_at, whole
@@ -142,7 +142,7 @@ class ParallelScan(Pass):
             return own if isinstance(new, n.Load) and new.at == n.Region(acc.buffer) else new
         rest = tuple(transform(x, read) for x in block[i + 2:])
         assert isinstance(first, n.Store)
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(first, label=acc.label), *steps, *rest))
+        out = splice(program, site.path, (replace(first, label=acc.label), *steps, *rest), 0, None)
         return Rewritten(with_shared(out, team, sums), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -179,7 +179,7 @@ class ParallelScan(Pass):
             return whole(acc) if isinstance(new, n.Load) and new.at == own else new
         start, fold = _serial(found, acc, fresh_var("u", taken), team, self.reverse)
         rest = tuple(transform(x, read) for x in block[i + 3:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(start, label=node.label), fold, *rest))
+        out = splice(program, site.path, (replace(start, label=node.label), fold, *rest), 0, None)
         out, at = without_shared(out, str(site.path[0]), sums.name)
         return Rewritten(out, shifted(site.path, at, -1))
 

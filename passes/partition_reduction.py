@@ -59,8 +59,8 @@ from kir.ir.printer import region_text
 from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
 from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, mentions, team_at
@@ -193,7 +193,7 @@ class PartitionReduction(Pass):
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
         tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], acc, spread(loop, team.thread, team.threads), *tail, *rest))
+        out = splice(program, site.path, (acc, spread(loop, team.thread, team.threads), *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -233,7 +233,7 @@ class PartitionReduction(Pass):
         x, size = made
         rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
         between = block[i + 2:at]
-        out = edit_block(program, site.path, lambda b: (*b[:i], *between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest))
+        out = splice(program, site.path, (*between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest), 0, None)
         out, home = without_shared(out, str(site.path[0]), x.slots.name)
         return Rewritten(out, shifted((*site.path[:-1], i + len(between)), home, -1))
 

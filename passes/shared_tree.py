@@ -53,7 +53,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import edit_block, fresh
+from kir.rewrite.edit import fresh
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
@@ -128,7 +128,7 @@ class SharedTree(Pass):
             made = (_tree(fold.slots, fold.op, team, s), n.Store(n.Region(fold.acc), sum_, label=block[i + 2].label))
             return edited(program, site.path, made, 2, 4)
         rest = tuple(transform(x, lambda old, new: sum_ if old == own else new) for x in block[i + 4:])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], _tree(fold.slots, fold.op, team, s), *rest)), site.path)
+        return edited(program, site.path, (_tree(fold.slots, fold.op, team, s), *rest), 2, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot after which the slots are reduced by halving, and slot 0 is read."""
@@ -168,7 +168,7 @@ class SharedTree(Pass):
             over = over or any(isinstance(x, n.Store) and x.at.buffer == slots for x in walk(s))
             rest.append(s if over else transform(s, lambda old, new: own if old == sum_ else new))
         made = fold.statements(u)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *rest)), site.path)
+        return edited(program, site.path, (*made, *rest), 2, None)
 
 
 def _taken(block: n.Block, k: int, slots: n.Buffer) -> n.Store | None:

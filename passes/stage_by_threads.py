@@ -56,7 +56,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import block_and_index, loads_of, matched, matched_as, params_as
+from kir.rewrite.match import block_and_index, loads_of, matched, matched_as, params_as, splice
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
@@ -214,7 +214,7 @@ class StageByThreads(Pass):
                 return found.at(place[::-1] if self.turned else place)
             return new
         rest = tuple(transform(s, leave) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))
-        out = edit_block(program, site.path, lambda x: (*x[:i], *rest))
+        out = splice(program, site.path, rest, 0, None)
         out, home = without_shared(out, str(site.path[0]), b.name)
         return Rewritten(out, shifted(site.path, home, -1))
 

@@ -58,7 +58,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-from kir.rewrite.match import block_and_index, counting, fresh_var, loads_of, matched, matched_as, params_as, regions_of, within_shared
+from kir.rewrite.match import block_and_index, counting, fresh_var, loads_of, matched, matched_as, params_as, regions_of, splice, within_shared
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
@@ -231,10 +231,8 @@ class StageElements(Pass):
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return n.Load(build.region(made, *inside[old])) if isinstance(old, n.Load) and old in inside else new
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:i], _filled(made, places, found, self.guard), *(transform(s, leave) for s in block[i:]))
-        out = edit_block(program, site.path, edit)
+        rest = (transform(s, leave) for s in block_at(program, site.path)[i:])
+        out = splice(program, site.path, (_filled(made, places, found, self.guard), *rest), 0, None)
         front = sum(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in kernel.body[:_front(kernel)])
         out = edit_block(out, (kernel.name, front), lambda block: (*block[:front], n.Alloc(made), *block[front:]))
         return Rewritten(out, (site.path[0], int(site.path[1]) + 1, *site.path[2:]))

@@ -53,7 +53,7 @@ from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
-from kir.rewrite.match import block_and_index, fresh_var, loads_of, matched, node_as, params_as, regions_of
+from kir.rewrite.match import block_and_index, edited, fresh_var, loads_of, matched, node_as, params_as, regions_of, splice
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -210,10 +210,7 @@ class Tabulate(Pass):
         value = tile(pattern, [(hole(k), d) for k, d in enumerate(table.extents)])
         at = n.Region(held)
         loop = replace(one.loop, body=(n.Store(at, build.binary(one.op, n.Load(at), value)),))
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:i], replace(one.acc, buffer=held), loop, *_untabled(block[i:], table, held, place))
-        return Rewritten(edit_block(program, outer, edit), outer)
+        return edited(program, outer, (replace(one.acc, buffer=held), loop, *_untabled(block_at(program, outer)[i:], table, held, place)), 0, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fragment that a loop folds tiles into, whose elements later statements read one at a time."""
@@ -255,9 +252,7 @@ class Tabulate(Pass):
             def change(x: n.Expr, at: n.Region = at) -> n.Expr | None:
                 return n.Load(at) if isinstance(x, n.Load) and x.at.buffer == held else None
 
-            def edit(block: n.Block, k: int = k, here: n.Block = (acc, loop)) -> n.Block:
-                return (*block[:k], *here, *(rewritten(s, change) for s in block[k:]))
-            made = edit_block(made, path, edit)
+            made = splice(made, path, (acc, loop, *(rewritten(s, change) for s in block_at(made, path)[k:])), 0, None)
         made = edit_block(made, site.path, lambda b: (*b[:i], *b[i + 1:fold.at], *b[fold.at + 1:]))
         first = list(homes[0][0])
         first[len(site.path) - 1] = int(first[len(site.path) - 1]) - 2

@@ -47,8 +47,8 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import edit_block, node_at, replace_stmts
-from kir.rewrite.match import block_and_index, edited, node_as, regions_of, sibling
+from kir.rewrite.edit import block_at, node_at, replace_stmts
+from kir.rewrite.match import block_and_index, edited, node_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
@@ -80,10 +80,6 @@ def _layout(program: n.Program, site: Site, context: Context) -> Verdict:
     return map_fits(node) if isinstance(node, n.Copy) else proved("no thread reads the tile where the box lies")
 
 
-def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    return has_tma(context)
-
-
 @dataclass(frozen=True)
 class TmaLoad(Pass):
     """No parameters: the box is the tile."""
@@ -98,7 +94,7 @@ class TmaLoad(Pass):
         Precondition("KIR-P201", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P202", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
         Precondition("KIR-P204", "validity", "layout", "a map lays the box out in shared memory as the buffer's layout says", _layout),
-        Precondition("KIR-P203", "profit", "hardware", "the target copies boxes in hardware", _hardware),
+        Precondition("KIR-P203", "profit", "hardware", "the target copies boxes in hardware", has_tma),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -132,10 +128,8 @@ class TmaLoad(Pass):
         b = n.Buffer(s.names[0], dtype, tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.value.type)), "fragment")
         held, i = n.Load(n.Region(b)), int(site.path[-1])
         copy = n.Copy(s.value, n.Region(b), "tma", label=s.label, origin=s.origin)
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:i], n.Alloc(b), copy, *(substitute(x, {b.name: held}) for x in block[i + 1:]))
-        return Rewritten(edit_block(program, site.path, edit), sibling(site.path, 1))
+        rest = (substitute(x, {b.name: held}) for x in block_at(program, site.path)[i + 1:])
+        return edited(program, site.path, (n.Alloc(b), copy, *rest), 0, None, at=1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a copy into a fragment that is otherwise only read as a whole, after it."""
@@ -172,7 +166,6 @@ class TmaLoad(Pass):
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return value if new == held else new
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:declared], *block[declared + 1:i], let, *(transform(x, leave) for x in block[i + 1:]))
-        return Rewritten(edit_block(program, site.path, edit), sibling(site.path, -1))
+        block = block_at(program, site.path)
+        after = (*block[declared + 1:i], let, *(transform(x, leave) for x in block[i + 1:]))
+        return edited(program, site.path, after, declared - i, None, at=-1)

@@ -93,10 +93,6 @@ def _base(program: n.Program, site: Site, context: Context) -> Verdict:
     return base_fits(_place(program, site))
 
 
-def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    return has_tma(context)
-
-
 @dataclass(frozen=True)
 class TmaStore(Pass):
     """No parameters: the box is the tile."""
@@ -111,7 +107,7 @@ class TmaStore(Pass):
         Precondition("KIR-P211", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P212", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
         Precondition("KIR-P214", "validity", "layout", "a map reads the box in shared memory as the buffer's layout says", _layout),
-        Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", _hardware),
+        Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", has_tma),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -60,8 +60,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh
-from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, splice
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, warp_sync, whole
 
@@ -137,7 +137,7 @@ class TwoLevelScan(Pass):
                 acc = matched(fold_at(block, k - 1))
                 s = replace(acc, slots=tops, count=tops.shape[0]).statements(s.var)[1]
             rest.append(transform(s, lambda a, b: new if a == old[1] else b))
-        out = edit_block(program, site.path, lambda b: (*b[:i], *head, *fold, *rest))
+        out = splice(program, site.path, (*head, *fold, *rest), 0, None)
         return Rewritten(with_shared(out, team, tops), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -181,7 +181,7 @@ class TwoLevelScan(Pass):
                 acc = matched(fold_at(block, k - 1))
                 s = replace(acc, slots=fold.slots, count=build.const(team.threads)).statements(s.var)[1]
             rest.append(transform(s, lambda a, b: new if a == part[1] else b))
-        out = edit_block(program, site.path, lambda b: (*b[:i], store, barrier(), *made, *rest))
+        out = splice(program, site.path, (store, barrier(), *made, *rest), 0, None)
         out, at = without_shared(out, str(site.path[0]), before.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
 

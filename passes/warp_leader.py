@@ -60,7 +60,7 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of
-from kir.rewrite.match import block_and_index, fresh_at, matched, node_as, params_as, regions_of, sibling
+from kir.rewrite.match import block_and_index, fresh_at, matched, node_as, params_as, regions_of, sibling, splice
 from kir.rewrite.match.exchange import fold_at
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration
@@ -174,7 +174,7 @@ class WarpLeader(Pass):
         made = n.If(self._guard(team.thread), (*block[i:i + size], write))
         read = n.Load(slot)
         rest = tuple(transform(s, lambda old, new: read if old == value else new) for s in block[i + size:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], made, barrier(), *rest))
+        out = splice(program, site.path, (made, barrier(), *rest), 0, None)
         top = int(site.path[1])
         at: Path = site.path
         if not self.slot:
@@ -225,7 +225,7 @@ class WarpLeader(Pass):
         assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value
         rest = tuple(transform(s, lambda old, new: value if isinstance(old, n.Load) and old.at.buffer.name == name else new) for s in block[i + 2:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], *node.then[:-1], *rest))
+        out = splice(program, site.path, (*node.then[:-1], *rest), 0, None)
         at: Path = site.path
         if not item.slot:
             k = int(site.captures["home"])
