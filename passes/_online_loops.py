@@ -9,7 +9,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.match import fresh_var, from_zero, matched_as
 from kir.rewrite.match.materialize import buffers_written, is_pure
@@ -28,12 +28,7 @@ class Growth:
 
     def scaled(self, top: n.Expr) -> n.Expr:
         """A maximum as it stands under the function."""
-        return top if self.scale == 1.0 else build.binary("mul", top, build.const(self.scale, self.dtype(top)))
-
-    def dtype(self, e: n.Expr) -> DType:
-        """The dtype of a maximum."""
-        dtype = dtype_of(e.type)
-        return dtype
+        return top if self.scale == 1.0 else build.binary("mul", top, build.const(self.scale, dtype_of(top.type)))
 
 
 @dataclass(frozen=True)

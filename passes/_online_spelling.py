@@ -8,6 +8,7 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite.match import fresh_var
 
@@ -55,7 +56,7 @@ def respelled(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]
         if s is not grown:
             out.append(_replaced(s if spelling == "reset" else _replaced(s, by, factor), new, held))
         elif spelling == "reset":
-            lowest = build.const(-math.inf, growth.dtype(held))
+            lowest = build.const(-math.inf, dtype_of(held.type))
             out += [n.Store(top.at, lowest), n.Store(top.at, grown.value), n.Store(top.at, build.binary("max", held, before), label=top.label),
                     n.Let(scale.names, factor)]
         else:

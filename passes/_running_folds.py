@@ -59,7 +59,7 @@ def lane_of(t: n.Var, width: int, threads: int) -> n.Expr:
     return t if width == threads else build.mod(t, width)
 
 
-def group_of(t: n.Var, width: int, threads: int) -> n.Expr:
+def group_of(t: n.Expr, width: int, threads: int) -> n.Expr:
     """The first thread of a thread's group."""
     return build.const(0) if width == threads else build.mul(build.floordiv(t, width), width)
 

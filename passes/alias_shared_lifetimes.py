@@ -51,11 +51,11 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, statements, walk
+from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-from kir.rewrite.match import matched, matched_as, node_as, params_as
+from kir.rewrite.match import matched, matched_as, node_as, params_as, span_of
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.match.thread_team import barrier, is_call
 
@@ -82,7 +82,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 def _dead(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, b, home = _parts(program, site)
     block = _block(kernel)
-    first, last = _span(block, b.name), _span(block, home.name)
+    first, last = span_of(block, b.name), span_of(block, home.name)
     if first is None or last is None:
         return proved("one of them is not used")
     if last[1] < first[0] or first[1] < last[0]:
@@ -94,7 +94,7 @@ def _dead(program: n.Program, site: Site, context: Context) -> Verdict:
 def _handed_over(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, b, home = _parts(program, site)
     item, block = params_as(site, AliasSharedLifetimes), _block(kernel)
-    first, last = _span(block, b.name), _span(block, home.name)
+    first, last = span_of(block, b.name), span_of(block, home.name)
     if first is None or last is None:
         return proved("one of them is not used")
     lo, hi = (last[1], first[0]) if last[1] < first[0] else (first[1], last[0])
@@ -145,7 +145,7 @@ class AliasSharedLifetimes(Pass):
         kernel, home = kernel_of(program, path), node.at.buffer
         if _loop(kernel) is None or not all(isinstance(i, n.Expr) and build.is_const(i, 0) for i in node.at.index):
             return None
-        first = _span(_block(kernel), node.buffer.name)
+        first = span_of(_block(kernel), node.buffer.name)
         meets = first is not None and first[0] > 0 and is_call(_block(kernel)[first[0] - 1], "barrier")
         return tuple(Site(path, AliasSharedLifetimes(home.name, meet)) for meet in ((True, False) if meets else (False,)))
 
@@ -156,7 +156,7 @@ class AliasSharedLifetimes(Pass):
         corner = n.Region(home, tuple(build.const(0) for _ in home.shape))
         view = n.View(b, corner, label=node.label, origin=node.origin)
         made = replace(kernel, body=(*kernel.body[:i], view, *kernel.body[i + 1:]))
-        first = _span(_block(made), b.name)
+        first = span_of(_block(made), b.name)
         if self.meet and first is not None:
             made = _with_block(made, (*_block(made)[:first[0]], barrier(), *_block(made)[first[0]:]))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -166,7 +166,7 @@ class AliasSharedLifetimes(Pass):
         kernel, b, _ = _parts(program, site)
         i, node = int(site.path[1]), node_as(program, site.path, n.View)
         made = replace(kernel, body=(*kernel.body[:i], n.Alloc(b, label=node.label, origin=node.origin), *kernel.body[i + 1:]))
-        first = _span(_block(made), b.name)
+        first = span_of(_block(made), b.name)
         if self.meet and first is not None:
             made = _with_block(made, (*_block(made)[:first[0] - 1], *_block(made)[first[0]:]))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -198,9 +198,3 @@ def _with_block(kernel: n.Kernel, block: n.Block) -> n.Kernel:
     at = matched(_loop(kernel))
     loop = matched_as(kernel.body[at], n.For)
     return replace(kernel, body=(*kernel.body[:at], replace(loop, body=block), *kernel.body[at + 1:]))
-
-
-def _span(block: n.Block, name: str) -> tuple[int, int] | None:
-    """First and last statement that touches an array."""
-    found = [i for i, s in enumerate(block) if name in buffers_named(s)]
-    return (found[0], found[-1]) if found else None

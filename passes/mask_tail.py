@@ -55,7 +55,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import edited, is_counted, node_as, params_as
 
-from ._past_end import past_end
+from ._past_end import fill_value, past_end
 
 
 def _governed(loop: n.For, r: n.Region) -> bool:
@@ -193,7 +193,7 @@ class MaskTail(Pass):
         def leave(old: n.Node, new: n.Node) -> n.Node:
             match new:
                 case n.Load() if _governed(loop, new.at) and not new.clip and new.mask is None:
-                    return replace(new, clip=True, other=self._fill(new.at.buffer.dtype))
+                    return replace(new, clip=True, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if _governed(loop, new.at) and new.mask is None:
                     return replace(new, clip=True)
                 case _:
@@ -201,10 +201,6 @@ class MaskTail(Pass):
         made: n.Expr = transform(x, leave)
         return made
 
-    def _fill(self, dtype: DType) -> n.Const:
-        if self.fill == "zero":
-            return build.const(0, dtype)
-        return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over `extent` elements, with masked accesses."""

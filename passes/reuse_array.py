@@ -60,7 +60,7 @@ from kir.ir.visit import buffers_named, names_read, once, substitute, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import loads_of, matched, matched_as, params_as, regions_of
+from kir.rewrite.match import loads_of, matched, matched_as, params_as, regions_of, span_of
 from kir.rewrite.match.local_buffers import byte_count, sizes
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
@@ -81,7 +81,7 @@ def _parts(program: n.Program, site: Site) -> tuple[n.Buffer, str, ThreadTeam]:
 def _over(program: n.Program, site: Site, context: Context) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
-    second, first = _span(block, b.name), _span(block, home)
+    second, first = span_of(block, b.name), span_of(block, home)
     if first is None or second is None:
         return proved("one of them is not used")
     if first[1] < second[0]:
@@ -92,7 +92,7 @@ def _over(program: n.Program, site: Site, context: Context) -> Verdict:
 def _handed_over(program: n.Program, site: Site) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
-    second, first = matched(_span(block, b.name)), matched(_span(block, home))
+    second, first = matched(span_of(block, b.name)), matched(span_of(block, home))
     item, used = params_as(site, ReuseArray), block[first[1]]
     ends = item.meet >= 0 or (isinstance(used, n.For) and is_call(used.body[-1], "barrier"))
     if ends or any(is_call(s, "barrier") for s in block[first[1] + 1:second[0]]):
@@ -137,14 +137,14 @@ class ReuseArray(Pass):
         team = _team(program, kernel)
         if team is None:
             return None
-        span = _span(team.loop.body, node.buffer.name)
+        span = span_of(team.loop.body, node.buffer.name)
         if span is None or self.at not in (-1, span[0]):
             return Miss("it comes into use elsewhere")
         if self.meet != -1 and not 0 < self.meet <= span[0]:
             return Miss("the barrier would not stand before its first use")
         homes = [s.buffer.name for s in kernel.body[:int(path[1])] if isinstance(s, n.Alloc) and _plain(s) and self.buffer in ("", s.buffer.name)
                  and replace(s.buffer, name=node.buffer.name) == node.buffer]
-        spans = {home: _span(team.loop.body, home) for home in homes}
+        spans = {home: span_of(team.loop.body, home) for home in homes}
         return tuple(Site(path, ReuseArray(home, span[0], self.meet)) for home, first in spans.items()
                      if self.meet == -1 or (first is not None and first[1] < self.meet)) or None
 
@@ -244,12 +244,6 @@ def _team(program: n.Program, kernel: n.Kernel) -> ThreadTeam | None:
     """The kernel's one loop over threads, when nothing but memory of the CTA is declared beside it."""
     found = [(k, s) for k, s in enumerate(kernel.body) if not isinstance(s, n.Alloc)]
     return whole_team(program, (kernel.name, found[0][0]), found[0][1]) if len(found) == 1 else None
-
-
-def _span(block: n.Block, name: str) -> tuple[int, int] | None:
-    """First and last statement that touches an array."""
-    found = [i for i, s in enumerate(block) if name in buffers_named(s)]
-    return (found[0], found[-1]) if found else None
 
 
 def _writes_first(s: n.Stmt, name: str) -> bool:

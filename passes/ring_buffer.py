@@ -58,6 +58,8 @@ from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in, replace_
 from kir.rewrite.match import fits_shared, fresh_var, from_zero, matched_as, node_as, params_as, shared_bytes, sibling, splice
 from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 
+from ._rings import with_slots
+
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, RingBuffer]:
     loop, item = node_as(program, site.path, n.For), params_as(site, RingBuffer)
@@ -217,7 +219,7 @@ class RingBuffer(Pass):
         loop, _ = _loop(program, site)
         kernel = kernel_of(program, site.path)
         staged = _staged(loop)
-        names = {s.dst.buffer.name: _ring(s.dst.buffer, self.stages) for s in staged}
+        names = {s.dst.buffer.name: with_slots(s.dst.buffer, self.stages) for s in staged}
         ahead = build.add(loop.var, self.distance)
         first = fresh_var("s", names_in(program, kernel), loop.var.of)
 
@@ -305,10 +307,6 @@ class RingBuffer(Pass):
 def _dtype(e: n.Expr) -> DType:
     assert isinstance(e.type, DType)
     return e.type
-
-
-def _ring(b: n.Buffer, stages: int) -> n.Buffer:
-    return replace(b, shape=(build.const(stages), *b.shape))
 
 
 def _at(ring: n.Buffer, slot: n.Expr, index: tuple[n.Expr | n.Span, ...] | None) -> n.Region:

@@ -45,10 +45,11 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import buffers_named, names_read, substitute, walk
+from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, from_zero, names_at, node_as, sibling, splice
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -118,7 +119,7 @@ class RunningSum(Pass):
         if not (from_zero(node) and node.var.of == I32) or _term(node.body[0], alloc.buffer) is None:
             return None
         name = alloc.buffer.name
-        if not any(_touches(s, name) for s in node.body[1:]) or any(_touches(s, name) for s in block_at(program, path)[int(path[-1]) + 1:]):
+        if not any(mentions(s, name) for s in node.body[1:]) or any(mentions(s, name) for s in block_at(program, path)[int(path[-1]) + 1:]):
             return Miss("only the last sum is used, or it is used after the loop")
         return Site(path, self)
 
@@ -132,10 +133,6 @@ class RunningSum(Pass):
         inner = counting(var, build.add(loop.var, 1), (step,))
         made = replace(loop, body=(alloc, inner, *loop.body[1:]))
         return edited(program, site.path, (made,), -1, at=-1)
-
-
-def _touches(s: n.Stmt, name: str) -> bool:
-    return name in buffers_named(s)
 
 
 def _term(s: n.Stmt, acc: n.Buffer) -> n.Expr | None:

@@ -51,11 +51,12 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, transform, walk
+from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, matched_as, names_at
 from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
 from ._running_folds import Fold, fold_at
@@ -77,9 +78,9 @@ def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
             return refuted("the next iteration writes the slots while some threads still read the sum there",
                            "no barrier stands between the fold and the end of the iteration", needs="a barrier after it")
         return proved("each thread takes the sum as soon as it is complete")
-    reads = [k for k in range(i + 4, len(block)) if _mentions(block[k], fold.acc.name)]
+    reads = [k for k in range(i + 4, len(block)) if mentions(block[k], fold.acc.name)]
     for k in range(i + 4, (reads[-1] if reads else i + 4) + 1):
-        if _mentions(block[k], fold.slots.name):
+        if mentions(block[k], fold.slots.name):
             return refuted(f"'{fold.slots.name}' is used again while the sum is still needed", "the sum stands in slot 0",
                            needs="slots of its own for the next exchange")
     last = reads[-1] if reads else i + 3
@@ -176,10 +177,6 @@ def _taken(block: n.Block, k: int, slots: n.Buffer) -> n.Store | None:
     s = block[k] if k < len(block) else None
     scalar = isinstance(s, n.Store) and s.at.buffer.space == "register" and not s.at.buffer.shape and s.mask is None
     return s if scalar and isinstance(s, n.Store) and s.value == n.Load(build.region(slots, 0)) else None
-
-
-def _mentions(s: n.Stmt, name: str) -> bool:
-    return name in buffers_named(s)
 
 
 def _of_all(fold: Fold, team: ThreadTeam) -> bool:

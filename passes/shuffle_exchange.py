@@ -56,6 +56,7 @@ from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, us
 from kir.rewrite.match.thread_team import is_in_loop, team_at, warps_arrive, whole
 
 from ._readers import Readers
+from ._running_folds import group_of
 
 WARP = 32
 
@@ -97,11 +98,6 @@ def _exchange(program: n.Program, path: Path) -> Exchange | None:
     return found[0] if found else None
 
 
-def _group(t: n.Expr, width: int, threads: int) -> n.Expr:
-    """The first thread of a thread's group."""
-    return build.const(0) if width == threads else build.mul(build.floordiv(t, width), width)
-
-
 @dataclass(frozen=True)
 class ShuffleExchange(Pass):
     """`rising`: lanes at distance 1 come first, otherwise those furthest apart. `down`: each lane takes from those above it alone, so that only
@@ -133,7 +129,7 @@ class ShuffleExchange(Pass):
         if made is None or made.fresh:
             return Miss("no fold of the slots over a group of threads follows, into the value stored")
         want = "barrier" if made.count == team.threads else "warp_sync"
-        if (made.at, made.sync, made.base) != (team.thread, want, _group(team.thread, made.count, team.threads)):
+        if (made.at, made.sync, made.base) != (team.thread, want, group_of(team.thread, made.count, team.threads)):
             return Miss("the slots are not folded by the group that wrote them")
         home = declaration(program, path, made.slots.name)
         if home is None or home.init is not None or home.buffer != slot_array(made.slots.name, made.result.dtype, team.threads):
@@ -178,7 +174,7 @@ class ShuffleExchange(Pass):
         taken = names_at(program, site.path)
         slots = slot_array(fresh("slots", taken), value.dtype, team.threads)
         sync = "barrier" if width == team.threads else "warp_sync"
-        made = Exchange(slots, team.thread, value, sync, value, False, op, _group(team.thread, width, team.threads), width)
+        made = Exchange(slots, team.thread, value, sync, value, False, op, group_of(team.thread, width, team.threads), width)
         first, *rest = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         out = replace_stmts(program, site.path, (_labeled(first, loop.label), *rest))
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
@@ -217,5 +213,3 @@ def ladder_of(loop: n.For, down: bool = False) -> tuple[n.Buffer, str, bool, int
         if distance == wanted:
             return source.at.buffer, v.op, rising, width
     return None
-
-

@@ -60,6 +60,7 @@ from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffe
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
 from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as
+from kir.rewrite.match.local_buffers import mentions
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -218,7 +219,7 @@ class SplitK(Pass):
         assert isinstance(loop, n.For) and isinstance(loop.hi, n.Binary)
         own = {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc)}
         theirs = next(s for s in second.body if isinstance(s, n.Alloc))
-        ours = next(s for s in kernel.body if isinstance(s, n.Alloc) and _touches(kernel.body[-1], s.buffer.name) and s.buffer.name in own)
+        ours = next(s for s in kernel.body if isinstance(s, n.Alloc) and mentions(kernel.body[-1], s.buffer.name) and s.buffer.name in own)
         hi = loop.hi.a if self.axis not in names_read(loop.hi.a) else loop.hi.b
         stored: n.Store = substitute_buffers(store, {theirs.buffer.name: ours.buffer})
         inner = replace(loop, lo=build.const(0), hi=hi)
@@ -241,13 +242,9 @@ def _added(kernel: n.Kernel, i: int) -> n.Store | None:
     store = found[2] if found is not None else None
     if store is None or found is None or found[0].buffer.shape or store.clip or not build.is_const(kernel.threads, 1):
         return None
-    if any(_touches(x, store.at.buffer.name) for x in kernel.body[:-1]):
+    if any(mentions(x, store.at.buffer.name) for x in kernel.body[:-1]):
         return None
     return store if store.value == build.add(n.Load(store.at), n.Load(n.Region(found[0].buffer))) else None
-
-
-def _touches(s: n.Stmt, name: str) -> bool:
-    return name in buffers_named(s)
 
 
 def _needed(before: n.Block, store: n.Store) -> n.Block:
@@ -268,7 +265,7 @@ def _parts(kernel: n.Kernel, i: int) -> tuple[n.Alloc, n.For, n.Store] | None:
         return None
     if not all(isinstance(s, (n.Alloc, n.Let)) for s in kernel.body[:i]) or store.at.buffer.space != "global":
         return None
-    held = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment") and _touches(store, s.buffer.name)]
+    held = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment") and mentions(store, s.buffer.name)]
     if len(held) != 1 or held[0].init is None or not build.is_const(held[0].init, 0.0) or held[0].buffer.layout is not None:
         return None
     others = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s is not held[0] and s.buffer.space in ("register", "fragment")]

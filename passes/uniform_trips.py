@@ -57,7 +57,7 @@ from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import team_at
 
-from ._past_end import past_end
+from ._past_end import fill_value, past_end
 
 
 @dataclass(frozen=True)
@@ -242,11 +242,11 @@ class UniformTrips(Pass):
         def leave(_: n.Node, new: n.Node) -> n.Node:
             match new:
                 case n.Load() if trips.governs(new.at):
-                    return replace(new, clip=True, other=self._fill(new.at.buffer.dtype))
+                    return replace(new, clip=True, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if trips.governs(new.at):
                     return replace(new, clip=True)
                 case n.Load() if new.at.buffer.space == "shared" and trips.var.name in names_read(new.at):
-                    return replace(new, mask=trips.inside, other=self._fill(new.at.buffer.dtype))
+                    return replace(new, mask=trips.inside, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if new.at.buffer.space == "shared" and new.at.buffer.name not in own:
                     return replace(new, mask=trips.inside)
                 case _:
@@ -254,10 +254,6 @@ class UniformTrips(Pass):
         body = tuple(transform(s, leave) for s in loop.body)
         return replace(loop, hi=build.ceildiv(trips.end, trips.step), body=body)
 
-    def _fill(self, dtype: DType) -> n.Const:
-        if self.fill == "zero":
-            return build.const(0, dtype)
-        return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop that all threads run alike."""
@@ -302,4 +298,3 @@ class UniformTrips(Pass):
 
 def _is_counting(node: Place) -> bool:
     return is_counted(node)
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kir.ir import nodes as n
-from kir.ir.visit import statements, walk
+from kir.ir.visit import buffers_named, statements, walk
 
 
 def _each(where: n.Node | Iterable[n.Node]) -> Iterator[n.Node]:
@@ -47,3 +47,13 @@ def allocated(where: n.Kernel | n.Block, *spaces: str) -> list[n.Buffer]:
     """
     block = where.body if isinstance(where, n.Kernel) else where
     return [s.buffer for s in statements(block) if isinstance(s, n.Alloc) and (not spaces or s.buffer.space in spaces)]
+
+
+def span_of(block: n.Block, buffer: str) -> tuple[int, int] | None:
+    """The first and the last statement of a block that names a buffer.
+
+        span_of(kernel.body, "As") == (2, 5)
+        span_of(block, "unused") is None
+    """
+    found = [i for i, s in enumerate(block) if buffer in buffers_named(s)]
+    return (found[0], found[-1]) if found else None

@@ -25,6 +25,7 @@ from kir.rewrite.match import (
     regions_of,
     shared_bytes,
     sibling,
+    span_of,
     splice,
     within_shared,
 )
@@ -79,6 +80,7 @@ def test_counted_loops() -> None:
 
 
 def test_accesses_by_name() -> None:
+    assert span_of(KERNEL.body, "kept") == (0, 3) and span_of(KERNEL.body, "C") is None
     assert len(loads_of(KERNEL, "kept")) == 1 and len(regions_of(KERNEL, "kept")) == 2
     assert is_read(KERNEL.body[2:], "A") and not is_read(KERNEL, "B")
     assert [b.name for b in allocated(KERNEL, "shared")] == ["kept"]
