@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from kir.ir import nodes as n
 from kir.rewrite import Path, Rewritten
-from kir.rewrite.edit import block_at, edit_block, enclosing
-from kir.rewrite.match import regions_of, sibling, splice
+from kir.rewrite.edit import block_at, enclosing
+from kir.rewrite.match import block_and_index, regions_of, sibling, splice
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.unify import Change, rewritten
 
@@ -43,11 +43,14 @@ def holding(program: n.Program, path: Path, held: n.Buffer, fill: n.Block, rest:
 def without(program: n.Program, path: Path, name: str, at: Path, change: Change) -> Rewritten:
     """The program without the statement at `path` that fills the memory and without its declaration at `at`; what comes after it is
     changed to read each element where it comes from."""
-    i, block = int(path[-1]), block_at(program, path)
+    return replaced_by(program, path, name, at, tuple(rewritten(s, change) for s in block_at(program, path)[int(path[-1]) + 1:]))
+
+
+def replaced_by(program: n.Program, path: Path, name: str, at: Path, rest: n.Block) -> Rewritten:
+    """The same, with what comes after it given; the path of the first statement that read the memory."""
+    block, i = block_and_index(program, path)
     first = next(k for k in range(i + 1, len(block)) if mentions(block[k], name)) - 1
-    made = edit_block(program, path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
-    k = int(at[-1])
-    made = edit_block(made, at, lambda x: (*x[:k], *x[k + 1:]))
+    made = splice(splice(program, path, rest, 0, None), at, ())
     out = [*path[:-1], first]
     out[len(at) - 1] = int(out[len(at) - 1]) - 1
     return Rewritten(made, tuple(out))

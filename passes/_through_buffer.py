@@ -13,12 +13,12 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
 from kir.rewrite.match import block_and_index, loads_of, matched, node_as, params_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
-from ._held import can_be_declared, declared, holding
+from ._held import can_be_declared, declared, holding, replaced_by
 
 
 def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -142,17 +142,9 @@ class ThroughBuffer(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads of the tile where it is; no buffer, no copy."""
-        node, i = node_as(program, site.path, n.Copy), int(site.path[-1])
+        node, (block, i) = node_as(program, site.path, n.Copy), block_and_index(program, site.path)
         name, value = node.dst.buffer.name, node.src
-        block = block_at(program, site.path)
-        first = next(k for k in range(i + 1, len(block)) if mentions(block[k], name)) - 1
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return value if isinstance(old, n.Load) and old.at.buffer.name == name else new
-        made = edit_block(program, site.path, lambda b: (*b[:i], *(transform(s, leave) for s in b[i + 1:])))
-        declared: Path = site.captures["declared"]
-        k = int(declared[-1])
-        made = edit_block(made, declared, lambda b: (*b[:k], *b[k + 1:]))
-        path = [*site.path[:-1], first]
-        path[len(declared) - 1] = int(path[len(declared) - 1]) - 1
-        return Rewritten(made, tuple(path))
+        return replaced_by(program, site.path, name, site.captures["declared"], tuple(transform(s, leave) for s in block[i + 1:]))

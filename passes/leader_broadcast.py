@@ -102,7 +102,7 @@ class LeaderBroadcast(Pass):
         i = int(site.path[-1])
         inner = splice(program, site.path, made)
         top = int(site.path[1])
-        outer = edit_block(inner, site.path[:2], lambda b: (*b[:top], n.Alloc(slot), *b[top:]))
+        outer = splice(inner, site.path[:2], (n.Alloc(slot),), 0, 0)
         at = (site.path[0], top + 1, *site.path[2:-1], i + 2)
         return Rewritten(outer, at, {site.path: (at,)})
 
@@ -136,7 +136,7 @@ class LeaderBroadcast(Pass):
         made = replace(let, value=store.then[0].value)
         rest = i + 2 if is_in_loop(program, site.path) else i + 1
         inner = edit_block(program, site.path, lambda b: (*b[:i - 2], made, *b[rest:]))
-        outer = edit_block(inner, site.path[:2], lambda b: (*b[:top - 1], *b[top:]))
+        outer = splice(inner, site.path[:2], (), -1, 0)
         return Rewritten(outer, (site.path[0], top - 1, *site.path[2:-1], i - 2))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
