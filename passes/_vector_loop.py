@@ -18,8 +18,8 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import edit_block, enclosing
-from kir.rewrite.match import block_and_index, fresh_at, from_zero, matched, matched_as, node_as, sibling, splice
+from kir.rewrite.edit import enclosing
+from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, matched, matched_as, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
@@ -87,7 +87,7 @@ class VectorLoop(Pass):
         store = matched_as(block[i], n.Store)
         var = fresh_at(program, site.path, "v")
         made = narrowed(block[start:i + 1], int(str(shape_of(store.at.type)[0])), var)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))
+        return edited(program, site.path, (made,), start - i, at=start - i)
 
 
 def _in_threads(program: n.Program, path: Path) -> bool:

@@ -52,7 +52,6 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent
 
@@ -130,7 +129,7 @@ class JamLoop(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop around all."""
         i, made, end = int(site.path[-1]), site.captures["made"], site.captures["end"]
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], made, *b[end:])), site.path)
+        return edited(program, site.path, (made,), 0, end - i)
 
 
 def _is_short(s: Place | n.Stmt) -> bool:

@@ -45,8 +45,7 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import edit_block
-from kir.rewrite.match import block_and_index, is_read, matched_as, node_as, sibling, splice
+from kir.rewrite.match import block_and_index, edited, is_read, matched_as, node_as, sibling, splice
 from kir.rewrite.match.materialize import is_pure
 
 
@@ -123,7 +122,7 @@ class Predicate(Pass):
         assert store.mask is not None
         plain = [transform(s, _unmasked(store.mask)) for s in (*block[start:i], replace(store, mask=None, label=None))]
         made = n.If(store.mask, tuple(plain), label=store.label, origin=store.origin)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))
+        return edited(program, site.path, (made,), start - i, at=start - i)
 
 
 def _reads(s: n.Stmt) -> bool:

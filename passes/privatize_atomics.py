@@ -54,8 +54,8 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import edit_block, fresh, kernel_of, node_at
-from kir.rewrite.match import counting, fresh_var, matched, matched_as, names_at, node_as, params_as, regions_of, within_shared
+from kir.rewrite.edit import fresh, kernel_of, node_at
+from kir.rewrite.match import counting, edited, fresh_var, matched, matched_as, names_at, node_as, params_as, regions_of, within_shared
 from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
 Rounds = Literal["steps", "rounds", "branch", "each"]
@@ -171,7 +171,7 @@ class PrivatizeAtomics(Pass):
         hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + len(clear)),) for k in range(len(counted))}
         hints[site.path] = ((site.path[0], top + 1),)
         counters = n.Alloc(own, start if self.clear == "declared" else None)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top], counters, made, *b[top + 1:])), (site.path[0], top + 1), hints)
+        return edited(program, site.path, (counters, made), at=1, hints=hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that ends by adding an array of shared memory to one in global memory."""
@@ -209,7 +209,7 @@ class PrivatizeAtomics(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Updates of global memory."""
-        loop, top = node_as(program, site.path, n.For), int(site.path[1])
+        loop = node_as(program, site.path, n.For)
         place = matched_as(next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), n.Region)
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
@@ -217,7 +217,7 @@ class PrivatizeAtomics(Pass):
                 return replace(x, args=(n.Region(place.buffer, x.args[0].index), *x.args[1:]))
             return x
         made = replace(loop, body=tuple(transform(s, leave) for s in loop.body[site.captures["cleared"]:-2]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top - 1], made, *b[top + 1:])), (site.path[0], top - 1))
+        return edited(program, site.path, (made,), -1, at=-1)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The counters come to shared memory."""
