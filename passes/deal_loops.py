@@ -55,9 +55,9 @@ from kir.ir import nodes as n
 from kir.ir.printer import expr_text, region_text
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, places, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, hardware_of, is_counted, matched, names_at
+from kir.rewrite.match import counting, fresh_var, from_zero, is_counted, matched, names_at, whole_warps
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
@@ -126,10 +126,9 @@ def _elsewhere(program: n.Program, x: tuple[Path, n.Region], y: tuple[Path, n.Re
 
 def _all(program: n.Program, site: Site, context: Context) -> Verdict:
     item, kernel = _item(site), kernel_of(program, site.path)
-    hardware = hardware_of(context).architecture
-    if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
-        return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
-                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
+    warps = whole_warps(item.threads, context)
+    if not warps:
+        return warps
     ctas = matched(item.count(program, site.path))
     for k, loop in enumerate(_loops(kernel)):
         if k in item.once:

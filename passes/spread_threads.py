@@ -59,9 +59,9 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, hardware_of, matched, matched_as, params_as
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as, whole_warps
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
@@ -93,12 +93,7 @@ def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = params_as(site, SpreadThreads)
-    hardware = hardware_of(context).architecture
-    if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
-        return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
-                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
-    return proved(f"{item.threads // hardware.warp_size} whole warps")
+    return whole_warps(params_as(site, SpreadThreads).threads, context)
 
 
 @dataclass(frozen=True)

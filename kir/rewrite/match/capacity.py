@@ -1,4 +1,4 @@
-"""Whether the shared memory of a CTA holds what a rewrite makes."""
+"""Whether a CTA has what a rewrite asks of it: shared memory, and threads."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -63,3 +63,16 @@ def within_shared(total: int, context: Context, needs: str = "", attempt: str = 
     if total > most:
         return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs=needs, attempt=attempt)
     return proved(f"{total} of {most} bytes")
+
+
+def whole_warps(threads: int, context: Context) -> Verdict:
+    """Whether that many threads are whole warps that one CTA may have.
+
+        whole_warps(128, context)    # 4 whole warps
+        not whole_warps(100, context)
+    """
+    hardware = hardware_of(context).architecture
+    if threads % hardware.warp_size or threads > hardware.max_threads_per_cta:
+        return refuted(f"{threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
+                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
+    return proved(f"{threads // hardware.warp_size} whole warps")

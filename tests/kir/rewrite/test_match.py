@@ -27,6 +27,7 @@ from kir.rewrite.match import (
     sibling,
     span_of,
     splice,
+    whole_warps,
     within_shared,
 )
 
@@ -104,3 +105,4 @@ def test_capacity_of_shared_memory() -> None:
     assert within_shared(1 << 20, Context()).reason == "1048576 bytes of shared memory do not fit"
     unsized = shared_bytes(KERNEL, size=lambda b: None)
     assert not isinstance(unsized, int) and fits_shared(unsized, Context()) is unsized
+    assert whole_warps(128, Context()).reason == "4 whole warps" and not whole_warps(100, Context())
