@@ -47,7 +47,7 @@ from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import node_at
-from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as, params_as
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
@@ -58,8 +58,7 @@ MOST_LOOPS = 5
 
 
 def _item(site: Site) -> DealItems:
-    assert isinstance(site.params, DealItems)
-    return site.params
+    return params_as(site, DealItems)
 
 
 def _each_once(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -57,7 +57,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, places, replace_kernel
-from kir.rewrite.match import counting, fresh_var, from_zero, is_counted, matched, names_at, whole_warps
+from kir.rewrite.match import counting, fresh_var, from_zero, is_counted, matched, names_at, params_as, whole_warps
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
@@ -65,8 +65,7 @@ from kir.rewrite.view import expression_at, text_of
 
 
 def _item(site: Site) -> DealLoops:
-    assert isinstance(site.params, DealLoops)
-    return site.params
+    return params_as(site, DealLoops)
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -56,7 +56,7 @@ from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
-from kir.rewrite.match import block_and_index, counting, fresh_at, fresh_var, matched, matched_as, splice
+from kir.rewrite.match import block_and_index, counting, fresh_at, fresh_var, loads_of, matched, matched_as, params_as, splice
 from kir.rewrite.match.local_buffers import own_parts
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
@@ -71,8 +71,7 @@ from .stage_by_threads import is_one_each
 
 
 def _item(site: Site) -> FillByThreads:
-    assert isinstance(site.params, FillByThreads)
-    return site.params
+    return params_as(site, FillByThreads)
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -98,7 +97,7 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
     name = fresh_at(program, site.path, "held")
     made = item.optimize(program, site).program
     for path, s in places(made):
-        regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
+        regions = [x.at for x in loads_of(own_parts(s), name)] if isinstance(s, n.Stmt) else []
         for r in regions:
             inside: n.Expr = build.const(True, BOOL)
             for i, extent in zip(r.index, item.shape, strict=False):  # the whole array has no index

@@ -45,11 +45,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, places
-from kir.rewrite.match import allocated, block_and_index, fits_shared, fresh_at, fresh_var, matched, params_as
+from kir.rewrite.match import allocated, block_and_index, fits_shared, fresh_at, fresh_var, loads_of, matched, params_as
 from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.unify import bound_by, hole, rewritten
@@ -98,7 +98,7 @@ def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
     name = fresh_at(program, site.path, "held")
     made = site.params.optimize(program, site).program
     for path, s in places(made):
-        regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
+        regions = [x.at for x in loads_of(own_parts(s), name)] if isinstance(s, n.Stmt) else []
         for r in regions:
             known = Facts.at(made, path)
             for i, low, high in zip(r.index or (None,) * len(found.low), found.low, found.high, strict=True):

@@ -95,14 +95,13 @@ from kir.ir.types import MBARRIER
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.rewrite.match import hardware_of
+from kir.rewrite.match import hardware_of, params_as
 
 from ._clusters import MEET, NoCluster, clustered, dependent, unclustered
 
 
 def _item(site: Site) -> MulticastCluster:
-    assert isinstance(site.params, MulticastCluster)
-    return site.params
+    return params_as(site, MulticastCluster)
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -54,7 +54,7 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import matched, matched_as
+from kir.rewrite.match import matched, matched_as, params_as
 from kir.rewrite.match.local_buffers import mentions
 
 PART, THREADS = 2048, 256
@@ -91,8 +91,7 @@ def _worth(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _item(site: Site) -> PadRows:
-    assert isinstance(site.params, PadRows)
-    return site.params
+    return params_as(site, PadRows)
 
 
 @dataclass(frozen=True)
