@@ -16,7 +16,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing
 from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, matched, matched_as, node_as, sibling, splice
@@ -156,7 +156,6 @@ def narrowed(block: n.Block, count: int, var: str) -> n.For:
 
     def settled(e: n.Expr) -> n.Expr:
         """Elements of vectors that the block itself computes, by their new names."""
-        from kir.ir.visit import transform
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn == "pick" and isinstance(x.args[0], n.Var) and x.args[0].name in scalars and x.args[1] == at:

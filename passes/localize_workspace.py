@@ -43,6 +43,7 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import region_text
 from kir.ir.types import DType
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
@@ -59,7 +60,6 @@ def _own(program: n.Program, site: Site, context: Context) -> Verdict:
     item, kernel = params_as(site, LocalizeWorkspace), kernel_of(program, site.path)
     for r in _places(kernel, item.buffer):
         if _rest(r, kernel) is None:
-            from kir.ir.printer import region_text
             return refuted(f"{region_text(r)} is not the part of this CTA", "a CTA touches what another one's shared memory would hold",
                            needs=f"leading indices {', '.join(a.name for a in kernel.grid)}")
     return proved("every place starts with the indices of the CTA")

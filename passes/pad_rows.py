@@ -45,6 +45,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.facts import Facts
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -83,7 +84,6 @@ def _zeros(program: n.Program, site: Site, context: Context) -> Verdict:
 def _worth(program: n.Program, site: Site, context: Context) -> Verdict:
     param = matched(_tensor(program, _item(site).tensor))
     assert isinstance(param.of, n.Buffer)
-    from kir.analysis.facts import Facts
     each = CHUNK // param.of.dtype.bytes
     if Facts.at(program, site.path).divides(each, param.of.shape[-1]):
         return refuted(f"rows of '{param.of.name}' are multiples of {CHUNK} bytes already", "the copy gains nothing", needs="rows of another length")

@@ -60,12 +60,13 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.edit import kernel_of, names_in, places, replace_kernel
 from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as, whole_warps
 from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
 from ._cta_phases import Items, Nest, Unit, with_barriers
+from .partition_reduction import PartitionReduction
 
 NONE = (-1,)
 """No loop is shared."""
@@ -118,7 +119,6 @@ class SpreadThreads(Pass):
 
     def loops(self, program: n.Program, path: Path) -> Iterator[tuple[Path, n.For]]:
         """The loops that are shared, with their paths."""
-        from kir.rewrite.edit import places
         every = [(p, s) for p, s in places(program) if p[0] == path[0] and isinstance(s, n.For)]
         yield from (every[k] for k in self.spread if 0 <= k < len(every))
 
@@ -195,7 +195,6 @@ class SpreadThreads(Pass):
 
 def _reduces(program: n.Program, team: ThreadTeam) -> bool:
     """Whether a reduction that the threads share, each folding every T-th value, could be one that each does for itself."""
-    from .partition_reduction import PartitionReduction
     return any(isinstance(s, n.Alloc) and isinstance(PartitionReduction().match_inverse(program, (*team.path, "body", i), s), Site)
                for i, s in enumerate(team.loop.body))
 
