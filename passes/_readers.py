@@ -10,7 +10,8 @@ from kir.ir.visit import substitute, walk
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, enclosing
 from kir.rewrite.match import block_and_index, is_read
-from kir.rewrite.match.thread_team import ThreadTeam, mentions
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import ThreadTeam
 
 
 class Readers:

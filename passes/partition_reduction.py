@@ -62,8 +62,9 @@ from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
 from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
 from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
-from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, mentions, team_at
+from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:

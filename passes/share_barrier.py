@@ -66,7 +66,8 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block
 from kir.rewrite.match import block_and_index, matched, params_as
-from kir.rewrite.match.thread_team import is_call, is_in_loop, mentions, team_at
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import is_call, is_in_loop, team_at
 
 MEETINGS = ("barrier", "warp_sync")
 PRIVATE: tuple[Space, ...] = ("register", "fragment")

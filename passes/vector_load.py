@@ -53,8 +53,9 @@ from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, node_at
 from kir.rewrite.match import block_and_index, fresh_at, from_zero, loads_of, matched, matched_as, node_as, params_as, regions_of, sibling, splice
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_written, suggested_name
-from kir.rewrite.match.thread_team import mentions, team_at
+from kir.rewrite.match.thread_team import team_at
 
 from ._vector_loop import offset_of
 

@@ -62,9 +62,10 @@ from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, kernel_of
 from kir.rewrite.match import block_and_index, fresh_at, matched, node_as, params_as, regions_of, sibling, splice
 from kir.rewrite.match.exchange import fold_at
+from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 from kir.rewrite.match.shared_arrays import declaration
-from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, mentions, team_at, whole
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 from kir.rewrite.view import expression_at
 
 from .shuffle_exchange import WARP

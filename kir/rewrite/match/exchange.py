@@ -13,7 +13,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.visit import walk
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, kernel_of
-from kir.rewrite.match.thread_team import is_call, is_scalar, mentions, whole
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import is_call, is_scalar, whole
 
 REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
 """Reductions by the binary operation that folds them."""

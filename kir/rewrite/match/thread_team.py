@@ -6,7 +6,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
-from kir.ir.visit import buffers_named, walk
+from kir.ir.visit import walk
 from kir.rewrite import Context, Path, Site, Verdict, proved, refuted
 from kir.rewrite.edit import enclosing, kernel_of
 
@@ -98,8 +98,3 @@ def whole(b: n.Buffer) -> n.Expr:
 def is_scalar(s: n.Stmt | None) -> bool:
     """Whether a statement declares a private scalar."""
     return isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape
-
-
-def mentions(x: n.Node, buffer: str) -> bool:
-    """Whether anything below refers to a buffer."""
-    return buffer in buffers_named(x)
