@@ -12,8 +12,7 @@ from kir.ir.build import int_value
 from kir.ir.types import shape_of
 from kir.ir.visit import walk
 from kir.rewrite import Verdict, proved, refuted
-
-from ._local_buffers import kind_of_copy
+from kir.rewrite.match.local_buffers import kind_of_copy
 
 SPANS = {1: 32, 2: 64, 3: 128}
 """Bits of a swizzle of 16-byte atoms over rows of eight -> bytes that it spans."""

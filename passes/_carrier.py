@@ -21,6 +21,7 @@ from kir.ir.canonical import alpha_equal
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import matched_as, params_as
 
 if TYPE_CHECKING:
     from kir.carrier.recognition import Known
@@ -165,8 +166,7 @@ def _outside(k: n.Kernel) -> tuple[n.Expr, tuple[str, ...]]:
 
 
 def _again(item: Carrier, program: n.Program, path: Path) -> Site:
-    found = item.match(program, path, kernel_of(program, path))
-    assert isinstance(found, Site)
+    found = matched_as(item.match(program, path, kernel_of(program, path)), Site)
     return found
 
 
@@ -185,8 +185,7 @@ def _answers(item: Carrier, dtype: str) -> Iterator[Known]:
 
 def meets_contract(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether the answer does what the contract says: shipped with the gate's record, or run against the oracle now."""
-    item = site.params
-    assert isinstance(item, Carrier)
+    item = params_as(site, Carrier)
     if not item.answer:
         return proved(f"the hole is left open: what fills it is held to {item.carrier.id}")
     from kir.carrier.recognition import agreement, known

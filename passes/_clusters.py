@@ -8,9 +8,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import I32, dtype_of
+from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite.edit import fresh, names_in
+from kir.rewrite.match import fresh_var, matched_as
 
 MEET = frozenset({"cluster_arrive", "cluster_wait"})
 
@@ -108,7 +109,7 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
     if not any(isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init" for s in kernel.body):
         raise NoCluster("the mbarriers are not initialized before the roles")
     taken = names_in(program, kernel)
-    rank = n.Var(fresh("rank", taken), dtype_of(along.extent.type))
+    rank = fresh_var("rank", taken, dtype_of(along.extent.type))
     peers = {name: n.Buffer(fresh(f"{name}_peers", taken), b.dtype, (const(size), *b.shape), "cluster") for name, b in freed.items()}
     chosen = {id(loop) for loop, _ in loops}
 
@@ -116,22 +117,20 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
         if isinstance(s, n.For) and id(s) in chosen:
             return (_share(s, rank, size),)
         if (place := _arrival(s)) is not None and place.buffer.name in peers:
-            r = n.Var(fresh("r", taken), I32)
+            r = fresh_var("r", taken)
             call = build.call("mbar_arrive", n.Region(peers[place.buffer.name], (r, *place.index)))
             return (n.For(r, const(0), const(size), const(1), (n.Eval(call, s.label, s.origin),), "unroll", n.attrs(factor=size)),)
         if isinstance(s, n.Alloc) and s.buffer.name in peers:
             return s, n.View(peers[s.buffer.name], n.Region(s.buffer))
         if isinstance(s, n.Eval) and s.call.fn == "mbar_init" and isinstance(at := s.call.args[0], n.Region) and at.buffer.name in peers:
-            count = s.call.args[1]
-            assert isinstance(count, n.Expr)
+            count = matched_as(s.call.args[1], n.Expr)
             return (replace(s, call=replace(s.call, args=(at, build.mul(count, size)))),)
         if isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init":
             return (s, *_meeting())
         return None
 
     body = _rewritten(kernel.body, change)
-    last = body[-1]
-    assert isinstance(last, n.Roles)
+    last = matched_as(body[-1], n.Roles)
     roles = replace(last, roles=tuple(map(_at_end, last.roles)))
     own = n.Let((rank.name,), build.mod(n.Var(along.name, rank.of), const(size, rank.of)))  # type: ignore[arg-type]  # an integer dtype
     extent = along.extent if int_value(along.extent) is not None else build.mul(build.ceildiv(along.extent, size), size)
@@ -142,10 +141,8 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
 def _share(loop: n.For, rank: n.Var, size: int) -> n.For:
     """A CTA's share of the panels, which go to all."""
     count = (int_value(loop.hi) or 0) // size
-    copy = loop.body[0]
-    assert isinstance(copy, n.Copy)
-    mine = substitute(copy, {loop.var.name: build.add(build.mul(rank, count), loop.var)})
-    assert isinstance(mine, n.Copy)
+    copy = matched_as(loop.body[0], n.Copy)
+    mine = matched_as(substitute(copy, {loop.var.name: build.add(build.mul(rank, count), loop.var)}), n.Copy)
     several = replace(mine, attrs=n.attrs(**{**dict(copy.attrs), "multicast": (1 << size) - 1}), label=copy.label, origin=copy.origin)
     return replace(loop, hi=const(count, dtype_of(loop.hi.type)), body=(several,), attrs=n.attrs(**{**dict(loop.attrs), "factor": count}))
 
@@ -177,8 +174,7 @@ def unclustered(kernel: n.Kernel, size: int, axis: int) -> n.Kernel:
 
 def _alone(loop: n.For, copy: n.Copy, rank: str, size: int) -> n.For:
     """All panels, for the CTA itself."""
-    mine = substitute(copy, {rank: const(0)})
-    assert isinstance(mine, n.Copy)
+    mine = matched_as(substitute(copy, {rank: const(0)}), n.Copy)
     attrs = n.attrs(**{k: v for k, v in copy.attrs if k != "multicast"})
     count = (int_value(loop.hi) or 0) * size
     whole = replace(mine, attrs=attrs, label=copy.label, origin=copy.origin)

@@ -16,8 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.visit import children, names_read
-
-from ._thread_team import barrier
+from kir.rewrite.match.thread_team import barrier
 
 LEADER = ("leader",)
 

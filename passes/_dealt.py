@@ -9,6 +9,7 @@ from kir.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, Type, shape_of
+from kir.rewrite.match import from_zero, matched_as
 
 from ._one_each import LOOP, RETURN, CannotDeal, bare, dtype_of_scalar, end_of, first_of, operand_of, shuffled
 
@@ -90,8 +91,7 @@ class Dealt:
             case n.Eval() if s.call.fn == "barrier":
                 return s
             case n.Eval() if s.call.of is None and s.call.fn.startswith("atomic_"):
-                made = self.scalar(s.call, guard)
-                assert isinstance(made, n.Call)
+                made = matched_as(self.scalar(s.call, guard), n.Call)
                 return replace(s, call=made)
             case n.For() if s.kind in ("serial", "unroll"):
                 return self._loop(s, guard)
@@ -111,7 +111,7 @@ class Dealt:
             return replace(s, body=self._block(_Cursor(s.body), guard, None))
         cond, inner = self._condition(first, guard)
         end = end_of(cond, s.var)
-        if first_of(end, self.thread) != s.hi or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1):
+        if first_of(end, self.thread) != s.hi or not from_zero(s):
             raise CannotDeal("a loop does not run as often as its first thread")
         return replace(s, hi=end, body=self._block(_Cursor(s.body[1:]), inner, None))
 
@@ -263,8 +263,8 @@ class Dealt:
         if not (whole or row is not None) or not isinstance(which, n.Call):
             raise CannotDeal("elements come from more than a thread's own memory")
         own = row[0] if row is not None else self._own(value.at.buffer) if isinstance(value, n.Load) else None
-        first, along = (row[1],) if row is not None else (), which.args[0]
-        assert isinstance(along, n.Expr) and own is not None
+        first, along = (row[1],) if row is not None else (), matched_as(which.args[0], n.Expr)
+        assert own is not None
         if which.fn == "expand":
             return n.Load(n.Region(own, (*first, self.scalar(along, guard))))
         extent = shape_of(which.type)[1]

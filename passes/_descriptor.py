@@ -10,9 +10,9 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, TileType, dtype_of, shape_of
-from kir.rewrite import Context, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.match import hardware_of
 from kir.rewrite.precondition import decided
-from kir.target import target
 
 CHUNK, MOST_IN_BOX, MOST_DIMENSIONS = 16, 256, 5
 """Bytes that rows, strides and addresses are multiples of; elements of a box along a dimension; dimensions of a tensor."""
@@ -72,9 +72,9 @@ def base_fits(at: n.Region) -> Verdict:
     return proved(f"'{at.buffer.name}' begins at a multiple of {CHUNK} bytes, as tensors do")
 
 
-def has_tma(context: Context) -> Verdict:
+def has_tma(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether the target moves boxes in hardware; elsewhere the compiler takes the descriptor apart, and nothing is gained."""
-    hardware = context.target or target("sm_90a")
+    hardware = hardware_of(context, "sm_90a")
     if hardware.architecture.has("tma"):
         return proved(f"{hardware.name} copies boxes in hardware")
     return refuted(f"{hardware.name} has no tensor memory accelerator", "each element's address is computed as without a descriptor",

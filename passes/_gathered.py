@@ -16,6 +16,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, DType, TileType, dtype_of, shape_of
 from kir.rewrite.edit import fresh
+from kir.rewrite.match import from_zero
 
 from ._one_each import (
     LOOP,
@@ -84,7 +85,7 @@ class Gathered:
                 yield self._eval(s, under)
             case n.For() if not any(self._differs(e, under) for e in (s.lo, s.hi, s.step)) and s.kind in ("serial", "unroll"):
                 yield replace(s, body=tuple(self._block(s.body, under)))
-            case n.For() if s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1):
+            case n.For() if s.kind == "serial" and from_zero(s):
                 yield self._loop(s, under)
             case n.If() if not self._differs(s.cond, under):
                 then, orelse = (tuple(self._block(b, under)) for b in (s.then, s.orelse))

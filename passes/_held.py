@@ -2,17 +2,16 @@
 from __future__ import annotations
 
 from kir.ir import nodes as n
-from kir.ir.visit import walk
 from kir.rewrite import Path, Rewritten
-from kir.rewrite.edit import block_at, edit_block, enclosing
-
-from ._local_buffers import mentions
-from ._unify import Change, rewritten
+from kir.rewrite.edit import block_at, enclosing
+from kir.rewrite.match import block_and_index, regions_of, sibling, splice
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.unify import Change, rewritten
 
 
 def mentioned(s: n.Stmt, name: str) -> int:
     """How many places in a statement are of that memory."""
-    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s))
+    return len(regions_of(s, name))
 
 
 def declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
@@ -25,14 +24,33 @@ def declared(program: n.Program, path: Path, name: str) -> tuple[Path, int] | No
     return None
 
 
+def can_be_declared(program: n.Program, path: Path, hoist: int) -> bool:
+    """Whether the memory could be declared `hoist` statements further out than `path`: all those are loops or branches."""
+    around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
+    return hoist <= len(around) and all(isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - hoist:])
+
+
+def holding(program: n.Program, path: Path, held: n.Buffer, fill: n.Block, rest: n.Block, hoist: int) -> Rewritten:
+    """The program with memory that is declared `hoist` statements further out than `path` and filled there, before `rest` in place of what
+    followed; the path of what fills it."""
+    made = splice(program, path, (*(() if hoist else (n.Alloc(held),)), *fill, *rest), 0, None)
+    if not hoist:
+        return Rewritten(made, sibling(path, 1))
+    outer = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)][-hoist]
+    return Rewritten(splice(made, outer, (n.Alloc(held),), 0, 0), (*sibling(outer, 1), *path[len(outer):]))
+
+
 def without(program: n.Program, path: Path, name: str, at: Path, change: Change) -> Rewritten:
     """The program without the statement at `path` that fills the memory and without its declaration at `at`; what comes after it is
     changed to read each element where it comes from."""
-    i, block = int(path[-1]), block_at(program, path)
+    return replaced_by(program, path, name, at, tuple(rewritten(s, change) for s in block_at(program, path)[int(path[-1]) + 1:]))
+
+
+def replaced_by(program: n.Program, path: Path, name: str, at: Path, rest: n.Block) -> Rewritten:
+    """The same, with what comes after it given; the path of the first statement that read the memory."""
+    block, i = block_and_index(program, path)
     first = next(k for k in range(i + 1, len(block)) if mentions(block[k], name)) - 1
-    made = edit_block(program, path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
-    k = int(at[-1])
-    made = edit_block(made, at, lambda x: (*x[:k], *x[k + 1:]))
+    made = splice(splice(program, path, rest, 0, None), at, ())
     out = [*path[:-1], first]
     out[len(at) - 1] = int(out[len(at) - 1]) - 1
     return Rewritten(made, tuple(out))

@@ -18,6 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, DType
 from kir.ir.visit import names_read, substitute, walk
+from kir.rewrite.match import matched_as
 
 ROUNDS = 8
 """Most rounds through a loop: the touches of an iteration become those of the one before, and then of any older one."""
@@ -49,8 +50,7 @@ class State:
 
     def earlier(self, var: n.Var, step: n.Expr) -> State:
         """The same accesses, seen from the next iteration of a loop: one iteration ago, and from the second time on `OLDER` ago."""
-        dtype = step.type
-        assert isinstance(dtype, DType)
+        dtype = matched_as(step.type, DType)
         once, again = build.sub(var, step), build.add(var, build.mul(step, build.sub(build.const(1, dtype), build.cast(OLDER, dtype))))
 
         def move(touches: frozenset[Touch]) -> frozenset[Touch]:

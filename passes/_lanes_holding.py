@@ -13,6 +13,7 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
+from kir.ir.visit import transform
 
 Exprs = tuple[n.Expr, ...]
 Role = Literal["a", "b", "c"]
@@ -34,7 +35,6 @@ def with_warp(item: n.Node, warp: str, t: n.Expr, threads: int) -> n.Node:
             if by is not None:
                 return build.const(0) if threads <= WARP else build.floordiv(t, by * WARP)
         return one if isinstance(new, n.Var) and new.name == warp else new
-    from kir.ir.visit import transform
     made: n.Node = transform(item, leave)
     return made
 

@@ -9,21 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import substitute, transform, walk
+from kir.rewrite.match.local_buffers import width_of
 
 from ._lanes_holding import Exprs, Holding, Linear, Matrix, Operand, whole, with_warp
 from ._lanes_infer import NotLowered, Team, extents
 from ._lanes_matrix import load_matrix, product
-from ._lanes_thread import Thread, piece
-from ._local_buffers import width_of
+from ._lanes_state import LaneState, piece
 
 
-class Lanes(Thread):
-    """The code of a thread."""
+@dataclass
+class Lanes(LaneState):
+    """The code of thread `t` of `threads`."""
 
     # -------------------------------------------------------------------------------------------------------------- blocks
     def block(self, block: n.Block, team: Team) -> n.Block:

@@ -6,16 +6,17 @@ from dataclasses import replace
 from kir.analysis.elements import NotElementwise, element
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, dtype_of, shape_of
+from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, fresh_var
 
 from ._lanes_holding import Exprs, Holding, Matrix, Operand, lane_of, matrix
 from ._lanes_infer import NotLowered, Team, depth_of, extents
-from ._lanes_thread import Thread, piece
+from ._lanes_state import LaneState, piece
 
 
-def load_matrix(lanes: Thread, s: n.Copy, team: Team) -> n.Block:
+def load_matrix(lanes: LaneState, s: n.Copy, team: Team) -> n.Block:
     """A copy via ldmatrix: per atom the lane names a row of 16 bytes, and receives its slots."""
     held = lanes.local(s.dst, team).holding
     turned = bool(dict(s.attrs).get("trans", False))
@@ -49,7 +50,7 @@ def load_matrix(lanes: Thread, s: n.Copy, team: Team) -> n.Block:
     return lanes.nest(replace(held, grid=(held.grid[0], held.grid[1] // 2)) if pairs else held, body)
 
 
-def product(lanes: Thread, s: n.Mma, team: Team) -> n.Block:
+def product(lanes: LaneState, s: n.Mma, team: Team) -> n.Block:
     """An mma as the thread's share of it."""
     if s.pending or len(shape_of(s.acc.type)) != 2:
         raise NotLowered("a pending or batched product")
@@ -60,7 +61,7 @@ def product(lanes: Thread, s: n.Mma, team: Team) -> n.Block:
     raise NotLowered(f"a product via {s.via}: `mma{{via=mma_sync}}` or `~mma` says which instruction it is")
 
 
-def _mma_sync(lanes: Thread, s: n.Mma, team: Team) -> n.Block:
+def _mma_sync(lanes: LaneState, s: n.Mma, team: Team) -> n.Block:
     acc = lanes.local(s.acc, team).holding
     a_type = dtype_of(s.a.type)
     if not isinstance(acc, Matrix):
@@ -82,13 +83,13 @@ def _mma_sync(lanes: Thread, s: n.Mma, team: Team) -> n.Block:
         return (n.Store(place, value, label=s.label),)
     if steps == 1:
         return (*before, *lanes.nest(acc, lambda at: body(at, build.const(0))))
-    kk = n.Var(fresh("kk", lanes.taken), I32)
+    kk = fresh_var("kk", lanes.taken)
     inner = lanes.nest(acc, lambda at: body(at, kk))
-    loop = n.For(kk, build.const(0), build.const(steps), build.const(1), inner, "unroll", lanes.hint(steps))
+    loop = counting(kk, steps, inner, "unroll", lanes.hint(steps))
     return (*before, loop)
 
 
-def _operand(lanes: Thread, e: n.Expr, role: str, team: Team, before: list[n.Stmt]) -> tuple[n.Buffer, Holding]:
+def _operand(lanes: LaneState, e: n.Expr, role: str, team: Team, before: list[n.Stmt]) -> tuple[n.Buffer, Holding]:
     """The registers of an operand: a fragment's, or an array that is filled here."""
     if isinstance(e, n.Load) and e.at.buffer.name in lanes.held:
         return lanes.registers[e.at.buffer.name], lanes.local(e.at, team).holding
@@ -117,12 +118,12 @@ def scalar(e: n.Expr, place: Exprs) -> n.Expr:
         raise NotLowered(f"'{bad}' of a whole tile is an operand") from bad
 
 
-def _multiply_adds(lanes: Thread, s: n.Mma, team: Team) -> n.Block:
+def _multiply_adds(lanes: LaneState, s: n.Mma, team: Team) -> n.Block:
     acc = lanes.local(s.acc, team).holding
     if s.precision != "ieee":
         raise NotLowered(f"multiply-adds at precision {s.precision}")
     depth = extents(shape_of(s.a.type), "an operand")[1]
-    j = n.Var(fresh("j", lanes.taken), I32)
+    j = fresh_var("j", lanes.taken)
     c, dtype = lanes.registers[s.acc.buffer.name], s.acc.buffer.dtype
     t = lanes.t if isinstance(acc, Matrix) else lanes.rank(team)
     in_registers = [x for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.name in lanes.held]
@@ -149,4 +150,4 @@ def _multiply_adds(lanes: Thread, s: n.Mma, team: Team) -> n.Block:
             out.append(n.Store(where, build.add(n.Load(where), term), label=s.label if slot == 0 else None))
         return tuple(out)
     kind, options = ("unroll", lanes.hint(depth)) if in_registers and lanes.threads > 1 else ("serial", ())
-    return (n.For(j, build.const(0), build.const(depth), build.const(1), lanes.nest(acc, body), kind, options),)
+    return (counting(j, depth, lanes.nest(acc, body), kind, options),)

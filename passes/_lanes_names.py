@@ -18,9 +18,8 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, name_text
 from kir.ir.types import DType, Type
 from kir.ir.visit import names_read, substitute, transform, walk
-from kir.rewrite.edit import fresh
-
-from ._materialize import is_pure
+from kir.rewrite.match import fresh_var, matched_as
+from kir.rewrite.match.materialize import is_pure
 
 N = TypeVar("N", bound=n.Node)
 KEPT = "kept_"
@@ -107,8 +106,7 @@ def texts(named: tuple[Named, ...], names: Mapping[str, str]) -> tuple[str, ...]
 
 def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.Kernel:
     """The kernel of one loop over threads, with values computed by name as the texts say. Raises Unnamed."""
-    loop = kernel.body[-1]
-    assert isinstance(loop, n.For)
+    loop = matched_as(kernel.body[-1], n.For)
     known: dict[str, Type] = {x.name: x.of for s in kernel.body for x in walk(s) if isinstance(x, n.Var) and isinstance(x.of, DType)}
     expanded: dict[str, n.Expr] = {}
     values: list[tuple[str, n.Var, n.Expr]] = []
@@ -116,7 +114,7 @@ def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.K
     for k, text in enumerate(named):
         scope, value = _parsed(text, known)
         known[f"{KEPT}{k}"] = value.type
-        name = n.Var(fresh("kept", taken), value.type)
+        name = fresh_var("kept", taken, value.type)
         expanded[f"{KEPT}{k}"] = divided(substitute(value, expanded))
         values.append((scope, name, substitute(value, spoken)))
         spoken[f"{KEPT}{k}"] = name
@@ -136,8 +134,7 @@ def _parsed(text: str, known: Mapping[str, Type]) -> tuple[str, n.Expr]:
         scope, value = "", text
     head = "\n".join(f"  scalar {name_text(k)}: {v}" for k, v in sorted(known.items()))
     program = parse_program(f"kir 1\nprogram named\n{head}\nkernel named grid (named_axis: 1) threads 1\n  let named_value = {value}\n")
-    let = program.kernels[0].body[0]
-    assert isinstance(let, n.Let)
+    let = matched_as(program.kernels[0].body[0], n.Let)
     return scope, let.value
 
 
@@ -170,8 +167,7 @@ def _introduced(block: n.Block, scope: str, item: Introduced, own: set[str]) -> 
 
 def told(s: n.Stmt, value: n.Expr, name: n.Var, own: set[str]) -> n.Stmt:
     """A statement that uses the name wherever it says the value, alone or as a part of a sum."""
-    made = transform(s, _telling(value, name), lambda x: not (isinstance(x, n.Let) and set(x.names) & own))
-    assert isinstance(made, n.Stmt)
+    made = matched_as(transform(s, _telling(value, name), lambda x: not (isinstance(x, n.Let) and set(x.names) & own)), n.Stmt)
     return made
 
 

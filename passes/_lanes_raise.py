@@ -14,9 +14,9 @@ from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import I32, dtype_of, shape_of
+from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import names_read, statements, transform, walk
-from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, fresh_var, matched_as
 
 from ._lanes_holding import WARP, Matrix, matrix
 from ._lanes_infer import depth_of
@@ -202,9 +202,9 @@ class Raise:
     def _warps(self, block: n.Block) -> n.Block:
         if self.threads == WARP:
             return self._warp(block, None)
-        w = n.Var(fresh("w", self.taken), I32)
+        w = fresh_var("w", self.taken)
         body = self._warp(block, w)
-        return (n.For(w, build.const(0), build.const(self.threads // WARP), build.const(1), body, "warp"),)
+        return (counting(w, self.threads // WARP, body, "warp"),)
 
     def _warp(self, block: n.Block, w: n.Var | None) -> n.Block:
         out: list[n.Stmt] = []
@@ -240,8 +240,8 @@ class Raise:
         raise NotRaised(f"a {type(s).__name__.lower()} between matrix instructions")
 
     def _product(self, nest: Nest, w: n.Var | None) -> n.Stmt:
-        store = nest.leaf[-1]
-        assert isinstance(store, n.Store) and isinstance(store.value, n.Call)
+        store = matched_as(nest.leaf[-1], n.Store)
+        assert isinstance(store.value, n.Call)
         left, right, c = (x.at.buffer.name for x in store.value.args if isinstance(x, n.Load))
         a, b = self._whole(left), self._whole(right)
         precision = "tf32" if dtype_of(a.type).name == "f32" else "ieee"
@@ -262,8 +262,7 @@ class Raise:
             raise NotRaised(f"the accumulator '{name}' is declared elsewhere")
         if w is None or self.warps == (0, 0):
             return n.Region(c)
-        held = matrix(tuple(build.int_value(d) or 0 for d in c.shape), "c", bits, 16, self.warps, self.threads, self.down)
-        assert isinstance(held, Matrix)
+        held = matched_as(matrix(tuple(build.int_value(d) or 0 for d in c.shape), "c", bits, 16, self.warps, self.threads, self.down), Matrix)
         return build.region(c, *(build.span(lo, p) for lo, p in zip(held.starts(w), held.part, strict=True)))
 
     def _added(self, found: Sums, w: n.Var | None) -> n.Stmt:
@@ -293,16 +292,14 @@ class Raise:
 
     def _operand(self, nest: Nest, w: n.Var | None) -> n.Stmt:
         """A copy from memory to an operand's registers."""
-        last, first = nest.leaf[-1], nest.leaf[0]
-        assert isinstance(last, n.Store)
+        last, first = matched_as(nest.leaf[-1], n.Store), nest.leaf[0]
         role, fragment = self.roles[last.at.buffer.name], self.fragments.get(last.at.buffer.name)
         if fragment is None and self.direct:
             fragment = n.Buffer(last.at.buffer.name, last.at.buffer.dtype, tuple(map(build.const, role.shape())), "fragment")
         if fragment is None:
             raise NotRaised(f"the operand '{last.at.buffer.name}' is declared elsewhere")
         if isinstance(first, n.Let) and isinstance(first.value, n.Call):
-            source = first.value.args[0]
-            assert isinstance(source, n.Region)
+            source = matched_as(first.value.args[0], n.Region)
             trans = bool(dict(first.value.attrs).get("trans", False))
             place = self._from(source, role.shape(), nest, w)
             options: dict[str, n.Attr] = {"trans": True} if trans else {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kir.analysis.integer_eval import NAMES, computed
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, walk
-
-from ._by_number import NAMES, computed
+from kir.rewrite.match import is_counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +45,7 @@ def nest_of(s: n.Stmt, t: n.Var, any_place: bool = False) -> Nest | None:
     block: n.Block = (s,)
     while len(block) == 1:
         x = block[0]
-        if isinstance(x, n.For) and x.kind in ("serial", "unroll", "vectorize") and build.is_const(x.lo, 0) and build.is_const(
-                x.step, 1) and build.int_value(x.hi) is not None and x.body:
+        if is_counted(x, ("serial", "unroll", "vectorize")) and build.int_value(x.hi) is not None and x.body:
             loops.append(x)
             block = x.body
         elif isinstance(x, n.If) and not x.orelse and t.name in names_read(x.cond) and guard is None:

@@ -15,6 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import statements, substitute_buffers, transform, walk
+from kir.rewrite.match import matched_as
 
 
 class NoArithmetic(Exception):
@@ -69,8 +70,7 @@ class Chunks:
 
     def _split(self, column: n.Expr, known: Facts) -> tuple[n.Expr, n.Expr]:
         """The chunk of a column, and its place in it."""
-        dtype = column.type
-        assert isinstance(dtype, DType)
+        dtype = matched_as(column.type, DType)
         terms = build.polynomial(column)
         high = build.from_polynomial({m: c // self.chunk for m, c in terms.items() if c % self.chunk == 0}, dtype)
         low = build.from_polynomial({m: c for m, c in terms.items() if c % self.chunk}, dtype)

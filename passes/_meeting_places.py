@@ -17,8 +17,9 @@ from kir.ir.printer import region_text
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import children, names_read, statements, substitute, transform, walk
 from kir.rewrite import Verdict, proved, refuted, unknown
+from kir.rewrite.match import matched_as
+from kir.rewrite.match.independence import MOST_CASES, number
 
-from ._independence import MOST_CASES, number
 from ._one_each import PRIVATE, is_return
 
 N = TypeVar("N", bound=n.Node)
@@ -153,8 +154,7 @@ class _Phases:
             for name in sorted(touch.own):
                 loop = self._ranges[name]
                 lo, hi = (substitute(e, names) for e in (loop.lo, loop.hi))
-                var = names.get(name, loop.var)
-                assert isinstance(var, n.Var)
+                var = matched_as(names.get(name, loop.var), n.Var)
                 known = known.ranging(var, lo, hi)
             for cond in touch.when:
                 if not any(isinstance(x, (n.Load, n.Call)) for x in walk(cond)):

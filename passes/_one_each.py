@@ -9,6 +9,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, TileType, Type, shape_of
 from kir.ir.visit import walk
+from kir.rewrite.match import matched_as
 
 WARP = 32
 PRIVATE = ("register", "fragment")
@@ -179,8 +180,7 @@ def first_of(hi: n.Expr, t: n.Var) -> n.Expr | None:
             rest[monomial] = c
         elif c > 0 or len(monomial) != 1 or not _from_zero(monomial[0], t):
             return None
-    dtype = inner.type
-    assert isinstance(dtype, DType)
+    dtype = matched_as(inner.type, DType)
     most = build.from_polynomial(rest, dtype)
     if any(c < 0 for m, c in rest.items() if m):  # for the last CTAs less than nothing may be left
         most = build.maximum(most, build.const(0, dtype))

@@ -9,11 +9,10 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
-from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
-from kir.rewrite.edit import fresh
-
-from ._materialize import buffers_written, is_pure
+from kir.rewrite.match import fresh_var, from_zero, matched_as
+from kir.rewrite.match.materialize import buffers_written, is_pure
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,7 @@ class Growth:
 
     def scaled(self, top: n.Expr) -> n.Expr:
         """A maximum as it stands under the function."""
-        return top if self.scale == 1.0 else build.binary("mul", top, build.const(self.scale, self.dtype(top)))
-
-    def dtype(self, e: n.Expr) -> DType:
-        """The dtype of a maximum."""
-        dtype = dtype_of(e.type)
-        assert isinstance(dtype, DType)
-        return dtype
+        return top if self.scale == 1.0 else build.binary("mul", top, build.const(self.scale, dtype_of(top.type)))
 
 
 @dataclass(frozen=True)
@@ -50,8 +43,8 @@ class TwoLoops:
     @property
     def folded(self) -> n.Expr:
         """What an iteration of the first loop folds into the maximum."""
-        last = self.first.body[-1]
-        assert isinstance(last, n.Store) and isinstance(last.value, n.Binary)
+        last = matched_as(self.first.body[-1], n.Store)
+        assert isinstance(last.value, n.Binary)
         return last.value.b
 
     @property
@@ -117,7 +110,7 @@ def sum_of(s: n.Stmt) -> Sum | None:
 
 def _is_sweep(loop: n.For, at: n.Region) -> bool:
     """Whether a loop visits each element of an array once."""
-    return (loop.kind in ("serial", "unroll", "vectorize") and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)
+    return (loop.kind in ("serial", "unroll", "vectorize") and from_zero(loop)
             and at.index == (loop.var,) and at.buffer.shape == (loop.hi,))
 
 
@@ -161,10 +154,9 @@ def unscaled(s: n.Stmt, scale: str) -> n.Stmt | None:
 
 def merged(loops: TwoLoops, growth: Growth, taken: set[str]) -> n.Block:
     """The body of the one loop: what the maximum needs, the maximum and the factor, then the sums. What both loops compute stands once."""
-    own, last = loops.first.body[:-1], loops.first.body[-1]
-    assert isinstance(last, n.Store)
-    grown = n.Var(fresh("grown", taken), last.value.type)
-    scale = n.Var(fresh("scale", taken), last.value.type)
+    own, last = loops.first.body[:-1], matched_as(loops.first.body[-1], n.Store)
+    grown = fresh_var("grown", taken, last.value.type)
+    scale = fresh_var("scale", taken, last.value.type)
     head = (*own, n.Let((grown.name,), last.value),
             n.Let((scale.name,), growth.factor(n.Load(loops.top), grown)), replace(last, value=grown))
     body: Any = tuple(substitute(s, {loops.second.var.name: loops.first.var}) for s in loops.second.body)
@@ -249,8 +241,7 @@ def _split_at(body: n.Block, at: int, growth: Growth) -> Split | None:
     top = next((k for k, s in enumerate(body) if isinstance(s, n.Store) and s.at == held.at and s.value == new and s.mask is None), None)
     if scale is None or top is None or not at < scale < top or held.at.buffer.name in declared_in(body):
         return None
-    by = body[scale]
-    assert isinstance(by, n.Let)
+    by = matched_as(body[scale], n.Let)
     rest: list[n.Stmt] = []
     for k, s in enumerate(body):
         plain = unscaled(s, by.names[0]) if k not in (at, scale, top) else None

@@ -8,8 +8,9 @@ from typing import Literal
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
-from kir.rewrite.edit import fresh
+from kir.rewrite.match import fresh_var
 
 from ._online_loops import Growth
 
@@ -48,14 +49,14 @@ def respelled(body: n.Block, growth: Growth, spelling: Spelling, taken: set[str]
     rest = [s for x, s in enumerate(body) if x not in (j, k)]
     if spelling == "late":
         return (*(_replaced(s, by, scale.value) for s in rest), top)
-    before = n.Var(fresh("before", taken), held.type)
+    before = fresh_var("before", taken, held.type)
     factor = growth.factor(before, held)
     out: list[n.Stmt] = [n.Let((before.name,), held)]
     for s in rest:
         if s is not grown:
             out.append(_replaced(s if spelling == "reset" else _replaced(s, by, factor), new, held))
         elif spelling == "reset":
-            lowest = build.const(-math.inf, growth.dtype(held))
+            lowest = build.const(-math.inf, dtype_of(held.type))
             out += [n.Store(top.at, lowest), n.Store(top.at, grown.value), n.Store(top.at, build.binary("max", held, before), label=top.label),
                     n.Let(scale.names, factor)]
         else:
@@ -114,7 +115,7 @@ def _from_late(body: n.Block, growth: Growth, taken: set[str]) -> n.Block | None
     if at is None or not (isinstance(grown, n.Let) and isinstance(grown.value, n.Binary) and grown.value.op == "max" and grown.value.a == held):
         return None
     factor = growth.factor(held, new)
-    scale = n.Var(fresh("scale", taken), factor.type)
+    scale = fresh_var("scale", taken, factor.type)
     rest = [_replaced(s, factor, scale) for s in body[at + 1:-1]]
     if not any(scale.name in names_read(s) for s in rest) or any(held in walk(s) for s in (*body[:at], *rest)):
         return None
@@ -130,9 +131,9 @@ def _from_kept(body: n.Block, growth: Growth, taken: set[str]) -> n.Block | None
         top = body[at] if at is not None else None
         if at is None or not (isinstance(top, n.Store) and isinstance(top.value, n.Binary) and top.value.op == "max" and top.value.a == held):
             continue
-        grown = n.Var(fresh("grown", taken), top.value.type)
+        grown = fresh_var("grown", taken, top.value.type)
         factor = growth.factor(before, held)
-        scale = n.Var(fresh("scale", taken), factor.type)
+        scale = fresh_var("scale", taken, factor.type)
         rest = [_replaced(_replaced(x, factor, scale), held, grown) for x in body[at + 1:]]
         ahead = [x for k, x in enumerate(body[:at]) if k != i]
         if not any(scale.name in names_read(x) for x in rest) or any(before.name in names_read(x) for x in (*ahead, *rest)) or any(

@@ -10,13 +10,12 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import I32
 from kir.ir.visit import names_read, statements
 from kir.rewrite import Path
-from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
-
-from ._local_buffers import mentions, own_parts
-from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
+from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero
+from kir.rewrite.match.local_buffers import mentions, own_parts
+from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def staged(program: n.Program, path: Path, s: n.Store, panel: int, rounds: int, 
         raise NoSlice("a single warp or thread stores here")
     count = max(1, columns // (panel * max(1, rounds)))
     b = n.Buffer(fresh(f"{s.at.buffer.name}s", taken), s.at.buffer.dtype, tuple(map(build.const, own.shape(count, panel, apart))), "shared")
-    h, p, q = (n.Var(fresh(x, taken), I32) for x in ("h", "p", "q"))
+    h, p, q = (fresh_var(x, taken) for x in ("h", "p", "q"))
     base: n.Expr = build.mul(h, panel * count) if rounds else build.const(0)
     staged_value = part(s.value, 1, build.add(base, build.mul(p, panel)), panel)
     filled = n.Store(build.region(b, *own.index(p, panel, apart)), staged_value, label=s.label, origin=s.origin)
@@ -79,7 +78,7 @@ def staged(program: n.Program, path: Path, s: n.Store, panel: int, rounds: int, 
 
 
 def _unrolled(v: n.Var, extent: int, *body: n.Stmt) -> n.For:
-    return n.For(v, build.const(0), build.const(extent), build.const(1), body, "unroll", n.attrs(factor=extent))
+    return counting(v, extent, body, "unroll", n.attrs(factor=extent))
 
 
 def _extents(r: n.Region) -> tuple[int, int]:
@@ -104,7 +103,7 @@ class Found:
 
 def unstaged(program: n.Program, path: Path) -> Found:
     """The store that the statements from `path` on make. Raises NoSlice where they are not as `staged` writes them."""
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     outer = block[i]
     if not isinstance(outer, n.For):
         raise NoSlice("no loop over panels")
@@ -150,7 +149,7 @@ def removed(program: n.Program, path: Path, found: Found) -> tuple[n.Program, Pa
 
 
 def _trips(s: n.For) -> int | None:
-    return int_value(s.hi) if s.kind == "unroll" and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.attrs == n.attrs(
+    return int_value(s.hi) if s.kind == "unroll" and from_zero(s) and s.attrs == n.attrs(
         factor=int_value(s.hi) or 0) else None
 
 

@@ -8,8 +8,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.visit import statements, walk
-
-from ._slices import panel_view
+from kir.rewrite.match.slices import panel_view
 
 
 def by_panel(block: n.Block, wg: n.Var) -> n.Block:

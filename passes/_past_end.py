@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import math
 
+from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import dtype_of
+from kir.ir.types import DType, dtype_of
 
 
 def past_end(e: n.Expr, maxima: set[str]) -> float | None:
@@ -31,3 +32,10 @@ def past_end(e: n.Expr, maxima: set[str]) -> float | None:
             return 0.0 if inner == -math.inf else 1.0 if inner == 0.0 else None
         case _:
             return None
+
+
+def fill_value(fill: str, dtype: DType) -> n.Const:
+    """What a masked load gives: zero, or the lowest value of its dtype."""
+    if fill == "zero":
+        return build.const(0, dtype)
+    return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)

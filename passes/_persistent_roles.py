@@ -16,8 +16,9 @@ from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite.edit import fresh, names_in
+from kir.rewrite.match import fresh_var, matched_as
+from kir.rewrite.match.local_buffers import mentions
 
-from ._local_buffers import mentions
 from ._rings import NoRing, Rings, counted, roles_at
 
 
@@ -72,7 +73,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     slots = trips(kernel, parts.roles)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
-    pid = n.Var(fresh("pid", taken), dtype)
+    pid = fresh_var("pid", taken, dtype)
     count = _count(tile.extent, pid, ctas, max(kernel.cluster, default=1))
     lets: n.Block = ()
     if named:
@@ -81,7 +82,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     roles = []
     first = True
     for k, r in enumerate(parts.roles.roles):
-        i = n.Var(fresh("i", taken), dtype)
+        i = fresh_var("i", taken, dtype)
         body, split = _inside(r.body)
         body, met = _meeting(body)
         used = names_read_in(body)
@@ -103,8 +104,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
 
 
 def _renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
-    made = rename(s, names)
-    assert isinstance(made, n.Stmt)
+    made = matched_as(rename(s, names), n.Stmt)
     return made
 
 
@@ -198,8 +198,7 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], ba
         return new
     if child_blocks(s):
         return s
-    made = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
-    assert isinstance(made, n.Stmt)
+    made = matched_as(transform(s, leave, lambda x: not isinstance(x, n.Buffer)), n.Stmt)
     return made
 
 
@@ -213,7 +212,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     slots = trips(kernel, found[1])
     dtype = dtype_of(kernel.grid[0].extent.type)
     pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
-    tile = n.Var(fresh("tile", names_in(program, kernel)), dtype)
+    tile = fresh_var("tile", names_in(program, kernel), dtype)
     front = kernel.body[:-1]
     size = max(kernel.cluster, default=1)
     named = next((s for s in front if isinstance(s, n.Let) and _total(s.value, pid, ctas, size) is not None), None)
@@ -276,8 +275,7 @@ def _merged(lets: list[n.Let], own: tuple[n.Let, ...]) -> tuple[list[n.Let], dic
     out: list[n.Let] = list(lets)
     again: dict[str, str] = {}
     for s in own:
-        value = rename(s, again)
-        assert isinstance(value, n.Let)
+        value = matched_as(rename(s, again), n.Let)
         same = next((x for x in lets if x.value == value.value), None)
         if same is not None:
             again[s.names[0]] = same.names[0]

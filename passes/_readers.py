@@ -9,8 +9,9 @@ from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Path
 from kir.rewrite.edit import block_at, enclosing
-
-from ._thread_team import ThreadTeam, mentions
+from kir.rewrite.match import block_and_index, is_read
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import ThreadTeam
 
 
 class Readers:
@@ -27,7 +28,7 @@ class Readers:
 
     def after(self, path: Path, count: int) -> str | None:
         """Who else reads it after the `count` statements from a path on: "" for an unknown one, the reader's number, or None for nobody."""
-        block, i = block_at(self.program, path), int(path[-1])
+        block, i = block_and_index(self.program, path)
         found = self.block(block[i + count:])
         if found is not None:
             return found or None
@@ -60,7 +61,7 @@ class Readers:
             coming = [t for t in self.others if self.comes(s.cond, t) is not False]
             inside = self.block(s.then) if coming else None
             return inside or self.block(s.orelse) or None
-        reads = any(isinstance(x, n.Load) and x.at.buffer.name == self.buffer for x in walk(s))
+        reads = is_read(s, self.buffer)
         return f"thread {self.others[0]}" if reads and self.others else None
 
     def comes(self, cond: n.Expr, thread: int) -> bool | None:

@@ -17,8 +17,8 @@ from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
 from kir.ir.types import MBARRIER
 from kir.ir.visit import statements, transform, walk
-
-from ._local_buffers import mentions, own_parts
+from kir.rewrite.match import counting, is_counted, matched_as
+from kir.rewrite.match.local_buffers import mentions, own_parts
 
 
 class NoRing(Exception):
@@ -65,7 +65,7 @@ class Rings:
 
 def counted(s: n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and build.is_const(s.lo, 0) and build.is_const(s.step, 1)
+    return is_counted(s)
 
 
 def ring_loops(block: n.Block, names: set[str]) -> Iterator[n.For]:
@@ -123,8 +123,7 @@ def deepened(s: n.For, rings: Rings, made: Rings) -> n.For:
             return place(x)
         if isinstance(x, n.Call) and x.fn == "mbar_wait":
             assert isinstance(y, n.Call)
-            parity = x.args[1]
-            assert isinstance(parity, n.Expr)
+            parity = matched_as(x.args[1], n.Expr)
             return build.call_with("mbar_wait", (y.args[0], phase(k, made.stages, offset_of(parity, k, rings.stages))), y.attrs)
         return y
     out: n.For = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
@@ -161,7 +160,7 @@ def started(bars: Mapping[str, int], buffers: Mapping[str, n.Buffer], stages: in
     inits: n.Block = tuple(n.Eval(build.call("mbar_init", build.region(buffers[x], slot_number(var, stages)), build.const(count)))
                   for x, count in bars.items())
     if stages > 1:
-        loop = n.For(var, build.const(0), build.const(stages), build.const(1), inits, "unroll", n.attrs(factor=stages))
+        loop = counting(var, stages, inits, "unroll", n.attrs(factor=stages))
         inits = (loop,)
     return (*inits, n.Eval(build.call("fence_mbar_init")))
 

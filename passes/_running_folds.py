@@ -1,12 +1,13 @@
 """Running reductions over the threads of a CTA, as folds of slots and as ladders of shuffles: the words that several passes share."""
 from __future__ import annotations
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-
-from ._thread_team import REDUCTIONS, accumulation, folded, is_scalar, whole
-from .tree_reduction import identity
+from kir.rewrite.match import counting, matched_as
+from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
+from kir.rewrite.match.thread_team import is_scalar, whole
 
 WARP = 32
 
@@ -27,7 +28,7 @@ class Fold:
         start, place = identity(REDUCTIONS[self.op], self.acc.dtype), n.Region(self.acc)
         first: n.Stmt = n.Alloc(self.acc, start) if self.fresh else n.Store(place, start)
         step = n.Store(place, build.binary(self.op, whole(self.acc), n.Load(build.region(self.slots, build.add(self.base, u)))))
-        return (first, n.For(u, build.const(0), self.count, build.const(1), (step,)))
+        return (first, counting(u, self.count, (step,)))
 
 
 def fold_at(block: n.Block, i: int) -> Fold | None:
@@ -47,8 +48,7 @@ def fold_at(block: n.Block, i: int) -> Fold | None:
     op, source = step
     if not (isinstance(source, n.Load) and source == n.Load(source.at) and source.at.buffer.space == "shared" and len(source.at.index) == 1):
         return None
-    index = source.at.index[0]
-    assert isinstance(index, n.Expr)
+    index = matched_as(source.at.index[0], n.Expr)
     base = build.sub(index, loop.var)
     made = Fold(acc, op, source.at.buffer, base, loop.hi, fresh)
     return made if made.statements(loop.var) == block[i:i + 2] else None
@@ -59,7 +59,7 @@ def lane_of(t: n.Var, width: int, threads: int) -> n.Expr:
     return t if width == threads else build.mod(t, width)
 
 
-def group_of(t: n.Var, width: int, threads: int) -> n.Expr:
+def group_of(t: n.Expr, width: int, threads: int) -> n.Expr:
     """The first thread of a thread's group."""
     return build.const(0) if width == threads else build.mul(build.floordiv(t, width), width)
 
@@ -81,7 +81,7 @@ class Ladder:
         both = build.binary(self.op, other, own) if self.flipped else build.binary(self.op, own, other)
         shuffle = n.Let((near,), build.call("shfl_up", own, reach))
         step = n.If(build.compare("ge", lane_of(t, self.width, threads), reach), (n.Store(n.Region(self.value), both),))
-        return n.For(s, build.const(0), build.const(self.width.bit_length() - 1), build.const(1), (shuffle, step), label=label)
+        return counting(s, self.width.bit_length() - 1, (shuffle, step), label=label)
 
 
 def ladder_of(loop: n.Stmt, t: n.Var, threads: int) -> Ladder | None:

@@ -13,19 +13,19 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in
+from kir.rewrite.match import block_and_index, loads_of, matched, node_as, params_as, regions_of
+from kir.rewrite.match.local_buffers import mentions, own_parts, team_level, tile_of
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 
-from ._local_buffers import mentions, own_parts, team_level, tile_of
-from ._materialize import buffers_read, buffers_written
+from ._held import can_be_declared, declared, holding, replaced_by
 
 
 def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether memory that the tile is read from stays as it is from the copy to the last use."""
-    item = site.params
-    assert isinstance(item, ThroughBuffer)
-    block, i = block_at(program, site.path), int(site.path[-1])
-    value = item.found(block[i])
-    assert value is not None
+    item = params_as(site, ThroughBuffer)
+    block, i = block_and_index(program, site.path)
+    value = matched(item.found(block[i]))
     last = max(k for k in range(i, len(block)) if reads(block[k], value))
     written = buffers_written(block[i:last + 1])
     clash = sorted(buffers_read(value) & written)
@@ -88,8 +88,7 @@ class ThroughBuffer(Pass):
         """At a statement that reads such a tile; with no `value`, at each."""
         if not isinstance(node, n.Stmt) or isinstance(node, n.Alloc):
             return None
-        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
+        if not can_be_declared(program, path, self.hoist):
             return Miss("the buffer cannot be declared that far out") if self.value else None
         loads = list(self._loads(node))
         if loads and self.space == "fragment" and team_level(program, path) == "thread":
@@ -102,27 +101,15 @@ class ThroughBuffer(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A buffer, a copy into it before the statement, and reads of it in the rest of the block."""
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        value = self.found(block_at(program, site.path)[i])
-        assert value is not None
+        value = matched(self.found(block_at(program, site.path)[i]))
         shape = tile_of(value)
         dtype = dtype_of(value.type)
-        assert shape is not None and isinstance(dtype, DType)
+        assert shape is not None
         name = fresh(f"{value.at.buffer.name}{self.base_name}", names_in(program, kernel))
         made = n.Buffer(name, dtype, tuple(build.const(d) for d in shape), self.space)  # type: ignore[arg-type]  # a Space by declaration
         held = n.Load(n.Region(made))
-
-        def edit(block: n.Block) -> n.Block:
-            after = tuple(transform(s, lambda old, new: held if old == value else new) for s in block[i:])
-            here: n.Block = () if self.hoist else (n.Alloc(made),)
-            return (*block[:i], *here, n.Copy(value, n.Region(made)), *after)
-        out = edit_block(program, site.path, edit)
-        path = (*site.path[:-1], i if self.hoist else i + 1)
-        if self.hoist:
-            outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
-            at = int(outer[-1])
-            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
-            path = (*outer[:-1], at + 1, *path[len(outer):])
-        return Rewritten(out, path)
+        rest = tuple(transform(s, lambda old, new: held if old == value else new) for s in block_at(program, site.path)[i:])
+        return holding(program, site.path, made, (n.Copy(value, n.Region(made)),), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a plain copy that fills such a buffer, of which everything else is a read of the whole after it."""
@@ -133,8 +120,8 @@ class ThroughBuffer(Pass):
             return Miss(f"only a part of '{b.name}' is filled, or under a mask")
         if b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' has a layout of its own")
-        block, i = block_at(program, path), int(path[-1])
-        where = self._declaration(program, path, b.name)
+        block, i = block_and_index(program, path)
+        where = declared(program, path, b.name)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         rest = {id(x) for x in statements(block[i + 1:])}
@@ -144,8 +131,8 @@ class ThroughBuffer(Pass):
                 continue
             if id(x) not in rest:
                 return Miss(f"'{b.name}' is used before it is filled, or in another block")
-            regions = [y for part in own_parts(x) for y in walk(part) if isinstance(y, n.Region) and y.buffer.name == b.name]
-            loads = [y for part in own_parts(x) for y in walk(part) if isinstance(y, n.Load) and y.at.buffer.name == b.name]
+            regions = regions_of(own_parts(x), b.name)
+            loads = loads_of(own_parts(x), b.name)
             if len(loads) != len(regions) or any(y.at.index or y.mask is not None for y in loads) or isinstance(x, n.Copy):
                 return Miss(f"'{b.name}' is not only read as a whole")
             used = True
@@ -153,29 +140,11 @@ class ThroughBuffer(Pass):
             return Miss(f"'{b.name}' is never read")
         return Site(path, replace(self, value=expr_text(node.src), hoist=where[1]), {"declared": where[0]})
 
-    def _declaration(self, program: n.Program, path: Path, name: str) -> tuple[Path, int] | None:
-        """Where the buffer is declared, and how many statements further out than `path`."""
-        around = [p for p, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        for level, p in enumerate([path, *reversed(around)]):
-            for k, s in enumerate(block_at(program, p)[:int(p[-1])]):
-                if isinstance(s, n.Alloc) and s.buffer.name == name:
-                    return ((*p[:-1], k), level) if s.init is None else None
-        return None
-
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads of the tile where it is; no buffer, no copy."""
-        node, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(node, n.Copy)
+        node, (block, i) = node_as(program, site.path, n.Copy), block_and_index(program, site.path)
         name, value = node.dst.buffer.name, node.src
-        block = block_at(program, site.path)
-        first = next(k for k in range(i + 1, len(block)) if mentions(block[k], name)) - 1
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return value if isinstance(old, n.Load) and old.at.buffer.name == name else new
-        made = edit_block(program, site.path, lambda b: (*b[:i], *(transform(s, leave) for s in b[i + 1:])))
-        declared: Path = site.captures["declared"]
-        k = int(declared[-1])
-        made = edit_block(made, declared, lambda b: (*b[:k], *b[k + 1:]))
-        path = [*site.path[:-1], first]
-        path[len(declared) - 1] = int(path[len(declared) - 1]) - 1
-        return Rewritten(made, tuple(path))
+        return replaced_by(program, site.path, name, site.captures["declared"], tuple(transform(s, leave) for s in block[i + 1:]))

@@ -16,11 +16,11 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType, shape_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import enclosing
+from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, matched, matched_as, node_as, sibling, splice
+from kir.rewrite.match.materialize import is_pure
 
 MOST = 16
 """Elements of a vector."""
@@ -40,7 +40,7 @@ class VectorLoop(Pass):
         if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not _in_threads(program, path):
             return None
         count = build.int_value(node.hi)
-        if count is None or not build.is_const(node.lo, 0) or not build.is_const(node.step, 1) or count not in (2, 4, 8, 16):
+        if count is None or not from_zero(node) or count not in (2, 4, 8, 16):
             return None
         if node.kind != "unroll" or dict(node.attrs) != {"factor": count}:
             return None
@@ -55,14 +55,11 @@ class VectorLoop(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Statements on vectors."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         made = widened(loop)
-        last = made[-1]
-        assert isinstance(last, n.Store)
         at = (*site.path[:-1], i + len(made) - 1)
-        hints = {site.path: (at,), **{(*site.path, "body", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), at, hints)
+        hints = {site.path: (at,), **{(*site.path, "body", k): (sibling(site.path, k),) for k in range(len(made))}}
+        return Rewritten(splice(program, site.path, made), at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a vector, with the vectors just before it that only it needs."""
@@ -71,7 +68,7 @@ class VectorLoop(Pass):
         shape = shape_of(node.at.type)
         if len(shape) != 1 or shape[0] not in (2, 4, 8, 16):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         start = i
         while start and _belongs(block, start - 1, i, int(str(shape[0]))):
             start -= 1
@@ -86,12 +83,11 @@ class VectorLoop(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over elements."""
-        block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
-        store = block[i]
-        assert isinstance(store, n.Store)
-        var = fresh("v", names_in(program, kernel_of(program, site.path)))
+        (block, i), start = block_and_index(program, site.path), int(site.captures["start"])
+        store = matched_as(block[i], n.Store)
+        var = fresh_at(program, site.path, "v")
         made = narrowed(block[start:i + 1], int(str(shape_of(store.at.type)[0])), var)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))
+        return edited(program, site.path, (made,), start - i, at=start - i)
 
 
 def _in_threads(program: n.Program, path: Path) -> bool:
@@ -111,8 +107,7 @@ def spaces_of(block: n.Block) -> tuple[set[str], str] | None:
 
 def widened(loop: n.For) -> tuple[n.Stmt, ...]:
     """The loop's statements over vectors. Raises NotElementwise where a place is no run of neighbors."""
-    count = build.int_value(loop.hi)
-    assert count is not None
+    count = matched(build.int_value(loop.hi))
     axes = [(loop.var, count)]
     vectors: dict[str, n.Expr] = {}
     out: list[n.Stmt] = []
@@ -161,7 +156,6 @@ def narrowed(block: n.Block, count: int, var: str) -> n.For:
 
     def settled(e: n.Expr) -> n.Expr:
         """Elements of vectors that the block itself computes, by their new names."""
-        from kir.ir.visit import transform
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn == "pick" and isinstance(x.args[0], n.Var) and x.args[0].name in scalars and x.args[1] == at:
@@ -194,10 +188,8 @@ def _belongs(block: n.Block, k: int, store: int, count: int) -> bool:
 
 def one_owner(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether no element that the loop reads is one that another iteration writes."""
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
-    store, known, aliases = loop.body[-1], Facts.at(program, site.path), Aliases(program)
-    assert isinstance(store, n.Store)
+    loop = node_as(program, site.path, n.For)
+    store, known, aliases = matched_as(loop.body[-1], n.Store), Facts.at(program, site.path), Aliases(program)
     other = n.Var(f"%{loop.var.name}", loop.var.of)
     inside = known.ranging(loop.var, loop.lo, loop.hi, loop.step)
     for x in walk(loop):
@@ -223,8 +215,7 @@ def regions_of(loop: n.For, space: str) -> Iterator[n.Region]:
 
 def aligned(program: n.Program, site: Site, space: str) -> Verdict:
     """Whether the first element of each place in a space lies at a multiple of the vector's bytes, up to 16."""
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     count, known = build.int_value(loop.hi) or 1, Facts.at(program, site.path)
     for r in regions_of(loop, space):
         size = r.buffer.dtype.bytes

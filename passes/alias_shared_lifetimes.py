@@ -45,38 +45,32 @@ kernel main grid (row: M) threads 64
 """
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import ClassVar
 
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.visit import buffers_named, statements, walk
+from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-
-from ._thread_team import barrier, is_call
-
-
-def _bytes(b: n.Buffer) -> int | None:
-    shape = [build.int_value(d) for d in b.shape]
-    return None if None in shape else math.prod(d for d in shape if d is not None) * b.dtype.bytes
+from kir.rewrite.match import matched, matched_as, node_as, params_as, span_of
+from kir.rewrite.match.local_buffers import byte_count
+from kir.rewrite.match.thread_team import barrier, is_call
 
 
 def _parts(program: n.Program, site: Site) -> tuple[n.Kernel, n.Buffer, n.Buffer]:
     """The kernel, the array that moves, and the one in whose place it goes."""
-    kernel, node, item = kernel_of(program, site.path), node_at(program, site.path), site.params
-    assert isinstance(node, (n.Alloc, n.View)) and isinstance(item, AliasSharedLifetimes)
+    kernel, node, item = kernel_of(program, site.path), node_at(program, site.path), params_as(site, AliasSharedLifetimes)
+    assert isinstance(node, (n.Alloc, n.View))
     home = next(s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.name == item.buffer)
     return kernel, node.buffer, home
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     _, b, home = _parts(program, site)
-    need, have = _bytes(b), _bytes(home)
-    assert need is not None and have is not None
+    need, have = matched(byte_count(b)), matched(byte_count(home))
     if need > have:
         return refuted(f"'{b.name}' takes {need} bytes, and '{home.name}' has {have}", f"byte {have} of '{b.name}' lies behind it",
                        needs="a larger array, declared before")
@@ -88,7 +82,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 def _dead(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, b, home = _parts(program, site)
     block = _block(kernel)
-    first, last = _span(block, b.name), _span(block, home.name)
+    first, last = span_of(block, b.name), span_of(block, home.name)
     if first is None or last is None:
         return proved("one of them is not used")
     if last[1] < first[0] or first[1] < last[0]:
@@ -99,9 +93,8 @@ def _dead(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _handed_over(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, b, home = _parts(program, site)
-    item, block = site.params, _block(kernel)
-    assert isinstance(item, AliasSharedLifetimes)
-    first, last = _span(block, b.name), _span(block, home.name)
+    item, block = params_as(site, AliasSharedLifetimes), _block(kernel)
+    first, last = span_of(block, b.name), span_of(block, home.name)
     if first is None or last is None:
         return proved("one of them is not used")
     lo, hi = (last[1], first[0]) if last[1] < first[0] else (first[1], last[0])
@@ -152,19 +145,18 @@ class AliasSharedLifetimes(Pass):
         kernel, home = kernel_of(program, path), node.at.buffer
         if _loop(kernel) is None or not all(isinstance(i, n.Expr) and build.is_const(i, 0) for i in node.at.index):
             return None
-        first = _span(_block(kernel), node.buffer.name)
+        first = span_of(_block(kernel), node.buffer.name)
         meets = first is not None and first[0] > 0 and is_call(_block(kernel)[first[0] - 1], "barrier")
         return tuple(Site(path, AliasSharedLifetimes(home.name, meet)) for meet in ((True, False) if meets else (False,)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A view of the other array."""
         kernel, b, home = _parts(program, site)
-        i, node = int(site.path[1]), node_at(program, site.path)
-        assert isinstance(node, n.Alloc)
+        i, node = int(site.path[1]), node_as(program, site.path, n.Alloc)
         corner = n.Region(home, tuple(build.const(0) for _ in home.shape))
         view = n.View(b, corner, label=node.label, origin=node.origin)
         made = replace(kernel, body=(*kernel.body[:i], view, *kernel.body[i + 1:]))
-        first = _span(_block(made), b.name)
+        first = span_of(_block(made), b.name)
         if self.meet and first is not None:
             made = _with_block(made, (*_block(made)[:first[0]], barrier(), *_block(made)[first[0]:]))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -172,22 +164,21 @@ class AliasSharedLifetimes(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory of its own."""
         kernel, b, _ = _parts(program, site)
-        i, node = int(site.path[1]), node_at(program, site.path)
-        assert isinstance(node, n.View)
+        i, node = int(site.path[1]), node_as(program, site.path, n.View)
         made = replace(kernel, body=(*kernel.body[:i], n.Alloc(b, label=node.label, origin=node.origin), *kernel.body[i + 1:]))
-        first = _span(_block(made), b.name)
+        first = span_of(_block(made), b.name)
         if self.meet and first is not None:
             made = _with_block(made, (*_block(made)[:first[0] - 1], *_block(made)[first[0]:]))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Its bytes are saved."""
-        need = _bytes(_parts(program, site)[1])
+        need = byte_count(_parts(program, site)[1])
         return Effect(shared_bytes=None if need is None else -need)
 
 
 def _plain(s: n.Alloc) -> bool:
-    return s.buffer.space == "shared" and s.init is None and s.buffer.dtype.kind != "token" and _bytes(s.buffer) is not None and s.buffer.strides is None
+    return s.buffer.space == "shared" and s.init is None and s.buffer.dtype.kind != "token" and byte_count(s.buffer) is not None and s.buffer.strides is None
 
 
 def _loop(kernel: n.Kernel) -> int | None:
@@ -204,14 +195,6 @@ def _block(kernel: n.Kernel) -> n.Block:
 
 
 def _with_block(kernel: n.Kernel, block: n.Block) -> n.Kernel:
-    at = _loop(kernel)
-    assert at is not None
-    loop = kernel.body[at]
-    assert isinstance(loop, n.For)
+    at = matched(_loop(kernel))
+    loop = matched_as(kernel.body[at], n.For)
     return replace(kernel, body=(*kernel.body[:at], replace(loop, body=block), *kernel.body[at + 1:]))
-
-
-def _span(block: n.Block, name: str) -> tuple[int, int] | None:
-    """First and last statement that touches an array."""
-    found = [i for i, s in enumerate(block) if name in buffers_named(s)]
-    return (found[0], found[-1]) if found else None

@@ -36,7 +36,8 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, params_as
 
 ROWS = {"exp2": "exp2_approx", "log2": "log2_approx", "rsqrt": "rsqrt_approx", "sin": "sin_approx", "cos": "cos_approx",
         "tanh": "tanh_approx", "sqrt": "sqrt_approx", "rcp": "rcp_approx", "div": "div_approx"}
@@ -50,8 +51,7 @@ LEAST = 2.0 ** -126
 
 
 def _normal(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, s = site.params, node_at(program, site.path)
-    assert isinstance(item, ApproximateIntrinsic)
+    item, s = params_as(site, ApproximateIntrinsic), node_at(program, site.path)
     if not item.flush:
         return proved("subnormal numbers keep their values")
     if item.fn in HARMLESS:
@@ -146,7 +146,7 @@ class ApproximateIntrinsic(Pass):
             if isinstance(x, n.Call) and x.fn == self.fn and x.of is None and _dtype(x):
                 return build.call_with(ROWS[self.fn], x.args, n.attrs(**options))
             return x
-        return Rewritten(replace_stmts(program, site.path, (transform(node_at(program, site.path), leave),)), site.path)
+        return edited(program, site.path, (transform(node_at(program, site.path), leave),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The function itself."""
@@ -161,7 +161,7 @@ class ApproximateIntrinsic(Pass):
                     return build.binary("div", top, args[-1])
                 return build.call(self.fn, *args)
             return x
-        return Rewritten(replace_stmts(program, site.path, (transform(node_at(program, site.path), leave),)), site.path)
+        return edited(program, site.path, (transform(node_at(program, site.path), leave),))
 
 
 def _dtype(x: n.Node) -> bool:

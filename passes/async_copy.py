@@ -53,15 +53,15 @@ from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import node_as, splice
+from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
 
 from ._in_flight import Flight, Undecided, period_of
-from ._local_buffers import kind_of_copy, mentions, team_level, width_of
 
 
 def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     for s in loop.body:
         if isinstance(s, n.Copy) and _is_staging(s):
             if reason := copy_refusal(_asynchronous(s), "cta"):
@@ -90,8 +90,7 @@ def _arrived(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     read = {s.src.at.buffer.name for s in loop.body if isinstance(s, n.Copy) and _is_staging(s)}
     for s in statements(loop.body):
         written = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else None
@@ -146,8 +145,7 @@ class AsyncCopy(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies of the loop, and those before it to the same buffers, asynchronous: a group for each run of them."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         i = int(site.path[-1])
         names = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and _is_staging(s)}
         body = _grouped(loop.body, names, deep=False)
@@ -156,13 +154,9 @@ class AsyncCopy(Pass):
             use = next((k for k, s in enumerate(body) if not _is_issue(s, names) and any(mentions(s, x) for x in names)), len(body))
         body = (*body[:use], _call("async_wait", build.const(self.pending)), *body[use:])
         drain = (_call("async_wait", build.const(0)),) if self.drain else ()
-
-        def edit(block: n.Block) -> n.Block:
-            return (*_grouped(block[:i], names, deep=True), replace(loop, body=body), *drain, *block[i + 1:])
-        made = edit_block(program, site.path, edit)
-        block = block_at(program, site.path)
-        at = len(_grouped(block[:i], names, deep=True))
-        return Rewritten(made, (*site.path[:-1], at))
+        front = _grouped(block_at(program, site.path)[:i], names, deep=True)
+        made = splice(program, site.path, (*front, replace(loop, body=body), *drain), -i)
+        return Rewritten(made, (*site.path[:-1], len(front)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop with grouped cp.async copies and one wait for them."""
@@ -184,8 +178,7 @@ class AsyncCopy(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies of the loop, and those before it to the same buffers, synchronous; no groups, no waits."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         i = int(site.path[-1])
         names = {s.dst.buffer.name for s in loop.body if isinstance(s, n.Copy) and s.via == "cp_async"}
         block = block_at(program, site.path)

@@ -52,9 +52,9 @@ from kir.ir.printer import region_text
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of
-
-from ._local_buffers import kind_of_copy, mentions, team_level, width_of
-from ._materialize import buffers_written
+from kir.rewrite.match import block_and_index, edited, matched_as, params_as
+from kir.rewrite.match.local_buffers import kind_of_copy, mentions, team_level, width_of
+from kir.rewrite.match.materialize import buffers_written
 
 GROUPS = frozenset({"async_commit", "async_wait"})
 
@@ -181,8 +181,7 @@ def _guarded(s: n.Stmt, cond: n.Expr | None) -> bool:
 
 
 def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, AsyncGroup)
+    item = params_as(site, AsyncGroup)
     for s in item.copies_at(program, site.path):
         if s.mask is not None or s.src.mask is not None:
             return unknown("a mask may cut a chunk", needs="a bound instead of a mask")
@@ -192,11 +191,9 @@ def _chunks(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, AsyncGroup)
+    item = params_as(site, AsyncGroup)
     copies, aliases = item.copies_at(program, site.path), Aliases(program)
-    line = item.line(program, site.path)
-    assert isinstance(line, _Line)
+    line = matched_as(item.line(program, site.path), _Line)
     inner = () if line.use.cond is None else block_at(program, site.path)[int(site.path[-1]) + item.copies:]
     for s in (*inner, *line.stmts[:len(line.stmts) - item.ahead]):
         written = buffers_written((s,))
@@ -277,18 +274,17 @@ class AsyncGroup(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies as a group, and its wait."""
-        line, i = self.line(program, site.path), int(site.path[-1])
-        assert isinstance(line, _Line)
+        line = matched_as(self.line(program, site.path), _Line)
         issued = (*(_asynchronous(s) for s in self.copies_at(program, site.path)), _call("async_commit"))
         waited = self._waited(line)[0]
         made = edit_block(program, line.use.line, lambda b: (*b[:line.start], *waited, *b[line.use.first:]))
-        return Rewritten(edit_block(made, site.path, lambda b: (*b[:i], *issued, *b[i + self.copies:])), site.path)
+        return edited(made, site.path, issued, 0, self.copies)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of the copies of a group that is the oldest one at its wait."""
         if not isinstance(node, n.Copy) or not _is_grouped(node):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         end = next((k for k in range(i, len(block)) if not _is_grouped(block[k])), len(block))
         if end == len(block) or not _is(block[end], "async_commit"):
             return Miss("the copies are not committed where they stand")

@@ -50,7 +50,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match import block_and_index, edited, matched, node_as
 
 ATOMICS = {"add": "atomic_add", "max": "atomic_max", "min": "atomic_min", "and": "atomic_and", "or": "atomic_or", "xor": "atomic_xor"}
 """Atomics by the operation that they do."""
@@ -59,8 +60,7 @@ WIDTHS = {"atomic_add": ("i32", "u32", "u64", "f32", "f16", "bf16", "f64")}
 
 
 def _has_dtype(program: n.Program, site: Site, context: Context) -> Verdict:
-    found = _update(block_at(program, site.path), int(site.path[-1]))
-    assert found is not None
+    found = matched(_update(block_at(program, site.path), int(site.path[-1])))
     at, op, _, _ = found
     known = WIDTHS.get(ATOMICS[op], ("i32", "u32", "i64", "u64"))
     if at.buffer.dtype.name not in known:
@@ -142,14 +142,13 @@ class AtomicUpdate(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One atomic."""
-        block, i = block_at(program, site.path), int(site.path[-1])
-        found = _update(block, i)
-        assert found is not None
+        block, i = block_and_index(program, site.path)
+        found = matched(_update(block, i))
         at, op, operand, name = found
         call, s = build.call(ATOMICS[op], at, operand), block[i]
         made: n.Stmt = n.Eval(call) if name is None else n.Let((name,), call)
         made = replace(made, label=s.label, origin=s.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
-        return Rewritten(replace_stmts(program, site.path, (made,), 1 if name is None else 2), site.path)
+        return edited(program, site.path, (made,), 0, 1 if name is None else 2)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an atomic of a kernel with one thread in a CTA, on memory of the CTA."""
@@ -166,10 +165,8 @@ class AtomicUpdate(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A read and a write."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Stmt)
-        found = _atomic(node)
-        assert found is not None
+        node = node_as(program, site.path, n.Stmt)
+        found = matched(_atomic(node))
         first, *rest = _written(*found)
         labeled: n.Stmt = replace(first, label=node.label, origin=node.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
-        return Rewritten(replace_stmts(program, site.path, (labeled, *rest)), site.path)
+        return edited(program, site.path, (labeled, *rest))

@@ -50,7 +50,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.target import target
+from kir.rewrite.match import hardware_of, params_as
 
 
 def _with_default(program: n.Program, meta: str, value: int) -> n.Program:
@@ -58,9 +58,8 @@ def _with_default(program: n.Program, meta: str, value: int) -> n.Program:
 
 
 def _legal(program: n.Program, site: Site, context: Context) -> Verdict:
-    params = site.params
-    assert isinstance(params, Autotune)
-    hardware = (context.target or target("sm_80")).architecture
+    params = params_as(site, Autotune)
+    hardware = hardware_of(context).architecture
     found = legalize(at_defaults(program, {params.meta: params.value}), hardware)
     if found:
         return refuted(f"with {params.meta} = {params.value}, {found[0].message}", f"{params.meta} = {params.value} on {hardware.name}",

@@ -51,17 +51,16 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import block_at, fresh, node_at
+from kir.rewrite.match import edited, fresh_var, from_zero, names_at, node_as, sibling, splice
+from kir.rewrite.match.materialize import is_pure
 
 MOST = 64
 """Registers that a batch may take."""
 
 
 def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, known, aliases = node_at(program, site.path), Facts.at(program, site.path), Aliases(program)
-    assert isinstance(loop, n.For)
+    loop, known, aliases = node_as(program, site.path, n.For), Facts.at(program, site.path), Aliases(program)
     reads = [a for a in accesses(loop.body[0]) if not a.writes]
     for s in loop.body[1:]:
         for w in accesses(s):
@@ -95,7 +94,7 @@ class BatchLoads(Pass):
             return None
         if not any(isinstance(x, n.Load) and x.at.buffer.space == "global" for x in walk(first.value)):
             return None
-        if count is None or not build.is_const(node.lo, 0) or not build.is_const(node.step, 1):
+        if count is None or not from_zero(node):
             return Miss("the number of iterations is not known")
         if not 2 <= count <= MOST or node.kind != "serial":
             return Miss(f"{count} values are too many, or too few, for registers" if node.kind == "serial" else "the loop is unrolled already")
@@ -105,17 +104,17 @@ class BatchLoads(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop that loads, and a loop that computes."""
-        loop, i, taken = node_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
-        assert isinstance(loop, n.For) and isinstance(loop.body[0], n.Let)
+        loop, i, taken = node_as(program, site.path, n.For), int(site.path[-1]), names_at(program, site.path)
+        assert isinstance(loop.body[0], n.Let)
         first, factor = loop.body[0], build.int_value(loop.hi) or 1
         held = n.Buffer(fresh(f"{first.names[0]}s", taken), dtype_of(first.value.type), (loop.hi,), "register")
-        var = n.Var(fresh(loop.var.name, taken), loop.var.of)
+        var = fresh_var(loop.var.name, taken, loop.var.of)
         options = n.attrs(**{**dict(loop.attrs), "factor": factor})
         load = n.Store(build.region(held, var), substitute(first.value, {loop.var.name: var}))
         ahead = n.For(var, loop.lo, loop.hi, loop.step, (load,), "unroll", options, origin=loop.origin)
         use = replace(loop, kind="unroll", attrs=options, body=(replace(first, value=n.Load(build.region(held, loop.var))), *loop.body[1:]))
-        after = edit_block(program, site.path, lambda b: (*b[:i], n.Alloc(held), ahead, use, *b[i + 1:]))
-        return Rewritten(after, (*site.path[:-1], i + 2), {(*site.path, "body", 0): ((*site.path[:-1], i + 1, "body", 0),
+        after = splice(program, site.path, (n.Alloc(held), ahead, use))
+        return Rewritten(after, sibling(site.path, 2), {(*site.path, "body", 0): ((*site.path[:-1], i + 1, "body", 0),
                                                                                       (*site.path[:-1], i + 2, "body", 0))})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -143,7 +142,7 @@ class BatchLoads(Pass):
         value = substitute(ahead.body[0].value, {ahead.var.name: loop.var})
         plain = tuple((k, v) for k, v in loop.attrs if k != "factor")
         made = replace(loop, kind="serial", attrs=plain, body=(replace(loop.body[0], value=value), *loop.body[1:]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i - 2], made, *b[i + 1:])), (*site.path[:-1], i - 2))
+        return edited(program, site.path, (made,), -2, at=-2)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The values of a batch stay in registers."""

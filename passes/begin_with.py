@@ -40,9 +40,9 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import edit_block
+from kir.rewrite.match import block_and_index, edited, matched_as, node_as
+from kir.rewrite.match.materialize import is_pure
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ class BeginWith(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A declaration, and a store to all of it."""
-        s, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(s, n.Alloc) and s.init is not None
+        s = node_as(program, site.path, n.Alloc)
+        assert s.init is not None
         fill = n.Store(n.Region(s.buffer), s.init)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], replace(s, init=None), fill, *b[i + 1:])), site.path)
+        return edited(program, site.path, (replace(s, init=None), fill))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At private memory that is declared without a value, and written as a whole by the first statement that mentions it."""
         if not (isinstance(node, n.Alloc) and node.buffer.space in ("fragment", "register") and node.init is None):
             return None
-        block, i, name = block_at(program, path), int(path[-1]), node.buffer.name
+        (block, i), name = block_and_index(program, path), node.buffer.name
         k = next((k for k in range(i + 1, len(block)) if name in buffers_named(block[k])), None)
         fill = block[k] if k is not None else None
         if not (isinstance(fill, n.Store) and fill.at == n.Region(node.buffer) and fill.mask is None and not fill.clip and is_pure(fill.value)):
@@ -82,8 +82,7 @@ class BeginWith(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The declaration with its value, where that is known."""
-        block, i, k = block_at(program, site.path), int(site.path[-1]), int(site.captures["fill"])
-        s, fill = block[i], block[k]
-        assert isinstance(s, n.Alloc) and isinstance(fill, n.Store)
+        (block, i), k = block_and_index(program, site.path), int(site.captures["fill"])
+        s, fill = matched_as(block[i], n.Alloc), matched_as(block[k], n.Store)
         made = edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:k], replace(s, init=fill.value), *b[k + 1:]))
         return Rewritten(made, (*site.path[:-1], k - 1))

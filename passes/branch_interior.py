@@ -43,10 +43,10 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, matched, node_as
+from kir.rewrite.match.local_buffers import team_level
 from kir.rewrite.view import expression_at, text_of
-
-from ._local_buffers import team_level
 
 Edge = Literal["same", "store", "copy"]
 
@@ -75,12 +75,11 @@ class BranchInterior(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two branches that do the same."""
-        s, cond = node_at(program, site.path), expression_at(program, site.path, self.when)
-        assert isinstance(s, (n.Copy, n.Store)) and cond is not None
-        other = _other(s, self.edge)
-        assert other is not None
+        s, cond = node_at(program, site.path), matched(expression_at(program, site.path, self.when))
+        assert isinstance(s, (n.Copy, n.Store))
+        other = matched(_other(s, self.edge))
         made = n.If(cond, (s,), (other,), origin=s.origin)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path, {site.path: ((*site.path, "then", 0), (*site.path, "orelse", 0))})
+        return edited(program, site.path, (made,), hints={site.path: ((*site.path, "then", 0), (*site.path, "orelse", 0))})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a branch whose two arms are one statement each, and do the same."""
@@ -95,9 +94,8 @@ class BranchInterior(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """What both branches do."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.If)
-        return Rewritten(replace_stmts(program, site.path, (copy(node.then[0]),)), site.path)
+        node = node_as(program, site.path, n.If)
+        return edited(program, site.path, (copy(node.then[0]),))
 
 
 def _other(s: n.Copy | n.Store, edge: Edge) -> n.Stmt | None:

@@ -36,8 +36,7 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite.base import Precondition
-
-from ._materialize import Materialize, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, writes_before_last_use
 
 
 @dataclass(frozen=True)

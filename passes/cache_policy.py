@@ -37,7 +37,8 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of, node_at
+from kir.rewrite.match import edited, params_as
 
 READ_ONLY = frozenset({"nc", "ldg"})
 """Policies that read through a cache which does not see writes of the same kernel."""
@@ -52,8 +53,7 @@ def _tensor_map(s: n.Stmt | n.Kernel) -> bool:
 
 
 def _coherent(program: n.Program, site: Site, context: Context) -> Verdict:
-    params = site.params
-    assert isinstance(params, CachePolicy)
+    params = params_as(site, CachePolicy)
     if params.policy not in READ_ONLY:
         return proved("the policy is advice: it changes no value")
     kernel = kernel_of(program, site.path)
@@ -106,7 +106,7 @@ class CachePolicy(Pass):
             if isinstance(x, (n.Load, n.Store)) and x.at.buffer.space == "global" and x.at.buffer.name == self.buffer and x.cache == old:
                 return replace(x, cache=new)
             return x
-        return Rewritten(replace_stmts(program, site.path, (transform(node_at(program, site.path), leave),)), site.path)
+        return edited(program, site.path, (transform(node_at(program, site.path), leave),))
 
 
 def _accesses(s: n.Node) -> list[n.Load | n.Store]:

@@ -37,17 +37,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import names_read, regions, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import node_at, replace_stmts
-
-
-def _loop(program: n.Program, site: Site) -> n.For:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.For)
-    return node
+from kir.rewrite.match import edited, from_zero, node_as
 
 
 def _exchangeable(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = _loop(program, site)
+    loop = node_as(program, site.path, n.For)
     for x in walk(loop):
         if isinstance(x, n.Call) and x.of is None:
             row = table()[x.fn]
@@ -93,17 +87,17 @@ class Coalesce(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with its threads renumbered."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["made"],)), site.path)
+        return edited(program, site.path, (site.captures["made"],))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with its threads numbered the other way."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["made"],)), site.path)
+        return edited(program, site.path, (site.captures["made"],))
 
 
 def transposed(loop: n.For) -> n.For | Miss:
     """The loop in which the row and the column of its threads have changed places."""
     count = build.int_value(loop.hi)
-    if count is None or not build.is_const(loop.lo, 0) or not build.is_const(loop.step, 1):
+    if count is None or not from_zero(loop):
         return Miss("the number of threads is not known")
     widths = {build.int_value(x.b) for x in walk(loop) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == loop.var}
     width = widths.pop() if len(widths) == 1 else None

@@ -44,6 +44,7 @@ from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
+from kir.rewrite.match import counting, fresh_var, is_counted, matched, matched_as
 
 from .tile import divides_exactly
 
@@ -114,12 +115,12 @@ class CoarsenGrid(Pass):
         axis, taken = kernel.grid[self.axis], names_in(program, kernel)
         count = (build.floordiv if self.floor else build.ceildiv)(axis.extent, self.extent)
         tile = n.Axis(fresh(tile_name(axis.name), taken), count)
-        i = n.Var(fresh("i", taken), I32)
+        i = fresh_var("i", taken)
         at = build.add(build.mul(build.var(tile.name), self.extent), i)
         body = tuple(substitute(s, {axis.name: at}) for s in kernel.body)
         if not self._whole(program, kernel):
             body = _guarded(body, build.compare("lt", at, axis.extent), self.guard)
-        loop = n.For(i, build.const(0), build.const(self.extent), build.const(1), body)
+        loop = counting(i, self.extent, body)
         grid = (*kernel.grid[:self.axis], tile, *kernel.grid[self.axis + 1:])
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=(loop,))), site.path)
 
@@ -128,8 +129,7 @@ class CoarsenGrid(Pass):
         if not isinstance(node, n.Kernel) or len(node.body) != 1 or not build.is_const(node.threads, 1):
             return None
         loop = node.body[0]
-        if not (isinstance(loop, n.For) and loop.kind == "serial" and not loop.attrs and build.is_const(loop.lo, 0)
-                and build.is_const(loop.step, 1) and loop.var.of == I32):
+        if not is_counted(loop, of=I32, plain=True):
             return None
         extent = build.int_value(loop.hi)
         out = [Site(path, item) for k, a in enumerate(node.grid) for where in PLACES if extent is not None
@@ -138,8 +138,7 @@ class CoarsenGrid(Pass):
 
     def _single(self, program: n.Program, kernel: n.Kernel) -> n.Kernel | None:
         """The kernel that computes one item a thread."""
-        loop, tile = kernel.body[0], kernel.grid[self.axis]
-        assert isinstance(loop, n.For)
+        loop, tile = matched_as(kernel.body[0], n.For), kernel.grid[self.axis]
         items = tile.extent.a if self.floor and isinstance(tile.extent, n.Binary) else divides_exactly(tile.extent, self.extent)
         if items is None:
             return None
@@ -160,8 +159,7 @@ class CoarsenGrid(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One item a thread."""
         kernel = kernel_of(program, site.path)
-        made = self._single(program, kernel)
-        assert made is not None
+        made = matched(self._single(program, kernel))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
 

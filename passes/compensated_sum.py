@@ -50,12 +50,12 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import edited, fresh_var, matched, matched_as, names_at, node_as, params_as
 
 
 def _only(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, loop = site.params, node_at(program, site.path)
-    assert isinstance(item, CompensatedSum) and isinstance(loop, n.For)
+    item, loop = params_as(site, CompensatedSum), node_as(program, site.path, n.For)
     others = [a for s in loop.body if _addend(s, item.buffer) is None for a in accesses(s) if a.buffer == item.buffer and a.writes]
     if others:
         return refuted(f"'{item.buffer}' is set otherwise in the loop", "what was lost before is added to another sum",
@@ -85,14 +85,12 @@ class CompensatedSum(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with a second scalar that holds what was lost."""
-        loop, taken = node_at(program, site.path), names_in(program, kernel_of(program, site.path))
-        assert isinstance(loop, n.For)
+        loop, taken = node_as(program, site.path, n.For), names_at(program, site.path)
         at = next(i for i, s in enumerate(loop.body) if _addend(s, self.buffer) is not None)
-        store, e = loop.body[at], _addend(loop.body[at], self.buffer)
-        assert isinstance(store, n.Store) and e is not None
+        store, e = matched_as(loop.body[at], n.Store), matched(_addend(loop.body[at], self.buffer))
         d = store.at.buffer.dtype
         lost = n.Buffer(fresh("lost", taken), d, (), "register")
-        addend, total = n.Var(fresh("addend", taken), d), n.Var(fresh("sum", taken), d)
+        addend, total = fresh_var("addend", taken, d), fresh_var("sum", taken, d)
         acc = n.Load(store.at)
         made = (n.Let((addend.name,), build.sub(e, n.Load(n.Region(lost)))),
                 n.Let((total.name,), build.add(acc, addend)),
@@ -119,14 +117,12 @@ class CompensatedSum(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The plain sum."""
         i, block = int(site.path[-1]), block_at(program, site.path)
-        loop, before = block[i], block[i - 1]
-        assert isinstance(loop, n.For) and isinstance(before, n.Alloc)
-        found = _carried(loop, before.buffer)
-        assert found is not None
+        loop, before = matched_as(block[i], n.For), matched_as(block[i - 1], n.Alloc)
+        found = matched(_carried(loop, before.buffer))
         at, store, e = found
         plain = replace(store, value=build.add(n.Load(store.at), e))
         inner = replace(loop, body=(*loop.body[:at], plain, *loop.body[at + 4:]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i - 1], inner, *b[i + 1:])), (*site.path[:-1], i - 1))
+        return edited(program, site.path, (inner,), -1, at=-1)
 
 
 def _addend(s: n.Stmt, name: str) -> n.Expr | None:

@@ -87,15 +87,16 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import I32, TileType, shape_of
+from kir.ir.types import TileType, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, names_at, params_as
+from kir.rewrite.match.local_buffers import sizes
+from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
-from ._local_buffers import sizes
 from ._panel_operands import by_panel, by_view
 from ._rings import NoRing
-from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
 
 WARPS = 4
 """Warps of a warpgroup."""
@@ -114,10 +115,8 @@ def _groups(role: n.Role) -> int:
 
 
 def _rows_divide(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, CooperativeConsumers)
-    found = _role(program, site.path, item.role)
-    assert found is not None
+    item = params_as(site, CooperativeConsumers)
+    found = matched(_role(program, site.path, item.role))
     _, role = found
     groups = _groups(role)
     by_wgmma = {s.acc.buffer.name for s in statements(role.body) if isinstance(s, n.Mma) and s.via == "wgmma"}
@@ -165,13 +164,12 @@ class CooperativeConsumers(Pass):
         return Rewritten(self._divided(program, site.path), site.path)
 
     def _divided(self, program: n.Program, path: Path) -> n.Program:
-        kernel, found = kernel_of(program, path), _role(program, path, self.role)
-        assert found is not None
+        kernel, found = kernel_of(program, path), matched(_role(program, path, self.role))
         at, role = found
         groups = _groups(role)
-        wg = n.Var(fresh("wg", names_in(program, kernel)), I32)
+        wg = fresh_var("wg", names_in(program, kernel))
         body = by_panel(_Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body), wg)
-        split = n.For(wg, build.const(0), build.const(groups), build.const(1), body, "warpgroup")
+        split = counting(wg, groups, body, "warpgroup")
         return _with_role(program, path, at, (split,), _arrived(role.body), groups - 1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -198,13 +196,11 @@ class CooperativeConsumers(Pass):
         return Rewritten(self._joined(program, site.path), site.path)
 
     def _joined(self, program: n.Program, path: Path) -> n.Program:
-        found = _role(program, path, self.role)
-        assert found is not None
+        found = matched(_role(program, path, self.role))
         at, role = found
-        split = role.body[0]
-        assert isinstance(split, n.For)
+        split = matched_as(role.body[0], n.For)
         groups = _groups(role)
-        seen = by_view(split.body, split.var, groups, names_in(program, kernel_of(program, path)))
+        seen = by_view(split.body, split.var, groups, names_at(program, path))
         body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(seen)
         if any(split.var.name in names_read(s) for s in body):
             raise NoSlice("what a warpgroup does depends on its number in another way")
@@ -233,8 +229,7 @@ def _arrived(block: n.Block) -> set[str]:
 def _with_role(program: n.Program, path: Path, at: int, body: n.Block, bars: set[str], more: int) -> n.Program:
     """The program with a role's code, and `more` arrivals counted by those mbarriers. Raises NoRing."""
     kernel, i = kernel_of(program, path), int(path[1])
-    roles = kernel.body[i]
-    assert isinstance(roles, n.Roles)
+    roles = matched_as(kernel.body[i], n.Roles)
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Call) and new.fn == "mbar_init" and isinstance(r := new.args[0], n.Region) and r.buffer.name in bars:

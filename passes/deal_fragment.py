@@ -48,7 +48,8 @@ from kir.ir.printer import SCHEMA, layout_text
 from kir.ir.types import I32
 from kir.ir.visit import substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match import node_as
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,6 @@ def _refused(program: n.Program, path: Path, b: n.Buffer, layout: n.Layout) -> s
 
 
 def _with(program: n.Program, site: Site, layout: n.Layout | None) -> Rewritten:
-    node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-    assert isinstance(node, n.Alloc)
+    node, kernel = node_as(program, site.path, n.Alloc), kernel_of(program, site.path)
     made = substitute_buffers(kernel, {node.buffer.name: replace(node.buffer, layout=layout)})
     return Rewritten(replace_kernel(program, kernel.name, made), site.path)

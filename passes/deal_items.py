@@ -38,18 +38,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.integer_sums import Terms, in_sums, replaced
+from kir.analysis.loop_nest import counters, reach, renamed
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as, params_as
+from kir.rewrite.match.independence import independent, order_free
 from kir.rewrite.view import expression_at, text_of
 
-from ._independence import independent, order_free
-from ._nests import counters, reach, renamed
-from ._sums import Terms, in_sums, replaced
 from .deal_rows import undealt
 
 MOST_LOOPS = 5
@@ -57,8 +58,7 @@ MOST_LOOPS = 5
 
 
 def _item(site: Site) -> DealItems:
-    assert isinstance(site.params, DealItems)
-    return site.params
+    return params_as(site, DealItems)
 
 
 def _each_once(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -126,8 +126,8 @@ class DealItems(Pass):
         """Loops over the turns."""
         s, place = node_at(program, site.path), self.places(program, site.path)
         label = s.label if isinstance(s, n.For) else None
-        taken = names_in(program, kernel_of(program, site.path))
-        turns = [n.Var(fresh("turn", taken), I32) for _ in self.counts]
+        taken = names_at(program, site.path)
+        turns = [fresh_var("turn", taken) for _ in self.counts]
         values: dict[str, n.Expr] = {}
         body: n.Block = ()
         for e in place:
@@ -136,7 +136,7 @@ class DealItems(Pass):
             body = s.body
             s = body[0]
         body = tuple(substitute(x, values) for x in body)
-        return Rewritten(replace_stmts(program, site.path, _around(turns, self.counts, body, label)), site.path)
+        return edited(program, site.path, _around(turns, self.counts, body, label))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops of literal lengths around each other whose counters only tell places along the axes of what is stored."""
@@ -153,12 +153,11 @@ class DealItems(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop for each axis."""
-        axes, node = site.captures["axes"], node_at(program, site.path)
-        assert isinstance(axes, _Axes) and isinstance(node, n.For)
-        taken = names_in(program, kernel_of(program, site.path))
-        names = [n.Var(fresh("item", taken), I32) for _ in axes.place]
+        axes, node = matched_as(site.captures["axes"], _Axes), node_as(program, site.path, n.For)
+        taken = names_at(program, site.path)
+        names = [fresh_var("item", taken) for _ in axes.place]
         body = tuple(substitute(s, dict(zip(axes.names, names, strict=True))) for s in axes.body)
-        return Rewritten(replace_stmts(program, site.path, _around(names, axes.shape, body, node.label)), site.path)
+        return edited(program, site.path, _around(names, axes.shape, body, node.label))
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,7 @@ class _Axes:
         """The grid along given axes; None where the loops count something else, or these axes in the same way already."""
         loops, counts, s = list[n.Var](), list[int](), n.For(node.var, node.lo, node.hi, node.step, (node,))
         for _ in range(depth):
-            inner = s.body[0]
-            assert isinstance(inner, n.For)
+            inner = matched_as(s.body[0], n.For)
             s = inner
             loops.append(s.var)
             counts.append(build.int_value(s.hi) or 0)
@@ -199,8 +197,7 @@ class _Axes:
 def _in_places(s: n.Stmt, parts: tuple[Terms, ...], names: tuple[str, ...]) -> n.Stmt:
     def change(terms: Terms) -> Terms | None:
         return replaced(terms, [(p, n.Var(name, I32)) for p, name in zip(parts, names, strict=True)])
-    made = in_sums(s, change)
-    assert isinstance(made, n.Stmt)
+    made = matched_as(in_sums(s, change), n.Stmt)
     return made
 
 
@@ -226,7 +223,7 @@ def _parts(node: n.For, depth: int) -> Iterator[tuple[Terms, ...]]:
 
 def _is_plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of literal length."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    return is_counted(s, plain=True) and (
         build.int_value(s.hi) or 0) > 1 and dtype_of(s.var.type) == I32
 
 
@@ -249,7 +246,6 @@ def _shape(s: Place, axes: int) -> tuple[int, ...] | None:
 
 def _around(names: list[n.Var], counts: tuple[int, ...], body: n.Block, label: str | None) -> n.Block:
     for v, count in zip(reversed(names), reversed(counts), strict=True):
-        body = (n.For(v, build.const(0), build.const(count), build.const(1), body),)
-    outer = body[0]
-    assert isinstance(outer, n.For)
+        body = (counting(v, count, body),)
+    outer = matched_as(body[0], n.For)
     return (replace(outer, label=label),)

@@ -48,26 +48,24 @@ from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text, region_text
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, places, replace_kernel
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.rewrite.edit import enclosing, kernel_of, names_in, places, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, is_counted, matched, names_at, params_as, whole_warps
+from kir.rewrite.match.independence import independent, order_free
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
-from kir.target import target
-
-from ._independence import independent, order_free
-from ._materialize import buffers_read, buffers_written
-from ._sums import Terms, in_sums, replaced
 
 
 def _item(site: Site) -> DealLoops:
-    assert isinstance(site.params, DealLoops)
-    return site.params
+    return params_as(site, DealLoops)
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -127,12 +125,10 @@ def _elsewhere(program: n.Program, x: tuple[Path, n.Region], y: tuple[Path, n.Re
 
 def _all(program: n.Program, site: Site, context: Context) -> Verdict:
     item, kernel = _item(site), kernel_of(program, site.path)
-    hardware = (context.target or target("sm_80")).architecture
-    if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
-        return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
-                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
-    ctas = item.count(program, site.path)
-    assert ctas is not None
+    warps = whole_warps(item.threads, context)
+    if not warps:
+        return warps
+    ctas = matched(item.count(program, site.path))
     for k, loop in enumerate(_loops(kernel)):
         if k in item.once:
             claim = build.compare("le", loop.hi, build.mul(ctas, item.threads))
@@ -183,13 +179,11 @@ class DealLoops(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A grid, and each thread's iterations."""
-        kernel, ctas = kernel_of(program, site.path), self.count(program, site.path)
-        assert ctas is not None
+        kernel, ctas = kernel_of(program, site.path), matched(self.count(program, site.path))
         taken = names_in(program, kernel)
-        b, t = n.Var(fresh("b", taken), I32), n.Var(fresh("t", taken), I32)
+        b, t = fresh_var("b", taken), fresh_var("t", taken)
         number = build.add(build.mul(b, self.threads), t)
-        team = n.For(t, build.const(0), build.const(self.threads), build.const(1),
-                     tuple(self._share(k, s, number, ctas) for k, s in enumerate(_loops(kernel))), kind="thread")
+        team = counting(t, self.threads, tuple(self._share(k, s, number, ctas) for k, s in enumerate(_loops(kernel))), "thread")
         return self._made(program, site, (n.Axis(b.name, ctas),), build.const(self.threads), (team,))
 
     def _share(self, k: int, loop: n.For, number: n.Expr, ctas: n.Expr) -> n.Stmt:
@@ -224,11 +218,11 @@ class DealLoops(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loops, of one thread."""
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         out = []
         for loop in site.captures["loops"]:
             assert isinstance(loop, n.For)
-            var = n.Var(fresh("item", taken), I32)
+            var = fresh_var("item", taken)
             out.append(replace(loop, var=var, body=tuple(substitute(s, {loop.var.name: var}) for s in loop.body)))
         return self._made(program, site, (), build.const(1), tuple(out))
 
@@ -236,7 +230,7 @@ class DealLoops(Pass):
 def _loops(kernel: n.Kernel) -> list[n.For]:
     """The kernel's own loops from 0 by 1."""
     return [s for s in kernel.body if isinstance(s, n.For) and s.kind == "serial" and not s.attrs and s.var.of == I32
-            and build.is_const(s.lo, 0) and build.is_const(s.step, 1)]
+            and from_zero(s)]
 
 
 def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
@@ -244,7 +238,7 @@ def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
     item, at = n.Var(f"%item{k}", I32), build.from_polynomial(number, I32)
     if isinstance(s, n.If) and not s.orelse and not s.static and isinstance(s.cond, n.Binary) and s.cond.op == "lt" and s.cond.a == at:
         part, hi, body = number, s.cond.b, s.then
-    elif isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    elif is_counted(s, plain=True) and (
             s.var.of == I32 and isinstance(s.hi, n.Binary) and s.hi.op == "ceildiv" and every and build.int_value(s.hi.b) == every):
         part, hi, body = {**number, (s.var,): every}, build.add(s.hi.a, at), s.body
     else:
@@ -255,4 +249,4 @@ def _whole(s: n.Stmt, number: Terms, every: int, k: int) -> n.For | None:
     made = tuple(in_sums(x, change) for x in body)
     if isinstance(s, n.For) and any(s.var.name in names_read(x) for x in made):
         return None
-    return n.For(item, build.const(0), hi, build.const(1), made, label=s.label)  # type: ignore[arg-type]  # statements stay statements
+    return counting(item, hi, made, label=s.label)  # type: ignore[arg-type]  # statements stay statements

@@ -40,16 +40,14 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._independence import independent
+from kir.rewrite.edit import fresh
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as
+from kir.rewrite.match.independence import independent
 
 
 def _any_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    rows = node_at(program, site.path)
-    assert isinstance(rows, n.For)
-    columns = rows.body[0]
-    assert isinstance(columns, n.For)
+    rows = node_as(program, site.path, n.For)
+    columns = matched_as(rows.body[0], n.For)
     for path, loop in ((site.path, rows), ((*site.path, "body", 0), columns)):
         found = independent(program, path, loop)
         if not found:
@@ -82,19 +80,18 @@ class DealRows(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the places of a round, and inside it one over the rounds, if there are several."""
-        rows = node_at(program, site.path)
-        assert isinstance(rows, n.For) and isinstance(rows.body[0], n.For)
-        columns, found = rows.body[0], _grid(rows)
-        assert found is not None
+        rows = node_as(program, site.path, n.For)
+        assert isinstance(rows.body[0], n.For)
+        columns, found = rows.body[0], matched(_grid(rows))
         height, width = found
-        taken = names_in(program, kernel_of(program, site.path))
-        place, i = n.Var(fresh("place", taken), I32), n.Var(fresh("i", taken), I32)
+        taken = names_at(program, site.path)
+        place, i = fresh_var("place", taken), fresh_var("i", taken)
         rounds, step = height * width // self.places, self.places // width
         row = build.floordiv(place, width) if rounds == 1 else build.add(build.mul(i, step), build.floordiv(place, width))
         body = tuple(substitute(s, {rows.var.name: row, columns.var.name: build.mod(place, width)}) for s in columns.body)
         inner: n.Block = body if rounds == 1 else (replace(columns, var=i, hi=build.const(rounds), body=body),)
         made = replace(rows, var=place, hi=build.const(self.places), body=inner)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over places whose number is only used divided into row and column."""
@@ -108,17 +105,15 @@ class DealRows(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all rows, and one over the columns."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.For)
-        taken = names_in(program, kernel_of(program, site.path))
-        made = undealt(node, fresh("row", taken), fresh("column", taken))
-        assert isinstance(made, n.For)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        node = node_as(program, site.path, n.For)
+        taken = names_at(program, site.path)
+        made = matched_as(undealt(node, fresh("row", taken), fresh("column", taken)), n.For)
+        return edited(program, site.path, (made,))
 
 
 def _plain(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of literal length."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    return is_counted(s, plain=True) and (
         build.int_value(s.hi) is not None and s.var.of == I32)
 
 
@@ -126,8 +121,7 @@ def _grid(s: Place) -> tuple[int, int] | None:
     """(rows, columns) of two loops around the same statements."""
     if not (_plain(s) and isinstance(s, n.For) and len(s.body) == 1 and _plain(s.body[0])):
         return None
-    inner = s.body[0]
-    assert isinstance(inner, n.For)
+    inner = matched_as(s.body[0], n.For)
     return build.int_value(s.hi) or 0, build.int_value(inner.hi) or 0
 
 
@@ -154,5 +148,5 @@ def undealt(loop: n.For, row: str, column: str) -> n.For | Miss | None:
     left = {loop.var.name} | ({inner.var.name} if isinstance(inner, n.For) else set())
     if any(names_read(s) & left for s in made):
         return Miss("the number of a place is not only used as its row and column")
-    columns = n.For(b, build.const(0), build.const(width), build.const(1), made, label=inner.label if isinstance(inner, n.For) else None)
+    columns = counting(b, width, made, label=inner.label if isinstance(inner, n.For) else None)
     return replace(loop, var=a, hi=build.const(rounds * places // width), body=(columns,))

@@ -73,13 +73,12 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import MBARRIER
-from kir.ir.visit import statements
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.target import target
+from kir.rewrite.match import fits_shared, matched_as, params_as, shared_bytes
+from kir.rewrite.match.local_buffers import byte_count
 
-from ._local_buffers import byte_count
 from ._rings import NoRing, Rings, deepened, in_ring_loops, init_at, started, with_slots
 
 BAR_BYTES = 8
@@ -87,21 +86,11 @@ BAR_BYTES = 8
 
 
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, DeepenRing)
-    hardware, rings = context.target or target("sm_90a"), Rings.of(kernel)
-    total = 0
-    for s in statements(kernel.body):
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = BAR_BYTES if s.buffer.dtype == MBARRIER else byte_count(s.buffer)
-            if each is None:
-                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
-            total += each * (item.stages if s.buffer.name in rings.names else 1)
-    limit = hardware.architecture.shared_per_cta
-    if total > limit:
-        return refuted(f"{item.stages} stages need {total} bytes of shared memory; {hardware.name} has {limit} a CTA",
-                       f"byte {limit} is one too many", needs="fewer stages, or smaller tiles")
-    return proved(f"{item.stages} stages take {total} of the {limit} bytes of {hardware.name}")
+    item, kernel = params_as(site, DeepenRing), kernel_of(program, site.path)
+    rings = Rings.of(kernel)
+    total = shared_bytes(kernel, lambda b: item.stages if b.name in rings.names else 1, lambda b: BAR_BYTES if b.dtype == MBARRIER else byte_count(b))
+    return fits_shared(total, context, "fewer stages, or smaller tiles", usual="sm_90a", what=f"{item.stages} stages need {total} bytes of shared memory",
+                       held=f"{item.stages} stages take {total}")
 
 
 def _whole_slots(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -173,8 +162,7 @@ class DeepenRing(Pass):
         made = Rings({k: b if stages == 1 else with_slots(b, stages) for k, b in flat.items()},
                      {k: with_slots(replace(b, shape=()), stages) for k, b in rings.bars.items()}, stages)
         at, count, arrivals, label = init_at(kernel, rings)
-        roles = kernel.body[int(path[1])]
-        assert isinstance(roles, n.Roles)
+        roles = matched_as(kernel.body[int(path[1])], n.Roles)
         parts = tuple(replace(r, body=in_ring_loops(r.body, rings.names, lambda s: deepened(s, rings, made))) for r in roles.roles)
         init = started(arrivals, made.bars, stages, fresh("s", names_in(program, kernel)))
         if label is not None and stages > 1:

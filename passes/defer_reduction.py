@@ -42,15 +42,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.reductions import OPS, identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from .tree_reduction import OPS, identity
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import block_and_index, matched, matched_as, names_at
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,10 @@ class DeferReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An accumulator for each element of the tile, reduced behind the loop."""
-        block, i, taken = block_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
-        found = _running(block, i)
-        assert found is not None and isinstance(found.value, n.Call)
-        tile, old = found.value.args[0], found.acc.buffer
-        assert isinstance(tile, n.Expr)
+        (block, i), taken = block_and_index(program, site.path), names_at(program, site.path)
+        found = matched(_running(block, i))
+        assert isinstance(found.value, n.Call)
+        tile, old = matched_as(found.value.args[0], n.Expr), found.acc.buffer
         parts = n.Buffer(fresh("parts", taken), old.dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape_of(tile.type)), "fragment")
         place = n.Region(parts)
         total = n.Let((fresh(old.name, taken),), replace(found.value, args=(n.Load(place),)))
@@ -209,13 +208,11 @@ class DeferReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each tile reduced as it comes."""
-        block, i = block_at(program, site.path), int(site.path[-1])
-        found = _running(block, i)
-        assert found is not None
-        total = self._total(block, found)
-        assert total is not None
+        block, i = block_and_index(program, site.path)
+        found = matched(_running(block, i))
+        total = matched(self._total(block, found))
         at, let = total
-        taken = names_in(program, kernel_of(program, site.path)) - {found.acc.buffer.name}
+        taken = names_at(program, site.path) - {found.acc.buffer.name}
         shape = tuple(build.const(d) if isinstance(d, int) else d for d in shape_of(let.value.type))
         acc = n.Buffer(fresh(found.acc.buffer.name, taken), found.acc.buffer.dtype, shape, "fragment" if shape else "register")
         place = n.Region(acc)

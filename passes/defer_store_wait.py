@@ -53,8 +53,8 @@ from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, node_at
-
-from ._materialize import buffers_written
+from kir.rewrite.match import block_and_index, matched, node_as
+from kir.rewrite.match.materialize import buffers_written
 
 
 def _wait(read: bool = False) -> n.Eval:
@@ -87,7 +87,7 @@ def _first_write(block: n.Block, sources: set[str]) -> int | None:
 
 
 def _only_here(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     sources = _sources(block, i)
     first = _first_write(block, sources)
     inside = {id(x) for x in statements(block[first or 0:i])}
@@ -120,7 +120,7 @@ class DeferStoreWait(Pass):
         """At the wait for a group of stores that follows its commit, in the block that stages what is stored."""
         if not (isinstance(node, n.Eval) and node == _wait()):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if i == 0 or not _is(block[i - 1], "bulk_commit"):
             return Miss("the wait does not follow the commit of a group")
         sources = _sources(block, i)
@@ -132,10 +132,10 @@ class DeferStoreWait(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A wait until the sources have been read, before they are staged; and one for everything, at the team's end."""
-        path, block, i = site.path, block_at(program, site.path), int(site.path[-1])
+        path, (block, i) = site.path, block_and_index(program, site.path)
         node, team = node_at(program, path), _team(program, path)
-        first = _first_write(block[:i], _sources(block, i))
-        assert first is not None and isinstance(node, n.Eval)
+        first = matched(_first_write(block[:i], _sources(block, i)))
+        assert isinstance(node, n.Eval)
         early = replace(_wait(read=True), label=node.label, origin=node.origin)
         made = edit_block(program, path, lambda b: (*b[:first], early, *b[first:i], *b[i + 1:]))
         made = edit_block(made, team, lambda b: (*b, _wait()))
@@ -145,7 +145,7 @@ class DeferStoreWait(Pass):
         """At such a wait for sources, where the team ends with a wait for everything."""
         if not (isinstance(node, n.Eval) and node == _wait(read=True)):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         last = block_at(program, _team(program, path))
         commit = next((k for k in range(i + 1, len(block)) if _is(block[k], "bulk_commit")), None)
         if commit is None or not last or last[-1] != _wait():
@@ -155,8 +155,7 @@ class DeferStoreWait(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A wait where the group is committed."""
         path, i, commit = site.path, int(site.path[-1]), int(site.captures["commit"])
-        node = node_at(program, path)
-        assert isinstance(node, n.Eval)
+        node = node_as(program, path, n.Eval)
         late = replace(_wait(), label=node.label, origin=node.origin)
         made = edit_block(program, _team(program, path), lambda b: b[:-1])
         made = edit_block(made, path, lambda b: (*b[:i], *b[i + 1:commit + 1], late, *b[commit + 1:]))

@@ -46,9 +46,9 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, kernel_of
-
-from ._thread_team import is_call, team_at
+from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match import block_and_index, edited, matched_as
+from kir.rewrite.match.thread_team import is_call, team_at
 
 OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 
@@ -75,7 +75,7 @@ class EarlyExit(Pass):
         """At a branch that is the last thing a thread comes to."""
         if not isinstance(node, n.If) or node.static or not self._is_last(program, path):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if node.orelse or i != len(block) - 1:
             return None
         if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements(node.then)) or not node.then:
@@ -91,10 +91,9 @@ class EarlyExit(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An exit under the opposite condition, and the rest without a branch."""
         i, block = int(site.path[-1]), block_at(program, site.path)
-        s = block[i]
-        assert isinstance(s, n.If)
+        s = matched_as(block[i], n.If)
         leave = replace(s, cond=opposite(s.cond), then=(n.Jump("return"),))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], leave, *s.then)), site.path)
+        return edited(program, site.path, (leave, *s.then), 0, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an exit of a thread, with more code behind it."""
@@ -107,10 +106,9 @@ class EarlyExit(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch around what follows."""
         i, block = int(site.path[-1]), block_at(program, site.path)
-        s = block[i]
-        assert isinstance(s, n.If)
+        s = matched_as(block[i], n.If)
         around = replace(s, cond=opposite(s.cond), then=block[i + 1:])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], around)), site.path)
+        return edited(program, site.path, (around,), 0, None)
 
 
 def _together(program: n.Program, path: Path, cond: n.Expr, rest: n.Block) -> Miss | None:

@@ -51,36 +51,28 @@ from kir.dataclass import dataclass
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import names_mentioned, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.target import target
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_as, whole_warps
+from kir.rewrite.match.thread_team import whole_team
 
 from ._dealt import Dealt
 from ._gathered import Gathered
 from ._meeting_places import ordered
 from ._one_each import CannotDeal
-from ._thread_team import whole_team
 
 
 def _ordered(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, ElementPerThread)
+    item = params_as(site, ElementPerThread)
     kernel = item.optimize(program, site).program.kernels
     made = next(k for k in kernel if k.name == site.path[0])
-    team = made.body[-1]
-    assert isinstance(team, n.For)
+    team = matched_as(made.body[-1], n.For)
     return ordered(team, Facts.at(program, site.path[:1]))
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    threads = build.int_value(kernel_of(program, site.path).threads) or 0
-    hardware = (context.target or target("sm_80")).architecture
-    if threads % hardware.warp_size or threads > hardware.max_threads_per_cta:
-        return refuted(f"{threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
-                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
-    return proved(f"{threads // hardware.warp_size} whole warps")
+    return whole_warps(build.int_value(kernel_of(program, site.path).threads) or 0, context)
 
 
 @dataclass(frozen=True)
@@ -120,9 +112,9 @@ class ElementPerThread(Pass):
         if len(self.guards) % 3 or len(front) == len(kernel.body):
             raise CannotDeal("guards come in threes" if len(self.guards) % 3 else "nothing is done")
         triples = {self.guards[i]: (self.guards[i + 1], self.guards[i + 2]) for i in range(0, len(self.guards), 3)}
-        t = n.Var(fresh("t", names_of(kernel) | names_in(program, kernel)), I32)
+        t = fresh_var("t", names_of(kernel) | names_in(program, kernel))
         body = Dealt(t, threads, triples).body(kernel.body[len(front):])
-        team = n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread")
+        team = counting(t, threads, body, "thread")
         return _reshaped(replace(kernel, body=(*front, team)), False)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -150,8 +142,7 @@ class ElementPerThread(Pass):
         """Tiles of what each thread had."""
         kernel = _reshaped(kernel_of(program, site.path), True)
         front = _shared(kernel.body)
-        team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
-        assert team is not None
+        team = matched(whole_team(program, (*site.path, len(front)), kernel.body[-1]))
         body = site.captures.get("body") or Gathered(team.loop, team.threads, names_in(program, kernel)).body()
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=(*front, *body))), site.path)
 

@@ -43,9 +43,9 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block
-
-from ._local_buffers import team_level
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import edited, matched_as, sibling, splice
+from kir.rewrite.match.local_buffers import team_level
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,9 @@ class ExplicitBarrier(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A barrier before the statement."""
-        i = int(site.path[-1])
-        call = build.call("barrier")
-        assert isinstance(call, n.Call)
-        made = edit_block(program, site.path, lambda b: (*b[:i], n.Eval(call), *b[i:]))
-        return Rewritten(made, site.path, {site.path: ((*site.path[:-1], i + 1),)})
+        call = matched_as(build.call("barrier"), n.Call)
+        made = splice(program, site.path, (n.Eval(call),), 0, 0)
+        return Rewritten(made, site.path, {site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a barrier of the whole CTA between two of its statements: each of them is done before the next one begins."""
@@ -84,5 +82,4 @@ class ExplicitBarrier(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """No barrier."""
-        i = int(site.path[-1])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:])), site.path)
+        return edited(program, site.path, ())

@@ -45,37 +45,37 @@ from typing import ClassVar
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.loop_nest import Nest, built, by_place, counters, nest_at, reach, renamed, ways
 from kir.analysis.uniform import depends, varying
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import BOOL, I32, DType, TileType, dtype_of
+from kir.ir.types import BOOL, I32, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, places
+from kir.rewrite.match import block_and_index, counting, fresh_at, fresh_var, loads_of, matched, matched_as, params_as, splice
+from kir.rewrite.match.local_buffers import own_parts
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
+from kir.rewrite.match.unify import hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
 from ._held import mentioned
-from ._local_buffers import own_parts
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._nests import Nest, built, by_place, counters, nest_at, reach, renamed, ways
-from ._thread_team import ThreadTeam, barrier, declaration, everyone_arrives, is_call, is_in_loop, shifted, team_at, uses, with_shared, without_shared
-from ._unify import hole, rewritten
 from .hold_elements import Back, Change
 from .stage_by_threads import is_one_each
 
 
 def _item(site: Site) -> FillByThreads:
-    assert isinstance(site.params, FillByThreads)
-    return site.params
+    return params_as(site, FillByThreads)
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    pattern, aliases = _item(site).pattern(program, site.path), Aliases(program)
-    assert pattern is not None
+    pattern, aliases = matched(_item(site).pattern(program, site.path)), Aliases(program)
     for name in sorted(buffers_written(kernel_of(program, site.path).body)):
         for source in sorted(buffers_read(pattern)):
             if name in ("*", source) or aliases.may_be_one(name, source):
@@ -94,10 +94,10 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
         where = found.missed if found.missed is not None else found.low if any(found.low) else found.high
         return refuted("the threads do not fill the array and nothing else", f"element [{', '.join(map(str, where))}] of {list(item.shape)}",
                        needs="places that are those of the array")
-    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    name = fresh_at(program, site.path, "held")
     made = item.optimize(program, site).program
     for path, s in places(made):
-        regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
+        regions = [x.at for x in loads_of(own_parts(s), name)] if isinstance(s, n.Stmt) else []
         for r in regions:
             inside: n.Expr = build.const(True, BOOL)
             for i, extent in zip(r.index, item.shape, strict=False):  # the whole array has no index
@@ -116,11 +116,11 @@ def _counted(extent: int | n.Expr) -> n.Expr:
 
 
 def _met(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = _item(site), block_at(program, site.path), int(site.path[-1])
+    item, (block, i) = _item(site), block_and_index(program, site.path)
     if item.meet:
         return everyone_arrives(program, site, context)
     made = block_at(item.optimize(program, site).program, shifted(site.path, int(site.path[1]), 1))
-    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    name = fresh_at(program, site.path, "held")
     first = next((k for k in range(i + 1, len(made)) if mentioned(made[k], name)), len(made))
     if not any(is_call(s, "barrier") for s in made[i:first]):
         return refuted("a thread may read an element before another one has brought it", "no barrier stands before the first read",
@@ -176,7 +176,6 @@ class FillByThreads(Pass):
     def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
         """The array."""
         dtype = dtype_of(pattern.type)
-        assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), "shared")
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -197,11 +196,11 @@ class FillByThreads(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array, each thread's stores to it, and reads of it in the rest of the block."""
         kernel, i, team = kernel_of(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        pattern, nest = self.pattern(program, site.path), self.nest(program, site.path)
-        assert pattern is not None and nest is not None and team is not None
+        pattern, nest = matched(self.pattern(program, site.path)), matched(self.nest(program, site.path))
+        assert team is not None
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
-        own = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0][1:])
+        own = tuple((kind, fresh_var("turn", taken), count) for kind, _, count in nest[0][1:])
         place = [renamed(e, [v for _, v, _ in nest[0]], [team.thread, *(v for _, v, _ in own)]) for e in nest[1]]
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill, change = built(own, build.region(made, *place), value), Change(pattern, made)
@@ -225,7 +224,7 @@ class FillByThreads(Pass):
         value = by_place(nest, at)
         if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at) or depends(value, varying(team.loop)[path[2:]]):
             return Miss("what is stored does not follow from where it is stored")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))
         after = block[i + 1:]
         j = next((k for k in range(i + 1, len(block)) if is_call(block[k], "barrier")), None)
@@ -246,13 +245,9 @@ class FillByThreads(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it comes from."""
-        i, b, change = int(site.path[-1]), site.captures["buffer"], site.captures["change"]
-        assert isinstance(b, n.Buffer)
-
-        def edit(block: n.Block) -> n.Block:
-            rest = tuple(rewritten(s, change) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))
-            return (*block[:i], *rest)
-        out, home = without_shared(edit_block(program, site.path, edit), str(site.path[0]), b.name)
+        (block, i), b, change = block_and_index(program, site.path), matched_as(site.captures["buffer"], n.Buffer), site.captures["change"]
+        rest = tuple(rewritten(s, change) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))
+        out, home = without_shared(splice(program, site.path, rest, 0, None), str(site.path[0]), b.name)
         return Rewritten(out, shifted(site.path, home, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
@@ -265,4 +260,4 @@ def _stores(s: Place, team: ThreadTeam) -> Nest | None:
     """The nest, with the loop over the threads outermost, of what a thread stores at a statement."""
     if not isinstance(s, n.For | n.Store):
         return None
-    return nest_at(n.For(team.thread, build.const(0), build.const(team.threads), build.const(1), (s,), kind="thread"))
+    return nest_at(counting(team.thread, team.threads, (s,), "thread"))

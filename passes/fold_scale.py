@@ -38,7 +38,8 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, matched_as, params_as
 
 LOG2_E = 1.4426950408889634
 
@@ -53,8 +54,7 @@ def rounded(x: float) -> float:
 
 
 def _normal(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, FoldScale)
+    item = params_as(site, FoldScale)
     if 2.0 ** -126 <= abs(item.scale * LOG2_E) < 2.0 ** 128:
         return proved(f"{item.scale} * log2(e) is a normal number of f32")
     return refuted(f"{item.scale} * log2(e) is no normal number of f32", "the exponent loses its digits, or is infinite",
@@ -100,11 +100,10 @@ class FoldScale(Pass):
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if _scale(x) != self.scale or not isinstance(x, n.Call):
                 return x
-            a = x.args[0]
-            assert isinstance(a, n.Expr)
+            a = matched_as(x.args[0], n.Expr)
             bare = a if self.scale == 1.0 else a.a if isinstance(a, n.Binary) else a
             return build.call("exp2", build.mul(bare, rounded(self.scale * LOG2_E)))
-        return Rewritten(replace_stmts(program, site.path, (transform(node_at(program, site.path), leave),)), site.path)
+        return edited(program, site.path, (transform(node_at(program, site.path), leave),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Exponentials of the scaled value."""
@@ -115,7 +114,7 @@ class FoldScale(Pass):
             if factor is None or rounded(float(factor.value)) != rounded(self.scale * LOG2_E) or not isinstance(a, n.Binary):
                 return x
             return build.call("exp", a.a if self.scale == 1.0 else build.mul(a.a, self.scale))
-        return Rewritten(replace_stmts(program, site.path, (transform(node_at(program, site.path), leave),)), site.path)
+        return edited(program, site.path, (transform(node_at(program, site.path), leave),))
 
 
 def _scale(x: n.Node) -> float | None:

@@ -49,7 +49,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, places, replace_stmts
+from kir.rewrite.edit import fresh, kernel_of, places, replace_stmts
+from kir.rewrite.match import is_read, names_at, node_as
 
 
 def _consumer(program: n.Program, kernel: n.Kernel) -> tuple[n.Store, n.Workspace] | str:
@@ -85,7 +86,7 @@ def _only_reader(program: n.Program, site: Site, context: Context) -> Verdict:
     found = _consumer(program, kernel_of(program, site.path))
     assert not isinstance(found, str)
     name = found[1].buffer.name
-    readers = [k.name for k in program.kernels if any(isinstance(x, n.Load) and x.at.buffer.name == name for x in walk(k))]
+    readers = [k.name for k in program.kernels if is_read(k, name)]
     if readers != [site.path[0]]:
         return refuted(f"'{name}' has other readers", *(f"kernel '{k}' reads it" for k in readers if k != site.path[0]))
     return proved(f"only this kernel reads '{name}'")
@@ -162,7 +163,7 @@ class FuseEpilogue(Pass):
             return None
         if len(node.at.buffer.shape) > 3:
             return Miss("a grid has at most three axes")
-        taken = names_in(program, kernel_of(program, path)) | {k.name for k in program.kernels}
+        taken = names_at(program, path) | {k.name for k in program.kernels}
         params = FuseEpilogue(fresh(self.kernel, set(taken)), fresh(self.workspace, set(taken)))
         try:
             split = params._split(program, path, node)
@@ -174,7 +175,7 @@ class FuseEpilogue(Pass):
         source = _local_source(s.value)
         c = s.at.buffer
         raw = n.Buffer(self.workspace, dtype_of(source.type), c.shape, "global")
-        taken = names_in(program, kernel_of(program, path)) | {self.kernel, self.workspace}
+        taken = names_at(program, path) | {self.kernel, self.workspace}
         grid = [n.Axis(fresh("i", taken), d) for d in c.shape]
         values: dict[str, n.Expr] = {}
         index: list[n.Expr] = []
@@ -202,8 +203,7 @@ class FuseEpilogue(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The producer stores the local result; a kernel of its own transforms it."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Store)
+        node = node_as(program, site.path, n.Store)
         store, kernel, workspace = self._split(program, site.path, node)
         made = replace_stmts(program, site.path, (store,))
         order = [k.name for k in made.kernels].index(str(site.path[0])) + 1

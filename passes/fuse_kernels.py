@@ -51,13 +51,12 @@ from kir.ir.printer import region_text
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.target import target
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import fresh_names, params_as, within_shared
 
 
 def _next(program: n.Program, site: Site) -> tuple[n.Kernel, n.Kernel]:
-    item = site.params
-    assert isinstance(item, FuseKernels)
+    item = params_as(site, FuseKernels)
     return kernel_of(program, site.path), kernel_of(program, (item.kernel,))
 
 
@@ -92,10 +91,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     first, second = _next(program, site)
     held = [s.buffer for k in (first, second) for s in walk(k) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
     sizes = [math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in held]
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
-    if sum(sizes) > most:
-        return refuted(f"{sum(sizes)} bytes of shared memory do not fit", f"a CTA has at most {most}", attempt="alias-shared-lifetimes first")
-    return proved(f"{sum(sizes)} of {most} bytes")
+    return within_shared(sum(sizes), context, attempt="alias-shared-lifetimes first")
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ class FuseKernels(Pass):
         """Both bodies, one after the other."""
         first, second = _next(program, site)
         taken = names_in(program, first)
-        names = {x: fresh(x, taken) for x in dict.fromkeys(bound_names(second.body))}
+        names = fresh_names(second.body, taken)
         axes = {b.name: n.Var(a.name, a.extent.type) for a, b in zip(first.grid, second.grid, strict=True)}
         body = tuple(substitute(rename(s, names), axes) for s in second.body)
         made = replace(first, body=(*first.body, *body))

@@ -50,9 +50,9 @@ from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import edit_block
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, node_as, params_as, sibling
+from kir.rewrite.match.materialize import is_pure
 
 
 def _second(block: n.Block, i: int) -> int | None:
@@ -68,10 +68,10 @@ def _is_declaration(s: n.Stmt) -> bool:
 
 
 def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
+    block, i = block_and_index(program, site.path)
     at = _second(block, i)
-    first, second = block[i], block[at] if at is not None else None
-    assert isinstance(first, n.For) and isinstance(second, n.For)
+    first, second = matched_as(block[i], n.For), block[at] if at is not None else None
+    assert isinstance(second, n.For)
     aliases, known = Aliases(program), Facts.at(program, site.path)
     known = known.ranging(first.var, first.lo, first.hi, first.step)
     early = n.Var(f"%{first.var.name}", first.var.of)
@@ -122,7 +122,7 @@ class FuseLoops(Pass):
         """At a serial loop that is followed by another with the same bounds."""
         if not isinstance(node, n.For) or not _plain(node):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         at = _second(block, i)
         second = block[at] if at is not None else None
         if not isinstance(second, n.For) or not _plain(second):
@@ -135,11 +135,9 @@ class FuseLoops(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop, after the declarations that stood between."""
-        block, i = block_at(program, site.path), int(site.path[-1])
-        at = _second(block, i)
-        assert at is not None
-        first, second = block[i], block[at]
-        assert isinstance(first, n.For) and isinstance(second, n.For)
+        block, i = block_and_index(program, site.path)
+        at = matched(_second(block, i))
+        first, second = matched_as(block[i], n.For), matched_as(block[at], n.For)
         inner: Any = substitute(replace(second, hi=second.lo), {second.var.name: first.var})
         made = replace(first, body=(*first.body, *inner.body))
         out = edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:at], made, *b[at + 1:]))
@@ -160,9 +158,8 @@ class FuseLoops(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two loops; what only the second needs is declared between them."""
-        node, block, i, item = node_at(program, site.path), block_at(program, site.path), int(site.path[-1]), site.params
-        assert isinstance(node, n.For) and isinstance(item, FuseLoops)
-        var = n.Var(fresh(node.var.name, names_in(program, kernel_of(program, site.path))), node.var.of)
+        node, (block, i), item = node_as(program, site.path, n.For), block_and_index(program, site.path), params_as(site, FuseLoops)
+        var = fresh_var(node.var.name, names_at(program, site.path), node.var.of)
         first = replace(node, body=node.body[:item.at])
         moved: Any = substitute(replace(node, hi=node.lo, body=node.body[item.at:]), {node.var.name: var})
         second = n.For(var, node.lo, node.hi, node.step, moved.body)
@@ -171,7 +168,7 @@ class FuseLoops(Pass):
             start -= 1
         out = edit_block(program, site.path, lambda b: (*b[:start], first, *b[start:i], second, *b[i + 1:]))
         here = (*site.path[:-1], start)
-        there = (*site.path[:-1], i + 1)
+        there = sibling(site.path, 1)
         hints = {site.path: (here,), **{(*site.path, "body", k): (((*here, "body", k) if k < item.at else (*there, "body", k - item.at)),)
                                         for k in range(len(node.body))}}
         return Rewritten(out, here, hints)

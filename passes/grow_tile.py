@@ -48,15 +48,14 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match import matched_as, params_as
 
 from ._resize import CannotResize, resized, tile_of
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel, params = kernel_of(program, site.path), site.params
-    assert isinstance(params, GrowTile)
-    tiles = kernel.grid[params.axis].extent
-    assert isinstance(tiles, n.Binary)
+    kernel, params = kernel_of(program, site.path), params_as(site, GrowTile)
+    tiles = matched_as(kernel.grid[params.axis].extent, n.Binary)
     if divides(params.extent, tiles.a, program.facts):
         return proved(f"{params.extent} divides the axis")
     number = build.var(kernel.grid[params.axis].name)

@@ -60,9 +60,9 @@ from kir.ir.printer import region_text
 from kir.ir.types import dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-
-from ._local_buffers import lies_inside, mentions
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, is_counted, matched, matched_as, node_as, params_as
+from kir.rewrite.match.local_buffers import lies_inside, mentions
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,8 @@ def _guard(loop: n.For, distance: int) -> n.Expr:
 
 
 def _never_read(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
-    found = _run(loop)
-    assert found is not None
+    loop = node_as(program, site.path, n.For)
+    found = matched(_run(loop))
     if found.distance >= found.stages:
         return refuted("a slot that is filled past the end is the one that is computed on",
                        f"slot {found.distance} of {found.stages}", needs="a distance below the number of slots")
@@ -134,10 +132,8 @@ def _never_read(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _within(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, GuardPrefetch)
-    found = _run(loop)
-    assert found is not None
+    loop, item = node_as(program, site.path, n.For), params_as(site, GuardPrefetch)
+    found = matched(_run(loop))
     if item.clipped:
         return proved("the copies stay cut off at the edges of their tensors")
     known = Facts.at(program, (*site.path, "body", found.first)).knowing(_guard(loop, found.distance))
@@ -169,7 +165,7 @@ class GuardPrefetch(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that fills slots of rings ahead."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         found = _run(node)
         if found is None:
@@ -180,20 +176,18 @@ class GuardPrefetch(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies in a branch."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        found = _run(loop)
-        assert found is not None
+        loop = node_as(program, site.path, n.For)
+        found = matched(_run(loop))
         copies = loop.body[found.first:found.last]
         if not self.clipped:
             copies = tuple(replace(s, src=replace(s.src, clip=False, other=None)) for s in copies if isinstance(s, n.Copy))
         branch = n.If(_guard(loop, found.distance), copies)
         made = replace(loop, body=(*loop.body[:found.first], branch, *loop.body[found.last:]))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop with a branch that fills slots ahead as long as there are iterations for them."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         if _run(node) is not None:
             return None
@@ -215,13 +209,11 @@ class GuardPrefetch(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copies in every iteration, cut off at the edges of their tensors."""
-        loop, at = node_at(program, site.path), int(site.captures["at"])
-        assert isinstance(loop, n.For)
-        branch = loop.body[at]
-        assert isinstance(branch, n.If)
+        loop, at = node_as(program, site.path, n.For), int(site.captures["at"])
+        branch = matched_as(loop.body[at], n.If)
         copies = branch.then
         if not self.clipped:
             copies = tuple(replace(s, src=replace(s.src, clip=True, other=build.const(0, s.src.at.buffer.dtype)))
                            for s in copies if isinstance(s, n.Copy))
         made = replace(loop, body=(*loop.body[:at], *copies, *loop.body[at + 1:]))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))

@@ -49,7 +49,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, dtype_of, shape_of
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, matched, matched_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
@@ -96,8 +97,7 @@ def _bounds(made: n.Select, value: n.Expr) -> list[n.Expr]:
 
 
 def _holds(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, GuardValue)
+    item = params_as(site, GuardValue)
     made = item.guarded(program, site.path)
     found = _claim(program, site.path, made) if made is not None else None
     if found is None:
@@ -139,10 +139,9 @@ class GuardValue(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value under the condition, wherever the statement has it."""
-        made = self.guarded(program, site.path)
-        assert made is not None
+        made = matched(self.guarded(program, site.path))
         s = transform(node_at(program, site.path), lambda old, new: made if old == made.a else new)
-        return Rewritten(replace_stmts(program, site.path, (s,)), site.path)
+        return edited(program, site.path, (s,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement with a value under a condition that always holds."""
@@ -157,10 +156,9 @@ class GuardValue(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value alone."""
-        x = site.captures["select"]
-        assert isinstance(x, n.Select)
+        x = matched_as(site.captures["select"], n.Select)
         s = transform(node_at(program, site.path), lambda old, new: x.a if old == x else new)
-        return Rewritten(replace_stmts(program, site.path, (s,)), site.path)
+        return edited(program, site.path, (s,))
 
 
 def _values(s: n.Stmt) -> list[n.Expr]:

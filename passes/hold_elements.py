@@ -39,37 +39,34 @@ from typing import ClassVar, Literal
 
 from kir.analysis import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.loop_nest import Reach, built, by_place, counters, nest_at, reach, renamed, ways
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import I32, DType, TileType, dtype_of
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.types import I32, TileType, dtype_of
+from kir.ir.visit import names_read, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, places
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, places
+from kir.rewrite.match import allocated, block_and_index, fits_shared, fresh_at, fresh_var, loads_of, matched, params_as
+from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
-from kir.target import target
 
-from ._held import declared, mentioned, without
-from ._local_buffers import byte_count, mentions, own_parts, team_level
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._nests import Reach, built, by_place, counters, nest_at, reach, renamed, ways
-from ._unify import bound_by, hole, rewritten
+from ._held import can_be_declared, declared, holding, mentioned, without
 
 
 def _item(site: Site) -> HoldElements:
-    item = site.params
-    assert isinstance(item, HoldElements)
-    return item
+    return params_as(site, HoldElements)
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
     item = _item(site)
-    pattern = item.pattern(program, site.path)
-    assert pattern is not None
-    block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
+    pattern = matched(item.pattern(program, site.path))
+    (block, i), aliases = block_and_index(program, site.path), Aliases(program)
     change = item.reading(pattern, item.memory(pattern, "%held"))
     readers = [k for k in range(i, len(block)) if rewritten(block[k], change) != block[k]]
     written = buffers_written(block[i:readers[-1] + 1]) if readers else set()
@@ -98,10 +95,10 @@ def _reached(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
     """Whether every read of an array that is filled in part is of that part."""
-    name = fresh("held", names_in(program, kernel_of(program, site.path)))
+    name = fresh_at(program, site.path, "held")
     made = site.params.optimize(program, site).program
     for path, s in places(made):
-        regions = [x.at for part in own_parts(s) for x in walk(part) if isinstance(x, n.Load) and x.at.buffer.name == name] if isinstance(s, n.Stmt) else []
+        regions = [x.at for x in loads_of(own_parts(s), name)] if isinstance(s, n.Stmt) else []
         for r in regions:
             known = Facts.at(made, path)
             for i, low, high in zip(r.index or (None,) * len(found.low), found.low, found.high, strict=True):
@@ -118,20 +115,14 @@ def _within(program: n.Program, site: Site, found: Reach) -> Verdict:
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     item = _item(site)
-    pattern = item.pattern(program, site.path)
-    assert pattern is not None
+    pattern = matched(item.pattern(program, site.path))
     if item.space != "shared":
         return proved("the array is a thread's own")
-    held = [byte_count(s.buffer) for s in statements(kernel_of(program, site.path).body) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
+    held = [byte_count(b) for b in allocated(kernel_of(program, site.path), "shared")]
     if None in held:
         return unknown("an extent is not known", needs="literal extents")
-    hardware = context.target or target("sm_80")
     total = math.prod(item.shape) * dtype_of(pattern.type).bytes + sum(x for x in held if x is not None)
-    most = hardware.architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {most} a CTA", f"byte {most} is one too many",
-                       needs="fewer elements")
-    return proved(f"{total} of the {most} bytes of {hardware.name}")
+    return fits_shared(total, context, "fewer elements")
 
 
 @dataclass(frozen=True)
@@ -175,7 +166,6 @@ class HoldElements(Pass):
     def memory(self, pattern: n.Expr, name: str) -> n.Buffer:
         """The array."""
         dtype = dtype_of(pattern.type)
-        assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(map(build.const, self.shape)), self.space)
 
     def reading(self, pattern: n.Expr, held: n.Buffer) -> Change:
@@ -189,8 +179,7 @@ class HoldElements(Pass):
         pattern, nest = self.pattern(program, path), self.nest(program, path)
         if pattern is None or nest is None:
             return Miss("there are no such elements here, or no such loops")
-        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
+        if not can_be_declared(program, path, self.hoist):
             return Miss("the array cannot be declared that far out")
         if not _fitting(program, path, self.space, nest[0]):
             return Miss("the array is not of those who get here")
@@ -201,27 +190,16 @@ class HoldElements(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array, loops that fill it, and reads of it in the rest of the block."""
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        pattern, nest = self.pattern(program, site.path), self.nest(program, site.path)
-        assert pattern is not None and nest is not None
+        pattern, nest = matched(self.pattern(program, site.path)), matched(self.nest(program, site.path))
         taken = names_in(program, kernel)
         made = self.memory(pattern, fresh("held", taken))
-        loops = tuple((kind, n.Var(fresh("turn", taken), I32), count) for kind, _, count in nest[0])
+        loops = tuple((kind, fresh_var("turn", taken), count) for kind, _, count in nest[0])
         place = [renamed(e, [v for _, v, _ in nest[0]], [v for _, v, _ in loops]) for e in nest[1]]
         value: n.Expr = substitute(pattern, {hole(k).name: e for k, e in enumerate(place)})
         fill = built(loops, build.region(made, *place), value)
         change = self.reading(pattern, made)
-
-        def edit(block: n.Block) -> n.Block:
-            here: n.Block = () if self.hoist else (n.Alloc(made),)
-            return (*block[:i], *here, fill, *(rewritten(s, change) for s in block[i:]))
-        out = edit_block(program, site.path, edit)
-        path = (*site.path[:-1], i if self.hoist else i + 1)
-        if self.hoist:
-            outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
-            at = int(outer[-1])
-            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
-            path = (*outer[:-1], at + 1, *path[len(outer):])
-        return Rewritten(out, path)
+        rest = tuple(rewritten(s, change) for s in block_at(program, site.path)[i:])
+        return holding(program, site.path, made, (fill,), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At loops that do nothing but fill an array, each element of which follows from its place, and of which everything else is a read."""
@@ -236,7 +214,7 @@ class HoldElements(Pass):
         value = by_place(nest, at)
         if value is None or not is_pure(value) or any(v.name not in names_read(value) for v in at):
             return Miss("what is stored does not follow from where it is stored")
-        where, block, i = declared(program, path, b.name), block_at(program, path), int(path[-1])
+        where, (block, i) = declared(program, path, b.name), block_and_index(program, path)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
         back = Back(b, renamed(value, at, [hole(k) for k in range(len(at))]))

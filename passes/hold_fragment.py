@@ -45,8 +45,7 @@ from kir.ir.types import TileType
 from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of
-
-from ._local_buffers import moved_to
+from kir.rewrite.match.local_buffers import moved_to
 
 
 @dataclass(frozen=True)

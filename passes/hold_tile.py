@@ -40,28 +40,26 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
-from kir.ir.types import DType, TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, statements, substitute, walk
+from kir.ir.types import TileType, dtype_of, shape_of
+from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match import allocated, block_and_index, fits_shared, matched, params_as
+from kir.rewrite.match.local_buffers import byte_count, mentions, team_level
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.view import expression_at, text_of
-from kir.target import target
 
-from ._held import declared, mentioned, without
-from ._local_buffers import byte_count, mentions, team_level
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._unify import bound_by, hole, rewritten
+from ._held import can_be_declared, declared, holding, mentioned, without
 
 By = Literal["store", "copy"]
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, HoldTile)
-    value = item.tile_at(program, site.path)
-    assert value is not None
-    block, i, aliases = block_at(program, site.path), int(site.path[-1]), Aliases(program)
+    item = params_as(site, HoldTile)
+    value = matched(item.tile_at(program, site.path))
+    (block, i), aliases = block_and_index(program, site.path), Aliases(program)
     readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, item.memory(value, "%held"))) != block[k]]
     last = readers[-1] if readers else i
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
@@ -74,22 +72,15 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, HoldTile)
-    value = item.tile_at(program, site.path)
-    assert value is not None
+    item = params_as(site, HoldTile)
+    value = matched(item.tile_at(program, site.path))
     own = byte_count(item.memory(value, "%held"))
     if item.space != "shared":
         return proved("fragments are spread over registers")
-    held = [byte_count(s.buffer) for s in statements(kernel_of(program, site.path).body) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
+    held = [byte_count(b) for b in allocated(kernel_of(program, site.path), "shared")]
     if own is None or None in held:
         return unknown("an extent is not known", needs="literal extents")
-    hardware = context.target or target("sm_80")
-    total, most = own + sum(x for x in held if x is not None), hardware.architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {most} a CTA", f"byte {most} is one too many",
-                       needs="smaller tiles")
-    return proved(f"{total} of the {most} bytes of {hardware.name}")
+    return fits_shared(own + sum(x for x in held if x is not None), context, "smaller tiles")
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,6 @@ class HoldTile(Pass):
     def memory(self, value: n.Expr, name: str) -> n.Buffer:
         """The memory for a tile."""
         dtype = dtype_of(value.type)
-        assert isinstance(dtype, DType)
         return n.Buffer(name, dtype, tuple(build.const(d) for d in shape_of(value.type) if isinstance(d, int)), self.space)
 
     def reading(self, value: n.Expr, held: n.Buffer) -> _Change:
@@ -135,8 +125,7 @@ class HoldTile(Pass):
         value = self.tile_at(program, path)
         if value is None:
             return Miss("that is no tile here that could be kept")
-        around = [x for _, x in enclosing(program, path) if isinstance(x, n.Stmt)]
-        if self.hoist > len(around) or any(not isinstance(x, (n.For, n.If, n.While)) for x in around[len(around) - self.hoist:]):
+        if not can_be_declared(program, path, self.hoist):
             return Miss("the memory cannot be declared that far out")
         if team_level(program, path) != "cta":
             return Miss("only a part of the CTA gets here")
@@ -147,23 +136,12 @@ class HoldTile(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory, what fills it, and reads of it in the rest of the block."""
         kernel, i = kernel_of(program, site.path), int(site.path[-1])
-        value = self.tile_at(program, site.path)
-        assert value is not None
+        value = matched(self.tile_at(program, site.path))
         made = self.memory(value, fresh("held", names_in(program, kernel)))
         change = self.reading(value, made)
         fill: n.Stmt = n.Copy(value, n.Region(made)) if self.by == "copy" and isinstance(value, n.Load) else n.Store(n.Region(made), value)
-
-        def edit(block: n.Block) -> n.Block:
-            here: n.Block = () if self.hoist else (n.Alloc(made),)
-            return (*block[:i], *here, fill, *(rewritten(s, change) for s in block[i:]))
-        out = edit_block(program, site.path, edit)
-        path = (*site.path[:-1], i if self.hoist else i + 1)
-        if self.hoist:
-            outer = [p for p, x in enclosing(program, site.path) if isinstance(x, n.Stmt)][-self.hoist]
-            at = int(outer[-1])
-            out = edit_block(out, outer, lambda block: (*block[:at], n.Alloc(made), *block[at:]))
-            path = (*outer[:-1], at + 1, *path[len(outer):])
-        return Rewritten(out, path)
+        rest = tuple(rewritten(s, change) for s in block_at(program, site.path)[i:])
+        return holding(program, site.path, made, (fill,), rest, self.hoist)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store or plain copy that fills memory of the CTA as a whole, of which everything else is a read after it."""
@@ -184,7 +162,7 @@ class HoldTile(Pass):
         where = declared(program, path, b.name)
         if where is None:
             return Miss(f"'{b.name}' is declared elsewhere, or with a value")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         after = [rewritten(s, _Reader(b, value)) for s in block[i + 1:]]
         if not any(mentions(s, b.name) for s in block[i + 1:]):
             return Miss(f"'{b.name}' is never read after it")

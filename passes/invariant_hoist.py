@@ -44,20 +44,17 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, node_at
-
-from ._materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import block_and_index, edited, matched_as, node_as, splice
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
 
 
 def _around(program: n.Program, path: Path) -> n.For:
-    loop = node_at(program, path[:-2])
-    assert isinstance(loop, n.For)
-    return loop
+    return node_as(program, path[:-2], n.For)
 
 
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
-    let, loop = node_at(program, site.path), _around(program, site.path)
-    assert isinstance(let, n.Let)
+    let, loop = node_as(program, site.path, n.Let), _around(program, site.path)
     written = buffers_written(loop.body)
     clash = sorted(buffers_read(let.value) & written)
     if clash:
@@ -68,8 +65,7 @@ def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _safe(program: n.Program, site: Site, context: Context) -> Verdict:
-    let = node_at(program, site.path)
-    assert isinstance(let, n.Let)
+    let = node_as(program, site.path, n.Let)
     risky = [x for x in walk(let.value) if isinstance(x, n.Load) and any(isinstance(y, n.Load) for i in x.at.index for y in walk(i))]
     divides = [x for x in walk(let.value) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod", "tdiv", "trem") and not isinstance(x.b, n.Const)]
     if risky or divides:
@@ -104,20 +100,15 @@ class InvariantHoist(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value before the loop."""
-        let, outer = node_at(program, site.path), site.path[:-2]
-        i = int(outer[-1])
-
-        def edit(block: n.Block) -> n.Block:
-            loop = block[i]
-            assert isinstance(loop, n.For) and isinstance(let, n.Let)
-            return (*block[:i], let, replace(loop, body=loop.body[1:]), *block[i + 1:])
-        return Rewritten(edit_block(program, outer, edit), outer)
+        outer = site.path[:-2]
+        let, loop = node_as(program, site.path, n.Let), node_as(program, outer, n.For)
+        return edited(program, outer, (let, replace(loop, body=loop.body[1:])))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a value that only one loop of the same block reads."""
         if not (isinstance(node, n.Let) and is_pure(node.value)):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         users = [k for k in range(i + 1, len(block)) if set(node.names) & names_read(block[k])]
         if len(users) != 1:
             return Miss(f"{len(users)} statements read the value") if users else None
@@ -132,10 +123,7 @@ class InvariantHoist(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value in each iteration."""
-        let, i, k = node_at(program, site.path), int(site.path[-1]), int(site.captures["loop"])
-
-        def edit(block: n.Block) -> n.Block:
-            loop = block[k]
-            assert isinstance(loop, n.For) and isinstance(let, n.Let)
-            return (*block[:i], *block[i + 1:k], replace(loop, body=(let, *loop.body)), *block[k + 1:])
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], k - 1, "body", 0))
+        (block, i), let, k = block_and_index(program, site.path), node_as(program, site.path, n.Let), int(site.captures["loop"])
+        loop = matched_as(block[k], n.For)
+        made = splice(program, site.path, (*block[i + 1:k], replace(loop, body=(let, *loop.body))), 0, k + 1 - i)
+        return Rewritten(made, (*site.path[:-1], k - 1, "body", 0))

@@ -52,9 +52,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._independence import independent
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
+from kir.rewrite.match.independence import independent
 
 MOST = 64
 """Most iterations that run in step: each has registers of its own."""
@@ -65,8 +64,7 @@ class CannotJam(Exception):
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     return independent(program, site.path, loop)
 
 
@@ -100,10 +98,9 @@ class JamLoop(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
-        made = _Jam(loop, self.enter, names_in(program, kernel_of(program, site.path))).block(loop.body)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), site.path)
+        loop = node_as(program, site.path, n.For)
+        made = _Jam(loop, self.enter, names_at(program, site.path)).block(loop.body)
+        return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an array of private memory, each element of which is one iteration's in all loops that follow."""
@@ -113,11 +110,11 @@ class JamLoop(Pass):
         count = build.int_value(node.buffer.shape[0])
         if count is None or not 1 < count <= MOST:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         end = max((k for k in range(i, len(block)) if node.buffer.name in buffers_named(block[k])), default=i) + 1
         if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in block[i:end]):
             return Miss("private scalars stand between, which all iterations share")
-        apart = _Apart(count, n.Var(fresh("i", names_in(program, kernel_of(program, path))), I32))
+        apart = _Apart(count, fresh_var("i", names_at(program, path)))
         try:
             body = apart.block(block[i:end])
         except CannotJam as why:
@@ -126,18 +123,18 @@ class JamLoop(Pass):
         enter = tuple(k for k, s in enumerate(loops) if s in apart.entered)
         if not enter:
             return Miss("no loop is run for several iterations at once")
-        made = n.For(apart.var, build.const(0), build.const(count), build.const(1), body)
+        made = counting(apart.var, count, body)
         return Site(path, JamLoop(enter), {"made": made, "end": end})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop around all."""
         i, made, end = int(site.path[-1]), site.captures["made"], site.captures["end"]
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], made, *b[end:])), site.path)
+        return edited(program, site.path, (made,), 0, end - i)
 
 
 def _is_short(s: Place | n.Stmt) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of a few iterations."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and (
+    return is_counted(s, plain=True) and (
         s.var.of == I32) and 1 < (build.int_value(s.hi) or 0) <= MOST
 
 
@@ -188,10 +185,10 @@ class _Jam:
         """A loop over the iterations around some statements."""
         if not run:
             return
-        var = self.loop.var if self.first else n.Var(fresh(self.loop.var.name, self.taken), I32)
+        var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
         body = tuple(substitute(_at(s, self.arrays, var), {self.loop.var.name: var}) for s in run)
         self.first = False
-        yield n.For(var, build.const(0), build.const(self.count), build.const(1), body)
+        yield counting(var, self.count, body)
 
 
 def _at(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var) -> n.Stmt:

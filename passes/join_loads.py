@@ -40,20 +40,18 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import TileType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at, node_as, params_as
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.materialize import buffers_written, suggested_name
 from kir.rewrite.view import expression_at, text_of
-
-from ._local_buffers import team_level
-from ._materialize import buffers_written, suggested_name
 
 WIDTHS = (2, 4, 8, 16)
 
 
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = site.params, block_at(program, site.path), int(site.path[-1])
-    assert isinstance(item, JoinLoads)
-    vector = item.vector(program, site.path)
-    assert vector is not None
+    item, (block, i) = params_as(site, JoinLoads), block_and_index(program, site.path)
+    vector = matched(item.vector(program, site.path))
     b, aliases = vector.at.buffer, Aliases(program)
     readers = [k for k in range(i, len(block)) if any(x in item.elements(vector) for x in walk(block[k]))]
     for name in sorted(buffers_written(block[i:readers[-1]])):
@@ -99,9 +97,8 @@ class JoinLoads(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector under a name, and its elements from there on."""
-        i, vector = int(site.path[-1]), self.vector(program, site.path)
-        assert vector is not None
-        name = n.Var(fresh(suggested_name(vector), names_in(program, kernel_of(program, site.path))), vector.type)
+        i, vector = int(site.path[-1]), matched(self.vector(program, site.path))
+        name = fresh_var(suggested_name(vector), names_at(program, site.path), vector.type)
         where = self.elements(vector)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -122,8 +119,8 @@ class JoinLoads(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it is needed."""
-        let, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(let, n.Let) and isinstance(let.value, n.Load)
+        let, i = node_as(program, site.path, n.Let), int(site.path[-1])
+        assert isinstance(let.value, n.Load)
         loads = {k: x for x, k in self.elements(let.value).items()}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:

@@ -56,20 +56,19 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, TileType
 from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import buffers_written, is_pure
-from ._thread_team import is_call, team_at
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, loads_of, matched, matched_as, regions_of, sibling
+from kir.rewrite.match.materialize import buffers_written, is_pure
+from kir.rewrite.match.thread_team import is_call, team_at
 
 MOST = 16
 """Elements of a vector."""
 
 
 def _still_there(program: n.Program, site: Site, context: Context) -> Verdict:
-    node, block, i = node_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+    node, (block, i) = node_at(program, site.path), block_and_index(program, site.path)
     assert isinstance(node, (n.Store, n.For))
-    store = _home(node)
-    assert store is not None
+    store = matched(_home(node))
     aliases, last = Aliases(program), max(k for k in range(i + 1, len(block)) if _reads(block[k], store.at))
     for s in block[i + 1:last + 1]:
         for name in sorted(buffers_written((s,))):
@@ -155,7 +154,7 @@ def _inside(block: n.Block, i: int, at: n.Region) -> bool:
             found = _kept(x, at, None) if isinstance(x, n.Load) else None
             if isinstance(found, n.Load) and found.at.index and isinstance(found.at.index[0], n.Var):
                 loop = loops.get(found.at.index[0].name)
-                if loop is None or not build.is_const(loop.lo, 0) or not build.is_const(loop.step, 1) or build.int_value(loop.hi) != size:
+                if loop is None or not from_zero(loop) or build.int_value(loop.hi) != size:
                     return False
     return True
 
@@ -179,7 +178,7 @@ class KeepStored(Pass):
             return None
         if isinstance(home.value, n.Load) and home.value.at.buffer.space == "register":
             return Miss("what is stored is the thread's own already")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if not any(_reads(s, home.at) for s in block[i + 1:]):
             return None
         if not _inside(block, i, home.at):
@@ -190,34 +189,30 @@ class KeepStored(Pass):
         """A private array (or scalar) with the value, its store, and reads of it."""
         node, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(node, (n.Store, n.For))
-        home = _home(node)
-        assert home is not None
+        home = matched(_home(node))
         shape = home.at.type.shape if isinstance(home.at.type, TileType) else ()
-        name = fresh(f"{home.at.buffer.name}_own", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{home.at.buffer.name}_own")
         own = n.Buffer(name, home.at.buffer.dtype, tuple(build.const(d) for d in shape if isinstance(d, int)), "register")
         stored = n.Load(n.Region(own, (home.var,) if home.var is not None else ()))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return (_kept(old, home.at, own) or new) if isinstance(old, n.Load) else new
-
-        def edit(block: n.Block) -> n.Block:
-            rest = tuple(transform(s, leave) for s in block[i + 1:])
-            return (*block[:i], n.Alloc(own, home.value), home.storing(node, stored), *rest)
-        at = (*site.path[:-1], i + 1)
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i), {site.path: (at,)})
+        rest = (transform(s, leave) for s in block_at(program, site.path)[i + 1:])
+        made = (n.Alloc(own, home.value), home.storing(node, stored), *rest)
+        return edited(program, site.path, made, 0, None, hints={site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a private array that begins with a value, is stored as a whole, and otherwise only read."""
         if not (isinstance(node, n.Alloc) and node.buffer.space == "register" and node.init is not None) or team_at(program, path) is None:
             return None
-        b, block, i = node.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.buffer, block_and_index(program, path)
         whole = n.Load(n.Region(b))
         found = [(k, home) for k in range(i + 1, len(block)) if (home := _home(block[k])) is not None and home.value == whole]
         if not is_pure(node.init) or not found or (isinstance(node.init, n.Load) and node.init.at.buffer.space == "register"):
             return None
         at, home = found[0]
-        later = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == b.name]
-        loads = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.name == b.name]
+        later = regions_of(block[i + 1:], b.name)
+        loads = loads_of(block[i + 1:], b.name)
         if len(later) != len(loads) or any(x.mask is not None or len(x.at.index) > 1 for x in loads) or len(loads) < 2:
             return Miss(f"'{b.name}' is not only stored once and read")
         if any(isinstance(x.at.index[0], n.Span) for x in loads if x.at.index):
@@ -231,8 +226,8 @@ class KeepStored(Pass):
         """The store, and reads of what it wrote."""
         node, i, at = node_at(program, site.path), int(site.path[-1]), int(site.captures["home"])
         block = block_at(program, site.path)
-        home = _home(block[at])
-        assert isinstance(node, n.Alloc) and node.init is not None and home is not None
+        home = matched(_home(block[at]))
+        assert isinstance(node, n.Alloc) and node.init is not None
         *outer, last = home.at.index
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -240,9 +235,9 @@ class KeepStored(Pass):
                 return new
             if not old.at.index:
                 return n.Load(home.at)
-            here = old.at.index[0]
-            assert isinstance(last, n.Span) and isinstance(here, n.Expr)
+            here = matched_as(old.at.index[0], n.Expr)
+            assert isinstance(last, n.Span)
             return n.Load(n.Region(home.at.buffer, (*outer, build.add(last.lo, here))))
         made = home.storing(block[at], element(node.init, [home.var]) if home.var is not None else node.init)
         rest = [transform(s, leave) for k, s in enumerate(block[i + 1:], i + 1) if k != at]
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], made, *rest)), site.path)
+        return edited(program, site.path, (made, *rest), 0, None)

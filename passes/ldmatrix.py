@@ -51,32 +51,25 @@ from kir.ir.printer import expr_text
 from kir.ir.types import shape_of
 from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-
-from ._local_buffers import MATRIX_ROW, team_level
-
-
-def _copy(program: n.Program, site: Site) -> n.Copy:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Copy)
-    return node
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, node_as, params_as
+from kir.rewrite.match.local_buffers import MATRIX_ROW, team_level
 
 
 def _elements(program: n.Program, site: Site, context: Context) -> Verdict:
-    dtype = _copy(program, site).dst.buffer.dtype
+    dtype = node_as(program, site.path, n.Copy).dst.buffer.dtype
     if dtype.bits == 16:
         return proved(f"{dtype} has the 16 bits of the elements that ldmatrix moves")
-    return refuted(f"ldmatrix moves elements of 16 bits, {dtype} has {dtype.bits}", f"'{_copy(program, site).dst.buffer.name}'")
+    return refuted(f"ldmatrix moves elements of 16 bits, {dtype} has {dtype.bits}", f"'{node_as(program, site.path, n.Copy).dst.buffer.name}'")
 
 
 def _matrices(program: n.Program, site: Site, context: Context) -> Verdict:
-    s = _copy(program, site)
+    s = node_as(program, site.path, n.Copy)
     shape = shape_of(s.dst.type)
     if len(shape) != 2 or not all(isinstance(d, int) for d in shape):
         return unknown("the tile has a symbolic extent, or not two dimensions", needs="a tile of literal extents")
     rows, columns = (d for d in shape if isinstance(d, int))
-    item = site.params
-    assert isinstance(item, LoadMatrix)
+    item = params_as(site, LoadMatrix)
     if item.num == 4 and (not item.trans or columns % 16):
         return refuted("four matrices at a time are two columns of products of a turned operand", f"{columns} columns",
                        needs="trans, and a multiple of 16 columns")
@@ -87,7 +80,7 @@ def _matrices(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _rows_whole(program: n.Program, site: Site, context: Context) -> Verdict:
-    s = _copy(program, site)
+    s = node_as(program, site.path, n.Copy)
     b, per_row = s.src.at.buffer, MATRIX_ROW // max(1, s.src.at.buffer.dtype.bytes)
     known = Facts.at(program, site.path)
     if b.layout is not None and (b.layout.name != "swizzle" or not isinstance(b.layout.args[1], int) or 1 << b.layout.args[1] < MATRIX_ROW):
@@ -180,13 +173,13 @@ class LoadMatrix(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy via ldmatrix."""
-        s = _copy(program, site)
+        s = node_as(program, site.path, n.Copy)
         own: dict[str, n.Attr] = {"trans": True} if self.trans else {}
         attrs = n.attrs(**{**dict(s.attrs), **own, **({"num": self.num} if self.num else {})})
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via="ldmatrix", attrs=attrs),)), site.path)
+        return edited(program, site.path, (replace(s, via="ldmatrix", attrs=attrs),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy by single elements."""
-        s = _copy(program, site)
+        s = node_as(program, site.path, n.Copy)
         attrs = tuple((k, v) for k, v in s.attrs if k not in ("trans", "num"))
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via="plain", attrs=attrs),)), site.path)
+        return edited(program, site.path, (replace(s, via="plain", attrs=attrs),))

@@ -50,15 +50,14 @@ from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
-from ._thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match import block_and_index, fresh_at, matched, matched_as, node_as, regions_of, splice
+from kir.rewrite.match.materialize import is_pure
+from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, team_at
 
 
 def _same(program: n.Program, site: Site, context: Context) -> Verdict:
-    let, team = node_at(program, site.path), team_at(program, site.path)
-    assert isinstance(let, n.Let) and team is not None
+    let, team = node_as(program, site.path, n.Let), matched(team_at(program, site.path))
     if depends(let.value, varying(team.loop)[site.path[2:]]):
         return refuted("threads compute different values", f"{expr_text(let.value)} depends on the thread",
                        needs="a value on which all threads agree")
@@ -94,16 +93,16 @@ class LeaderBroadcast(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The leader's store, a barrier, and everybody's load; in a loop a barrier after it too, before the slot is written again."""
-        let, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(let, n.Let) and team is not None and isinstance(let.value.type, DType)
-        slot = n.Buffer(fresh(f"{let.names[0]}_slot", names_in(program, kernel_of(program, site.path))), let.value.type, (), "shared")
+        let, team = node_as(program, site.path, n.Let), matched(team_at(program, site.path))
+        assert isinstance(let.value.type, DType)
+        slot = n.Buffer(fresh_at(program, site.path, f"{let.names[0]}_slot"), let.value.type, (), "shared")
         store = n.If(build.compare("eq", team.thread, self.leader), (n.Store(n.Region(slot), let.value),))
         read = replace(let, value=n.Load(n.Region(slot)))
         made = (store, barrier(), read, *((barrier(),) if is_in_loop(program, site.path) else ()))
         i = int(site.path[-1])
-        inner = edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:]))
+        inner = splice(program, site.path, made)
         top = int(site.path[1])
-        outer = edit_block(inner, site.path[:2], lambda b: (*b[:top], n.Alloc(slot), *b[top:]))
+        outer = splice(inner, site.path[:2], (n.Alloc(slot),), 0, 0)
         at = (site.path[0], top + 1, *site.path[2:-1], i + 2)
         return Rewritten(outer, at, {site.path: (at,)})
 
@@ -122,7 +121,7 @@ class LeaderBroadcast(Pass):
         if leader is None:
             return Miss("no one thread writes the slot")
         kernel = kernel_of(program, path)
-        if sum(isinstance(x, n.Region) and x.buffer.name == slot.name for x in walk(kernel)) != 2:
+        if len(regions_of(kernel, slot.name)) != 2:
             return Miss(f"'{slot.name}' is used elsewhere")
         declared = [k for k, s in enumerate(kernel.body) if isinstance(s, n.Alloc) and s.buffer == slot and s.init is None]
         if declared != [int(path[1]) - 1] or (is_in_loop(program, path) and not _meets_again(program, path)):
@@ -132,12 +131,12 @@ class LeaderBroadcast(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value computed by every thread."""
         i, top, block = int(site.path[-1]), int(site.path[1]), block_at(program, site.path)
-        let, store = block[i], block[i - 2]
-        assert isinstance(let, n.Let) and isinstance(store, n.If) and isinstance(store.then[0], n.Store)
+        let, store = matched_as(block[i], n.Let), matched_as(block[i - 2], n.If)
+        assert isinstance(store.then[0], n.Store)
         made = replace(let, value=store.then[0].value)
         rest = i + 2 if is_in_loop(program, site.path) else i + 1
         inner = edit_block(program, site.path, lambda b: (*b[:i - 2], made, *b[rest:]))
-        outer = edit_block(inner, site.path[:2], lambda b: (*b[:top - 1], *b[top:]))
+        outer = splice(inner, site.path[:2], (), -1, 0)
         return Rewritten(outer, (site.path[0], top - 1, *site.path[2:-1], i - 2))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
@@ -153,5 +152,5 @@ def _leader(cond: n.Expr, thread: n.Var) -> int | None:
 
 
 def _meets_again(program: n.Program, path: Path) -> bool:
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     return i + 1 < len(block) and is_call(block[i + 1], "barrier")

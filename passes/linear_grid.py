@@ -42,6 +42,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import matched
 
 
 def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -105,8 +106,7 @@ class LinearGrid(Pass):
         """The kernel with its clusters in one line."""
         x, y = kernel.grid
         whole = kernel.grid[axis]
-        each = _quotient(whole.extent, build.const(size))
-        assert each is not None
+        each = matched(_quotient(whole.extent, build.const(size)))
         taken = names_in(program, kernel)
         pid, number = build.var(fresh("pid", taken)), build.var(fresh("cluster_id", taken))
         coordinate = n.Axis(fresh(f"{whole.name}_cluster", taken), each)

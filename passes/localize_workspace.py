@@ -43,12 +43,13 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import region_text
 from kir.ir.types import DType
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.target import target
+from kir.rewrite.match import hardware_of, matched, params_as, regions_of
 
 
 def _space(program: n.Program, name: str) -> n.Workspace | None:
@@ -56,19 +57,16 @@ def _space(program: n.Program, name: str) -> n.Workspace | None:
 
 
 def _own(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, LocalizeWorkspace)
+    item, kernel = params_as(site, LocalizeWorkspace), kernel_of(program, site.path)
     for r in _places(kernel, item.buffer):
         if _rest(r, kernel) is None:
-            from kir.ir.printer import region_text
             return refuted(f"{region_text(r)} is not the part of this CTA", "a CTA touches what another one's shared memory would hold",
                            needs=f"leading indices {', '.join(a.name for a in kernel.grid)}")
     return proved("every place starts with the indices of the CTA")
 
 
 def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, LocalizeWorkspace)
+    item = params_as(site, LocalizeWorkspace)
     for k in program.kernels:
         if k.name != site.path[0] and _places(k, item.buffer):
             return refuted(f"kernel '{k.name}' uses '{item.buffer}' too", "shared memory does not outlive the kernel")
@@ -76,14 +74,12 @@ def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, LocalizeWorkspace)
-    found = _space(program, item.buffer)
-    assert found is not None
+    item, kernel = params_as(site, LocalizeWorkspace), kernel_of(program, site.path)
+    found = matched(_space(program, item.buffer))
     held = [s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
     sizes = [_bytes(b.shape, b) for b in held] + [_bytes(found.buffer.shape[len(kernel.grid):], found.buffer)]
     total = sum(x or 0 for x in sizes)
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
+    most = hardware_of(context).architecture.shared_per_cta
     if None in sizes or total > most:
         return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="a smaller part for each CTA")
     return proved(f"{total} of {most} bytes")
@@ -124,8 +120,7 @@ class LocalizeWorkspace(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shared memory of the part's shape."""
-        kernel, found = kernel_of(program, site.path), _space(program, self.buffer)
-        assert found is not None
+        kernel, found = kernel_of(program, site.path), matched(_space(program, self.buffer))
         local = replace(found.buffer, shape=found.buffer.shape[len(kernel.grid):], space="shared")
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
@@ -157,8 +152,7 @@ class LocalizeWorkspace(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A workspace with a part for each CTA."""
         kernel = kernel_of(program, site.path)
-        first = _first(kernel)
-        assert first is not None
+        first = matched(_first(kernel))
         axes = tuple(n.Var(a.name, a.extent.type) for a in kernel.grid)
         b = replace(first.buffer, shape=(*(a.extent for a in kernel.grid), *first.buffer.shape), space="global")
 
@@ -183,7 +177,7 @@ def _first(k: n.Kernel) -> n.Alloc | None:
 
 
 def _places(k: n.Kernel, name: str) -> list[n.Region]:
-    return [x for x in walk(k) if isinstance(x, n.Region) and x.buffer.name == name]
+    return regions_of(k, name)
 
 
 def _rest(r: n.Region, kernel: n.Kernel) -> tuple[n.Expr | n.Span, ...] | None:

@@ -65,10 +65,11 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import statements, substitute_buffers
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, matched_as
+from kir.rewrite.match.thread_team import is_call, whole_team
 from kir.rewrite.residue import residue
 
 from ._lanes_barriers import with_barriers
@@ -79,7 +80,6 @@ from ._lanes_pads import narrowed, widened
 from ._lanes_raise import NotRaised, Raise, arrangements, roles
 from ._lanes_reach import Unreached
 from ._lanes_swizzle import NoArithmetic, recognized, written_out
-from ._thread_team import is_call, whole_team
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ def lowered(program: n.Program, kernel: n.Kernel, bare: bool = False, late: bool
     if any(s.init is not None for s in front):
         raise NotLowered("shared memory that starts with a value")
     taken = names_in(program, kernel)
-    t = n.Var(fresh("t", taken), I32)
+    t = fresh_var("t", taken)
     lanes = Lanes(t if threads > 1 else build.const(0), threads, infer(kernel, threads), taken, bare)
     body = lanes.block(with_barriers(rest, late) if threads > 1 else rest, Team(threads))
     if threads > 1:
-        body = (n.For(t, build.const(0), build.const(threads), build.const(1), body, "thread"),)
+        body = (counting(t, threads, body, "thread"),)
     return replace(kernel, body=(*front, *body))
 
 
@@ -195,8 +195,7 @@ def raised(program: n.Program, kernel: n.Kernel) -> Raised | None:
     wanted = replace_kernel(program, kernel.name, given)
     seen = recognized(given)
     explicit = seen != given
-    front, loop = seen.body[:-1], seen.body[-1]
-    assert isinstance(loop, n.For)
+    front, loop = seen.body[:-1], matched_as(seen.body[-1], n.For)
     body = loop.body
     bare = any(isinstance(s, n.For) and s.kind == "unroll" and not s.attrs for s in statements(body))
     late = any(isinstance(s, n.For) and s.kind != "thread" and s.body and is_call(s.body[-1], "barrier") for s in statements(body))

@@ -81,12 +81,12 @@ from kir.lowering.plan import planned
 from kir.lowering.raising import raised_kernel
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.target import target
+from kir.rewrite.match import hardware_of
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
-    threads, most = build.int_value(kernel.threads) or 0, (context.target or target("sm_80")).architecture.max_threads_per_cta
+    threads, most = build.int_value(kernel.threads) or 0, hardware_of(context).architecture.max_threads_per_cta
     if threads > most:
         return refuted(f"a CTA of {threads} threads", f"a CTA has at most {most}", needs=f"at most {most} threads")
     return proved(f"{threads} threads of one CTA")

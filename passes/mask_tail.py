@@ -52,9 +52,10 @@ from kir.ir.printer import dim_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, regions, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, is_counted, node_as, params_as
 
-from ._past_end import past_end
+from ._past_end import fill_value, past_end
 
 
 def _governed(loop: n.For, r: n.Region) -> bool:
@@ -68,8 +69,7 @@ def _ends(r: n.Region, var: n.Var, end: n.Expr) -> bool:
 
 
 def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, params = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(params, MaskTail)
+    loop, params = node_as(program, site.path, n.For), params_as(site, MaskTail)
     exact = build.int_value(loop.hi)
     if exact is not None:
         return proved(f"{exact} <= {params.extent}") if exact <= params.extent else refuted(
@@ -83,8 +83,7 @@ def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, params = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(params, MaskTail)
+    loop, params = node_as(program, site.path, n.For), params_as(site, MaskTail)
     maxima = running_maxima(kernel_of(program, site.path))
     for s in loop.body:
         if not isinstance(s, n.Store):
@@ -106,8 +105,7 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
     """Whether what is not clipped at an edge of a tensor is there past the end of the loop, too."""
-    loop, params = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(params, MaskTail)
+    loop, params = node_as(program, site.path, n.For), params_as(site, MaskTail)
     of = dtype_of(loop.var.type)
     known = Facts.at(program, site.path).ranging(loop.var, build.const(0, of), build.const(params.extent, of))
     for r in regions(loop):
@@ -179,7 +177,7 @@ class MaskTail(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop whose end is not a literal, or is below `extent`, with accesses that end where it does."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         exact = build.int_value(node.hi)
         if exact is not None and exact >= self.extent:
@@ -195,7 +193,7 @@ class MaskTail(Pass):
         def leave(old: n.Node, new: n.Node) -> n.Node:
             match new:
                 case n.Load() if _governed(loop, new.at) and not new.clip and new.mask is None:
-                    return replace(new, clip=True, other=self._fill(new.at.buffer.dtype))
+                    return replace(new, clip=True, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if _governed(loop, new.at) and new.mask is None:
                     return replace(new, clip=True)
                 case _:
@@ -203,22 +201,17 @@ class MaskTail(Pass):
         made: n.Expr = transform(x, leave)
         return made
 
-    def _fill(self, dtype: DType) -> n.Const:
-        if self.fill == "zero":
-            return build.const(0, dtype)
-        return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over `extent` elements, with masked accesses."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         body = tuple(s for s in (self._masked(loop, s) for s in loop.body) if isinstance(s, n.Stmt))
         made = replace(loop, hi=build.const(self.extent, loop.hi.type if isinstance(loop.hi.type, DType) else dtype_of(loop.hi.type)), body=body)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of fixed length whose clipped accesses all end at one place."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         extent = build.int_value(node.hi)
         clipped = [x for x in walk(node) if isinstance(x, (n.Load, n.Store)) and x.clip and x.at.buffer.space == "global"]
@@ -232,8 +225,7 @@ class MaskTail(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over exactly as many elements as there are."""
-        loop, end = node_at(program, site.path), site.captures["end"]
-        assert isinstance(loop, n.For)
+        loop, end = node_as(program, site.path, n.For), site.captures["end"]
         of = dtype_of(loop.var.type)
         known = Facts.at(program, site.path).ranging(loop.var, build.const(0, of), end)
 
@@ -246,4 +238,4 @@ class MaskTail(Pass):
                 case _:
                     return new
         body = tuple(transform(s, leave) for s in loop.body)
-        return Rewritten(replace_stmts(program, site.path, (replace(loop, hi=end, body=body),)), site.path)
+        return edited(program, site.path, (replace(loop, hi=end, body=body),))

@@ -47,7 +47,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, dtype_of, shape_of
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, node_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 MOST_PRODUCTS = 4096
@@ -68,14 +69,8 @@ def _policy(s: n.Mma) -> str:
     return str(dict(s.attrs).get("policy", ""))
 
 
-def _product(program: n.Program, site: Site) -> n.Mma:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Mma)
-    return node
-
-
 def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
-    s = _product(program, site)
+    s = node_as(program, site.path, n.Mma)
     a, b, acc = dtype_of(s.a.type), dtype_of(s.b.type), s.acc.buffer.dtype
     if a == F32 and s.precision.startswith(("tf32", "bf16")):
         return proved(f"f32 operands run as {s.precision}")
@@ -86,7 +81,7 @@ def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
-    s = _product(program, site)
+    s = node_as(program, site.path, n.Mma)
     a, b = shape_of(s.a.type), shape_of(s.b.type)
     m, k, cols = a[-2], a[-1], b[-1]
     if not (isinstance(m, int) and isinstance(k, int) and isinstance(cols, int)):
@@ -133,21 +128,21 @@ class TensorCores(Pass):
     def inverse_sites(self, program: n.Program) -> Iterator[Site]:
         """Products on tensor cores, but none so large that no compiler unrolls its scalar form in good time: `grow-tile` goes first."""
         for site in super().inverse_sites(program):
-            each = _products_a_thread(kernel_of(program, site.path), _product(program, site))
+            each = _products_a_thread(kernel_of(program, site.path), node_as(program, site.path, n.Mma))
             if each is None or each <= MOST_PRODUCTS:
                 yield site
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product on tensor cores."""
-        s = _product(program, site)
+        s = node_as(program, site.path, n.Mma)
         options = n.attrs(**{**dict(s.attrs), "policy": self.policy}) if self.policy else s.attrs
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via=self.via, attrs=options),)), site.path)
+        return edited(program, site.path, (replace(s, via=self.via, attrs=options),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product by fused multiply-adds."""
-        s = _product(program, site)
+        s = node_as(program, site.path, n.Mma)
         options = tuple((k, v) for k, v in s.attrs if k != "policy")
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via="fma", attrs=options),)), site.path)
+        return edited(program, site.path, (replace(s, via="fma", attrs=options),))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Flops stay; the units change."""

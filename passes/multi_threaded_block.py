@@ -38,19 +38,13 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.target import target
+from kir.rewrite.match import params_as, whole_warps
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    params = site.params
-    assert isinstance(params, MultiThreadedBlock)
-    hardware = (context.target or target("sm_80")).architecture
-    if params.threads % hardware.warp_size or params.threads > hardware.max_threads_per_cta:
-        return refuted(f"{params.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
-                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
-    return proved(f"{params.threads // hardware.warp_size} whole warps")
+    return whole_warps(params_as(site, MultiThreadedBlock).threads, context)
 
 
 @dataclass(frozen=True)

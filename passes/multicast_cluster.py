@@ -95,18 +95,17 @@ from kir.ir.types import MBARRIER
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
-from kir.target import target
+from kir.rewrite.match import hardware_of, params_as
 
 from ._clusters import MEET, NoCluster, clustered, dependent, unclustered
 
 
 def _item(site: Site) -> MulticastCluster:
-    assert isinstance(site.params, MulticastCluster)
-    return site.params
+    return params_as(site, MulticastCluster)
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware, item = context.target or target("sm_90a"), _item(site)
+    hardware, item = hardware_of(context, "sm_90a"), _item(site)
     arch = hardware.architecture
     if not arch.has("cluster") or not arch.has("tma_multicast"):
         return refuted(f"{hardware.name} has no clusters that copies go to", f"a cluster of {item.size} on {hardware.name}", needs="sm_90 or later")

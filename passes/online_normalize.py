@@ -58,16 +58,16 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import substitute, unshared, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, node_as, splice
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 
-from ._materialize import buffers_read, buffers_written
 from ._online_loops import Growth, TwoLoops, declared_in, merged, split, sum_of, two_loops
 from ._online_spelling import SPELLINGS, Spelling, named, respelled
 
 
 def _loops(program: n.Program, site: Site) -> TwoLoops:
-    found = two_loops(block_at(program, site.path), int(site.path[-1]))
-    assert isinstance(found, TwoLoops)
+    found = matched_as(two_loops(block_at(program, site.path), int(site.path[-1])), TwoLoops)
     return found
 
 
@@ -294,9 +294,9 @@ class OnlineNormalize(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The declarations first, then one loop."""
         i, loops = int(site.path[-1]), _loops(program, site)
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         one = replace(loops.first, body=respelled(merged(loops, self.growth, taken), self.growth, self.spelled, taken))
-        made = edit_block(program, site.path, lambda b: (*b[:i], *loops.between, one, *b[i + loops.count:]))
+        made = splice(program, site.path, (*loops.between, one), 0, loops.count)
         return Rewritten(made, (*site.path[:-1], i + len(loops.between)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -308,24 +308,21 @@ class OnlineNormalize(Pass):
             for base in bases:
                 for scale in _scales(node, base):
                     growth = Growth(base, scale)
-                    body = named(node.body, growth, spelling, names_in(program, kernel_of(program, path)))
+                    body = named(node.body, growth, spelling, names_at(program, path))
                     if body is not None and split(replace(node, body=body), growth) is not None:
                         return Site(path, OnlineNormalize(base, spelling, scale))
         return None
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two loops: the maximum, then the sums."""
-        loop, i, kernel = node_at(program, site.path), int(site.path[-1]), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
+        loop, i, kernel = node_as(program, site.path, n.For), int(site.path[-1]), kernel_of(program, site.path)
         taken = names_in(program, kernel)
-        body = named(loop.body, self.growth, self.spelled, taken)
-        assert body is not None
+        body = matched(named(loop.body, self.growth, self.spelled, taken))
         loop = replace(loop, body=body)
-        parts = split(loop, self.growth)
-        assert parts is not None
+        parts = matched(split(loop, self.growth))
         twice = set(bound_names(parts.first))
         names = {x: fresh(x, taken) for x in dict.fromkeys(bound_names(parts.second)) if x in twice}
-        var = n.Var(fresh(loop.var.name, taken), loop.var.of)
+        var = fresh_var(loop.var.name, taken, loop.var.of)
         renamed: Any = tuple(unshared(substitute(rename(s, names), {loop.var.name: var})) for s in parts.second)
         first, second = replace(loop, body=parts.first), replace(loop, var=var, body=renamed, label=None)
         block = block_at(program, site.path)

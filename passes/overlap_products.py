@@ -93,22 +93,15 @@ from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match import matched, node_as, sibling
+from kir.rewrite.match.local_buffers import mentions, team_threads
+from kir.rewrite.match.materialize import buffers_written
 
-from ._local_buffers import mentions, team_threads
-from ._materialize import buffers_written
 from ._rings import NoRing, Rings, counted, slot
 
 
 def _loop(program: n.Program, path: Path) -> n.For:
-    loop = node_at(program, path[:-2])
-    assert isinstance(loop, n.For)
-    return loop
-
-
-def _product(program: n.Program, site: Site) -> n.Mma:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Mma)
-    return node
+    return node_as(program, path[:-2], n.For)
 
 
 def _two_slots(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -121,7 +114,7 @@ def _two_slots(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _untouched(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, s = _loop(program, site.path), _product(program, site)
+    loop, s = _loop(program, site.path), node_as(program, site.path, n.Mma)
     for x in loop.body:
         if x is not s and mentions(x, s.acc.buffer.name):
             return refuted(f"'{s.acc.buffer.name}' is used while the product adds to it", x.label or type(x).__name__.lower(),
@@ -171,15 +164,14 @@ class OverlapProducts(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The product between a fence and its group's commit, a wait for the one before it, and the last one's after the loop."""
-        loop, s, path = _loop(program, site.path), _product(program, site), site.path
+        loop, s, path = _loop(program, site.path), node_as(program, site.path, n.Mma), site.path
         stages = Rings.of(kernel_of(program, path)).stages
-        bar = _given(loop.body[-1], slot(loop.var, stages))
-        assert bar is not None
+        bar = matched(_given(loop.body[-1], slot(loop.var, stages)))
         body = (*loop.body[:-2], *_issued(replace(s, pending=True)), *_returned(bar, loop.var, stages))
         at = int(path[-3])
         end = _end(bar, loop.hi, stages, self.last)
         made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *end, *b[at + 1:]))
-        return Rewritten(made, (*path[:-1], int(path[-1]) + 1))
+        return Rewritten(made, sibling(path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a product that is left in flight in this way."""
@@ -206,13 +198,13 @@ class OverlapProducts(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A product that is waited for where it stands."""
-        loop, s, path = _loop(program, site.path), _product(program, site), site.path
+        loop, s, path = _loop(program, site.path), node_as(program, site.path, n.Mma), site.path
         stages, i, at = Rings.of(kernel_of(program, path)).stages, int(path[-1]), int(path[-3])
         back = n.Eval(build.call("mbar_arrive", build.region(site.captures["bar"], slot(loop.var, stages))))
         body = (*loop.body[:i - 1], replace(s, pending=False), back)
         count = len(_end(site.captures["bar"], loop.hi, stages, self.last))
         made = edit_block(program, path[:-2], lambda b: (*b[:at], replace(loop, body=body), *b[at + 1 + count:]))
-        return Rewritten(made, (*path[:-1], i - 1))
+        return Rewritten(made, sibling(path, -1))
 
 
 def _given(s: n.Stmt, place: n.Expr | None) -> n.Buffer | None:

@@ -44,9 +44,9 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import edit_block
+from kir.rewrite.match import block_and_index, fresh_var, matched_as, names_at, node_as
+from kir.rewrite.match.materialize import is_pure
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class OverwriteFragment(Pass):
         """At a tile with a name, behind the last other use of a fragment of its shape; with no `buffer`, a site for each of those."""
         if not (isinstance(node, n.Let) and len(node.names) == 1 and is_pure(node.value)):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         out: list[Site] = []
         reason = ""
         for s in block[:i]:
@@ -79,9 +79,8 @@ class OverwriteFragment(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A store to the fragment, and reads of it."""
-        block, i = block_at(program, site.path), int(site.path[-1])
-        let, b = block[i], next(s.buffer for s in block if isinstance(s, n.Alloc) and s.buffer.name == self.buffer)
-        assert isinstance(let, n.Let)
+        block, i = block_and_index(program, site.path)
+        let, b = matched_as(block[i], n.Let), next(s.buffer for s in block if isinstance(s, n.Alloc) and s.buffer.name == self.buffer)
         tile = n.Load(n.Region(b))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -93,7 +92,7 @@ class OverwriteFragment(Pass):
         """At a store to all of a fragment of the same block that makes something else of it, which is only read from then on."""
         if not (isinstance(node, n.Store) and node.at.buffer.space == "fragment" and node.at == n.Region(node.at.buffer) and node.mask is None):
             return None
-        block, i, b = block_at(program, path), int(path[-1]), node.at.buffer
+        (block, i), b = block_and_index(program, path), node.at.buffer
         if not any(isinstance(s, n.Alloc) and s.buffer == b for s in block[:i]) or not is_pure(node.value) or _accumulates(b, node.value):
             return None
         later = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Region) and x.buffer == b]
@@ -106,9 +105,8 @@ class OverwriteFragment(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The tile under a name of its own."""
-        store, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(store, n.Store)
-        var = n.Var(fresh("kept", names_in(program, kernel_of(program, site.path))), store.value.type)
+        store, i = node_as(program, site.path, n.Store), int(site.path[-1])
+        var = fresh_var("kept", names_at(program, site.path), store.value.type)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return var if new == n.Load(store.at) else new

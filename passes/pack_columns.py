@@ -56,14 +56,13 @@ from kir.ir.printer import region_text
 from kir.ir.types import DType
 from kir.ir.visit import buffers_named, once, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel, with_block
-
-from ._local_buffers import goes_through_its_name, own_parts, sizes, transfers
+from kir.rewrite.edit import kernel_of, replace_kernel, with_block
+from kir.rewrite.match import matched, matched_as, node_as, params_as
+from kir.rewrite.match.local_buffers import goes_through_its_name, own_parts, sizes, transfers
 
 
 def _of(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Alloc) and isinstance(item, PackColumns)
+    node, item = node_as(program, site.path, n.Alloc), params_as(site, PackColumns)
     return node.buffer, item.width
 
 
@@ -129,8 +128,7 @@ class PackColumns(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The array with its slabs as the first axis."""
         b, width = _of(program, site)
-        shape = sizes(b)
-        assert shape is not None
+        shape = matched(sizes(b))
         made = replace(b, shape=tuple(map(build.const, (shape[-1] // width, *shape[:-1], width))))
 
         def moved(r: n.Region, known: Facts) -> n.Region:
@@ -157,13 +155,11 @@ class PackColumns(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The array with all columns in its rows."""
         b, width = _of(program, site)
-        shape = sizes(b)
-        assert shape is not None
+        shape = matched(sizes(b))
         made = replace(b, shape=tuple(map(build.const, (*shape[1:-1], shape[0] * width))))
 
         def moved(r: n.Region, known: Facts) -> n.Region:
-            first, last = r.index[0], r.index[-1]
-            assert isinstance(first, n.Expr)
+            first, last = matched_as(r.index[0], n.Expr), r.index[-1]
             column = joined(first, last.lo if isinstance(last, n.Span) else last, width)
             return build.region(made, *r.index[1:-1], replace(last, lo=column) if isinstance(last, n.Span) else column)
         return Rewritten(rewritten(program, site, b, made, moved), site.path)
@@ -171,8 +167,7 @@ class PackColumns(Pass):
 
 def split(e: n.Expr, width: int, known: Facts) -> tuple[n.Expr, n.Expr]:
     """(slab, column within it) of a column."""
-    dtype = e.type
-    assert isinstance(dtype, DType)
+    dtype = matched_as(e.type, DType)
     whole = {m: c // width for m, c in build.polynomial(e).items() if c % width == 0}
     rest = build.from_polynomial({m: c for m, c in build.polynomial(e).items() if c % width}, dtype)
     slab = build.from_polynomial(whole, dtype)

@@ -50,24 +50,21 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import I32
 from kir.ir.visit import statements, substitute_buffers, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-
-from ._local_buffers import kind_of_copy, mentions, own_parts, sizes
-from ._slices import NoSlice, panel_view, part, whole
+from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import fresh_var, matched, matched_as, node_as, params_as
+from kir.rewrite.match.local_buffers import kind_of_copy, mentions, own_parts, sizes
+from kir.rewrite.match.slices import NoSlice, panel_view, part, whole
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Alloc)
+    node = node_as(program, site.path, n.Alloc)
     return node.buffer
 
 
 def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
-    b, item = _buffer(program, site), site.params
-    assert isinstance(item, PackPanels)
+    b, item = _buffer(program, site), params_as(site, PackPanels)
     columns = (sizes(b) or (0, 0))[1]
     if columns % item.width:
         return refuted(f"{columns} columns do not divide into panels of {item.width}",
@@ -110,8 +107,7 @@ class PackPanels(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Panels, a loop for each copy, and a view of the whole before each product."""
         kernel, b = kernel_of(program, site.path), _buffer(program, site)
-        shape = sizes(b)
-        assert shape is not None
+        shape = matched(sizes(b))
         rows, columns = shape
         count, taken = columns // self.width, names_in(program, kernel)
         panels = replace(b, shape=(build.const(count), build.const(rows), build.const(self.width)))
@@ -119,9 +115,8 @@ class PackPanels(Pass):
         def rewritten(s: n.Stmt) -> n.Block:
             if _fills(s, b):
                 assert isinstance(s, n.Copy)
-                p = n.Var(fresh("p", taken), I32)
-                src = part(s.src, 1, build.mul(p, self.width), self.width)
-                assert isinstance(src, n.Load)
+                p = fresh_var("p", taken)
+                src = matched_as(part(s.src, 1, build.mul(p, self.width), self.width), n.Load)
                 dst = build.region(panels, p, build.span(0, rows), build.span(0, self.width))
                 return (n.For(p, build.const(0), build.const(count), build.const(1), (replace(s, src=src, dst=dst),),
                               *(("unroll", n.attrs(factor=count)) if self.unrolled else ())),)
@@ -158,8 +153,7 @@ class PackPanels(Pass):
         return Rewritten(self._unpacked(program, site.path, _buffer(program, site)), site.path)
 
     def _unpacked(self, program: n.Program, path: Path, b: n.Buffer) -> n.Program:
-        kernel, shape = kernel_of(program, path), sizes(b)
-        assert shape is not None
+        kernel, shape = kernel_of(program, path), matched(sizes(b))
         count, rows, width = shape
         flat = replace(b, shape=(build.const(rows), build.const(count * width)))
         views = {s.buffer.name: flat for s in statements(kernel.body) if isinstance(s, n.View) and s.at.buffer == b}
@@ -172,8 +166,7 @@ class PackPanels(Pass):
                     return (replace(s, buffer=flat),)
                 case n.For(body=(n.Copy() as c,)) if s.kind == ("unroll" if self.unrolled else "serial") and c.dst == build.region(
                         b, s.var, build.span(0, rows), build.span(0, width)):
-                    src = whole(c.src, 1, build.mul(s.var, width), count * width)
-                    assert isinstance(src, n.Load)
+                    src = matched_as(whole(c.src, 1, build.mul(s.var, width), count * width), n.Load)
                     return (replace(c, src=src, dst=n.Region(flat), label=c.label or s.label),)
                 case _:
                     if any(mentions(x, b.name) for x in own_parts(s)):

@@ -48,7 +48,8 @@ from kir.ir import nodes as n
 from kir.ir.paths import child_blocks
 from kir.ir.visit import transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, with_block
+from kir.rewrite.edit import fresh, with_block
+from kir.rewrite.match import block_and_index, edited, names_at, node_as
 
 MOST = 16
 """Elements of an array that stands for scalars, at most."""
@@ -75,14 +76,14 @@ class PackScalars(Pass):
         """At the first of several declarations of private scalars that are alike."""
         if not isinstance(node, n.Alloc) or self.count > MOST:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         scalars = [s.buffer for s in block[i:i + self.count] if isinstance(s, n.Alloc) and _is_scalar(s) and s.init == node.init
                    and replace(s.buffer, name="") == replace(node.buffer, name="")]
         return Site(path, self) if len(scalars) == self.count else None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One array."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         allocs = [s for s in block[i:i + self.count] if isinstance(s, n.Alloc)]
         names = [s.buffer.name for s in allocs]
         array = replace(allocs[0].buffer, shape=(build.const(self.count),))
@@ -93,7 +94,7 @@ class PackScalars(Pass):
             return new
         rest = tuple(self._stored_at_once(transform(s, leave), array) if self.at_once else transform(s, leave) for s in block[i + self.count:])
         rest = _merged(rest, array) if self.at_once else rest
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], replace(allocs[0], buffer=array), *rest)), site.path)
+        return edited(program, site.path, (replace(allocs[0], buffer=array), *rest), 0, None)
 
     def _stored_at_once(self, s: n.Stmt, array: n.Buffer) -> n.Stmt:
         """A statement in whose blocks stores of all elements in a row are one."""
@@ -110,7 +111,7 @@ class PackScalars(Pass):
         count = build.int_value(node.buffer.shape[0]) or 0
         if not 2 <= count <= MOST:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         names = [f"%{k}" for k in range(count)]
         try:
             rest = tuple(y for s in block[i + 1:] for y in _apart(s, node.buffer, names))
@@ -121,13 +122,12 @@ class PackScalars(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Scalars."""
-        node, block, i = node_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        assert isinstance(node, n.Alloc)
-        taken = names_in(program, kernel_of(program, site.path))
+        node, (block, i) = node_as(program, site.path, n.Alloc), block_and_index(program, site.path)
+        taken = names_at(program, site.path)
         names = [node.buffer.name, *(fresh(node.buffer.name, taken) for _ in range(self.count - 1))]
         rest = tuple(y for s in block[i + 1:] for y in _apart(s, node.buffer, names))
         allocs = tuple(replace(node, buffer=_scalar(node.buffer, name), label=None if k else node.label) for k, name in enumerate(names))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *allocs, *rest)), site.path)
+        return edited(program, site.path, (*allocs, *rest), 0, None)
 
 
 def walk_statements(block: n.Block) -> list[n.Stmt]:

@@ -45,6 +45,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.facts import Facts
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -54,8 +55,8 @@ from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
-
-from ._local_buffers import mentions
+from kir.rewrite.match import matched, matched_as, params_as
+from kir.rewrite.match.local_buffers import mentions
 
 PART, THREADS = 2048, 256
 """Elements of a row that a CTA of the copying kernels takes, and its threads."""
@@ -81,9 +82,8 @@ def _zeros(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _worth(program: n.Program, site: Site, context: Context) -> Verdict:
-    param = _tensor(program, _item(site).tensor)
-    assert param is not None and isinstance(param.of, n.Buffer)
-    from kir.analysis.facts import Facts
+    param = matched(_tensor(program, _item(site).tensor))
+    assert isinstance(param.of, n.Buffer)
     each = CHUNK // param.of.dtype.bytes
     if Facts.at(program, site.path).divides(each, param.of.shape[-1]):
         return refuted(f"rows of '{param.of.name}' are multiples of {CHUNK} bytes already", "the copy gains nothing", needs="rows of another length")
@@ -91,8 +91,7 @@ def _worth(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _item(site: Site) -> PadRows:
-    assert isinstance(site.params, PadRows)
-    return site.params
+    return params_as(site, PadRows)
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,8 @@ class PadRows(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Memory with longer rows, the kernel on it, and a kernel that copies."""
-        kernel, param = kernel_of(program, site.path), _tensor(program, self.tensor)
-        assert param is not None and isinstance(param.of, n.Buffer)
+        kernel, param = kernel_of(program, site.path), matched(_tensor(program, self.tensor))
+        assert isinstance(param.of, n.Buffer)
         b = param.of
         rows, width = b.shape
         longer = build.mul(build.ceildiv(width, self.multiple), self.multiple)
@@ -148,8 +147,7 @@ class PadRows(Pass):
         copied = n.Store(build.region(to, *here), n.Load(build.region(source, *here), other=zero, clip=True), clip=True)
         grid = (n.Axis(row.name, rows), n.Axis(part.name, build.ceildiv(longer if param.role == "in" else width, PART)))
         beside = n.Kernel(self._copying(param), grid, build.const(THREADS), (copied,))
-        mine = substitute_buffers(kernel, {b.name: wide})
-        assert isinstance(mine, n.Kernel)
+        mine = matched_as(substitute_buffers(kernel, {b.name: wide}), n.Kernel)
         pair = (beside, mine) if param.role == "in" else (mine, beside)
         kernels = tuple(x for k in program.kernels for x in (pair if k.name == kernel.name else (k,)))
         plan = tuple(x for s in program.plan for x in (
@@ -174,11 +172,10 @@ class PadRows(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The kernel on the tensor itself."""
-        kernel, param = kernel_of(program, site.path), _tensor(program, self.tensor)
-        assert param is not None and isinstance(param.of, n.Buffer)
+        kernel, param = kernel_of(program, site.path), matched(_tensor(program, self.tensor))
+        assert isinstance(param.of, n.Buffer)
         name = self._copying(param)
-        mine = substitute_buffers(kernel, {f"{self.tensor}_padded": param.of})
-        assert isinstance(mine, n.Kernel)
+        mine = matched_as(substitute_buffers(kernel, {f"{self.tensor}_padded": param.of}), n.Kernel)
         kernels = tuple(mine if k.name == kernel.name else k for k in program.kernels if k.name != name)
         plan = tuple(s for s in program.plan if not (isinstance(s, n.Launch) and s.kernel == name))
         spaces = tuple(w for w in program.workspaces if w.buffer.name != f"{self.tensor}_padded")

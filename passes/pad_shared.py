@@ -39,22 +39,19 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import kernel_of, node_at
-from kir.target import target
-
-from ._local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import hardware_of, matched, node_as, params_as
+from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
 
 
 def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Alloc) and isinstance(item, PadShared)
+    node, item = node_as(program, site.path, n.Alloc), params_as(site, PadShared)
     return node.buffer, item.pad
 
 
 def _vectors_aligned(program: n.Program, site: Site, context: Context) -> Verdict:
     b, pad = _buffer(program, site)
-    shape = sizes(b)
-    assert shape is not None
+    shape = matched(sizes(b))
     row = (shape[-1] + pad) * b.dtype.bytes
     for t in transfers(kernel_of(program, site.path), b.name):
         if row % t.bytes:
@@ -70,9 +67,8 @@ def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     b, pad = _buffer(program, site)
-    hardware = context.target or target("sm_80")
-    shape, dense = sizes(b), byte_count(b)
-    assert shape is not None and dense is not None
+    hardware = hardware_of(context)
+    shape, dense = matched(sizes(b)), matched(byte_count(b))
     total = dense + math.prod(shape[:-1]) * pad * b.dtype.bytes
     limit = hardware.architecture.shared_per_cta
     if total > limit:
@@ -82,9 +78,8 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
     b, pad = _buffer(program, site)
-    hardware = (context.target or target("sm_80")).architecture
-    shape, line = sizes(b), hardware.shared_banks * hardware.shared_bank_bytes
-    assert shape is not None
+    hardware = hardware_of(context).architecture
+    shape, line = matched(sizes(b)), hardware.shared_banks * hardware.shared_bank_bytes
     row = shape[-1] * b.dtype.bytes
     if math.gcd(row, line) <= math.gcd(row + pad * b.dtype.bytes, line):
         return refuted("rows are spread over the banks already", f"rows of {row} bytes", needs="rows that share banks")
@@ -134,8 +129,7 @@ class PadShared(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The buffer with padded rows."""
         b, _ = _buffer(program, site)
-        shape = sizes(b)
-        assert shape is not None
+        shape = matched(sizes(b))
         made = replace(b, strides=tuple(const(s) for s in _padded(shape, self.pad)))
         return Rewritten(redeclared(program, site.path, made), site.path)
 

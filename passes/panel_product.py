@@ -50,20 +50,20 @@ from kir.ir import nodes as n
 from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, enclosing
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as
+from kir.rewrite.match.materialize import buffers_read
 
-from ._materialize import buffers_read
 from ._products import bare, rounded
 
 ROW, COLUMN, STEP = n.Var("%row", I32), n.Var("%column", I32), n.Var("%step", I32)
 
 
 def _operands_stay(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For) and isinstance(loop.body[0], n.Store)
+    loop = node_as(program, site.path, n.For)
+    assert isinstance(loop.body[0], n.Store)
     at = loop.body[0].at
-    v = loop.body[0].value
-    assert isinstance(v, n.Binary)
+    v = matched_as(loop.body[0].value, n.Binary)
     if at.buffer.name in buffers_read(v.b):
         return refuted(f"an update reads '{at.buffer.name}', which the one before it has changed", f"{loop.var.name} = 1 sees what 0 added",
                        needs="operands that stay as they are")
@@ -86,7 +86,7 @@ class PanelProduct(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length whose one statement adds a product of a column and a row to a whole tile."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
+        if not (is_counted(node, plain=True)
                 and build.int_value(node.hi) is not None and len(node.body) == 1):
             return None
         found = self._product(node)
@@ -115,11 +115,9 @@ class PanelProduct(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One product."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        made = self._product(loop)
-        assert isinstance(made, n.Mma)
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        loop = node_as(program, site.path, n.For)
+        made = matched_as(self._product(loop), n.Mma)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a product on scalar units of two panels of known depth into a whole tile."""
@@ -152,18 +150,17 @@ class PanelProduct(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the columns of the first operand."""
-        s = node_at(program, site.path)
-        assert isinstance(s, n.Mma)
+        s = node_as(program, site.path, n.Mma)
         (rows, extent), columns = shape_of(s.a.type), shape_of(s.b.type)[1]
-        k = n.Var(fresh("k", names_in(program, kernel_of(program, site.path))), I32)
+        k = fresh_var("k", names_at(program, site.path))
         dtype = s.acc.buffer.dtype
         row, column = build.const(0) if rows == 1 else ROW, build.const(0) if columns == 1 else COLUMN
         factors = [rounded(build.cast(element(x, index), dtype), self.precision) for x, index in ((s.a, [row, k]), (s.b, [k, column]))]
         assert isinstance(extent, int)
         value = build.binary("add", build.load(s.acc), tile(build.binary("mul", *factors), [(ROW, rows), (COLUMN, columns)]))
         assert isinstance(value.type, TileType)
-        loop = n.For(k, build.const(0), build.const(extent), build.const(1), (n.Store(s.acc, value, origin=s.origin),), label=s.label)
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        loop = counting(k, extent, (n.Store(s.acc, value, origin=s.origin),), label=s.label)
+        return edited(program, site.path, (loop,))
 
 
 def _is_named_load(program: n.Program, path: Path, e: n.Expr) -> bool:

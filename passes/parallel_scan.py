@@ -52,39 +52,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from ._thread_team import (
-    REDUCTIONS,
-    ThreadTeam,
-    accumulation,
-    barrier,
-    declaration,
-    everyone_arrives,
-    folded,
-    is_scalar,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    whole,
-    with_shared,
-    without_shared,
-)
-from .tree_reduction import identity
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, counting, fresh_var, matched, matched_as, names_at, splice
+from kir.rewrite.match.exchange import REDUCTIONS, accumulation, folded
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_scalar, team_at, whole
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
-    acc = block[i]
-    assert isinstance(acc, n.Alloc)
+    block, i = block_and_index(program, site.path)
+    acc = matched_as(block[i], n.Alloc)
     if any(isinstance(x, n.Region) and x.buffer.name == acc.buffer.name for s in block[i + 2:] for x in _places_written(s)):
         return refuted(f"'{acc.buffer.name}' is written again", needs="a sum that nothing else writes")
     return proved("nothing writes the sum again")
@@ -120,7 +104,7 @@ class ParallelScan(Pass):
 
     def running(self, program: n.Program, path: Path) -> Running | None:
         """What the accumulator at a path and the loop after it compute, when it is each thread's running reduction."""
-        block, i, team = block_at(program, path), int(path[-1]), team_at(program, path)
+        (block, i), team = block_and_index(program, path), team_at(program, path)
         if team is None or i + 1 >= len(block):
             return None
         acc, loop = block[i], block[i + 1]
@@ -144,14 +128,13 @@ class ParallelScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of doubling reach over an array of sums."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = self.running(program, site.path)
-        assert team is not None and found is not None
-        acc = block[i]
-        assert isinstance(acc, n.Alloc)
-        taken = names_in(program, kernel_of(program, site.path))
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found = matched(self.running(program, site.path))
+        assert team is not None
+        acc = matched_as(block[i], n.Alloc)
+        taken = names_at(program, site.path)
         sums = slot_array(fresh("sums", taken), acc.buffer.dtype, team.threads)
-        s, other = n.Var(fresh("s", taken), I32), n.Buffer(fresh("other", taken), acc.buffer.dtype, (), "register")
+        s, other = fresh_var("s", taken), n.Buffer(fresh("other", taken), acc.buffer.dtype, (), "register")
         first, *steps = _doubling(found, sums, s, other, team, self.reverse)
         own = n.Load(build.region(sums, team.thread))
 
@@ -159,7 +142,7 @@ class ParallelScan(Pass):
             return own if isinstance(new, n.Load) and new.at == n.Region(acc.buffer) else new
         rest = tuple(transform(x, read) for x in block[i + 2:])
         assert isinstance(first, n.Store)
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(first, label=acc.label), *steps, *rest))
+        out = splice(program, site.path, (replace(first, label=acc.label), *steps, *rest), 0, None)
         return Rewritten(with_shared(out, team, sums), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -168,7 +151,7 @@ class ParallelScan(Pass):
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared" and isinstance(node.value, n.Load)
                                 and node.value.at.buffer.space == "shared"):
             return None
-        block, i, sums = block_at(program, path), int(path[-1]), node.at.buffer
+        (block, i), sums = block_and_index(program, path), node.at.buffer
         if not (i + 2 < len(block) and isinstance(block[i + 2], n.For)):
             return None
         found = _scan_at(block, i, team)
@@ -184,19 +167,19 @@ class ParallelScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds what its sum is made of."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        node, scan = block[i], None if team is None else _scan_at(block, i, team)
-        assert team is not None and isinstance(node, n.Store) and scan is not None
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        node, scan = matched_as(block[i], n.Store), None if team is None else _scan_at(block, i, team)
+        assert team is not None and scan is not None
         found, sums = scan[0], node.at.buffer
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         acc = n.Buffer(fresh("total", taken), sums.dtype, (), "register")
         own = build.region(sums, team.thread)
 
         def read(old: n.Node, new: n.Node) -> n.Node:
             return whole(acc) if isinstance(new, n.Load) and new.at == own else new
-        start, fold = _serial(found, acc, n.Var(fresh("u", taken), I32), team, self.reverse)
+        start, fold = _serial(found, acc, fresh_var("u", taken), team, self.reverse)
         rest = tuple(transform(x, read) for x in block[i + 3:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(start, label=node.label), fold, *rest))
+        out = splice(program, site.path, (replace(start, label=node.label), fold, *rest), 0, None)
         out, at = without_shared(out, str(site.path[0]), sums.name)
         return Rewritten(out, shifted(site.path, at, -1))
 
@@ -226,7 +209,7 @@ def _serial(found: Running, acc: n.Buffer, u: n.Var, team: ThreadTeam, reverse: 
     index, count = (build.add(t, u), build.sub(build.const(team.threads), t)) if reverse else (u, build.add(t, 1))
     step = n.Store(place, build.binary(found.op, whole(acc), n.Load(build.region(found.source, index))))
     return (n.Alloc(acc, identity(REDUCTIONS[found.op], acc.dtype)),
-            n.For(u, build.const(0), count, build.const(1), (step,)))
+            counting(u, count, (step,)))
 
 
 def _doubling(found: Running, sums: n.Buffer, s: n.Var, other: n.Buffer, team: ThreadTeam, reverse: bool) -> n.Block:
@@ -239,4 +222,4 @@ def _doubling(found: Running, sums: n.Buffer, s: n.Var, other: n.Buffer, team: T
             n.If(exists, (n.Store(n.Region(other), n.Load(build.region(sums, there))),)), barrier(),
             n.Store(own, build.binary(found.op, whole(other), n.Load(own))), barrier())
     steps = build.const((team.threads - 1).bit_length())
-    return (n.Store(own, n.Load(build.region(found.source, t))), barrier(), n.For(s, build.const(0), steps, build.const(1), body))
+    return (n.Store(own, n.Load(build.region(found.source, t))), barrier(), counting(s, steps, body))

@@ -51,9 +51,10 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import edit_block, kernel_of, names_in
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, node_as
+from kir.rewrite.match.local_buffers import team_level
 
-from ._local_buffers import team_level
 from .partition_rows import narrowed
 
 
@@ -64,8 +65,7 @@ def _own(body: n.Block) -> set[str]:
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     aliases, own = Aliases(program), _own(loop.body)
     found = [a for s in loop.body for a in accesses(s) if a.buffer not in own]
     for a in found:
@@ -92,7 +92,7 @@ class PartitionBlock(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over several statements that carry nothing along."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node, plain=True):
             return None
         if len(node.body) < 2 or build.int_value(node.hi) is None:
             return None
@@ -113,16 +113,14 @@ class PartitionBlock(Pass):
         return Site(path, self)
 
     def _widened(self, loop: n.For) -> n.Block:
-        extent = build.int_value(loop.hi)
-        assert extent is not None
+        extent = matched(build.int_value(loop.hi))
         return Widen.of(loop.body, loop.var, build.const(0, dtype_of(loop.var.of)), extent).block(loop.body)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each statement for the whole tile."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = self._widened(loop)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), site.path)
+        return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several statements of a block that share an axis of a tile, or hand on a tile that they declare."""
@@ -150,19 +148,19 @@ def _tile(s: n.Stmt) -> bool:
 
 def _narrowed(program: n.Program, path: Path) -> tuple[n.For, set[int]]:
     """The loop that a statement and those that belong to it become, and their numbers in the block. Raises CannotRetile."""
-    kernel, block, i = kernel_of(program, path), block_at(program, path), int(path[-1])
+    kernel, (block, i) = kernel_of(program, path), block_and_index(program, path)
     first = block[i]
     name = first.names[0] if isinstance(first, n.Let) else first.buffer.name if isinstance(first, n.Alloc) else ""
     front = next(iter(TileAxes.known(kernel).of(name)), None)
     if front is None or not isinstance(front.extent, int) or front.reduced or front.opaque:
         raise CannotRetile("the axis is reduced, or its extent is not known")
     group, stores = _group(kernel, program, block, i, front)
-    j, axes = n.Var(fresh("j", names_in(program, kernel)), I32), TileAxes(kernel)
+    j, axes = fresh_var("j", names_in(program, kernel)), TileAxes(kernel)
     own = axes.of(name)[0]
     assert own is not None
     drop = Narrow(axes, own, build.const(0, I32), j)
     body = tuple(narrowed(stores[k], 0, j) if k in stores else drop.stmt(block[k]) for k in sorted(group))
-    return n.For(j, build.const(0), build.const(front.extent), build.const(1), body), group
+    return counting(j, front.extent, body), group
 
 
 def _group(kernel: n.Kernel, program: n.Program, block: n.Block, i: int, front: AxisClass) -> tuple[set[int], dict[int, n.Store]]:

@@ -49,51 +49,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.cyclic_loop import gathered, spread
+from kir.analysis.reductions import identity
 from kir.analysis.uniform import depends, varying
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import I32
 from kir.ir.visit import substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
-
-from ._spread_loop import gathered, spread
-from ._thread_team import (
-    IDEMPOTENT,
-    REDUCTIONS,
-    Exchange,
-    accumulation,
-    barrier,
-    declaration,
-    everyone_arrives,
-    exchange_at,
-    is_call,
-    is_in_loop,
-    is_read_later,
-    is_scalar,
-    mentions,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    with_shared,
-    without_shared,
-)
-from .tree_reduction import identity
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
+from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
 
 
 def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
-    item, i = site.params, int(site.path[-1])
-    assert isinstance(item, PartitionReduction)
-    loop = block_at(program, site.path)[i + (2 if item.own else 1)]
-    assert isinstance(loop, n.For)
-    acc = block_at(program, site.path)[i]
-    assert isinstance(acc, n.Alloc)
+    team = matched(team_at(program, site.path))
+    item, i = params_as(site, PartitionReduction), int(site.path[-1])
+    loop = matched_as(block_at(program, site.path)[i + (2 if item.own else 1)], n.For)
+    acc = matched_as(block_at(program, site.path)[i], n.Alloc)
     names = varying(team.loop)[site.path[2:]] - {acc.buffer.name}
     which = sorted(x for x in names if depends(loop, {x}))
     if which or depends(loop, frozenset()):
@@ -117,12 +95,10 @@ def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For,
 
 
 def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i, team = site.params, block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-    assert isinstance(item, PartitionReduction) and team is not None
+    item, (block, i), team = params_as(site, PartitionReduction), block_and_index(program, site.path), matched(team_at(program, site.path))
     if not item.own:
         return proved("the barrier before the fold stays")
-    found = _folding(block, i, True)
-    assert found is not None
+    found = matched(_folding(block, i, True))
     part = spread(found[1], team.thread, team.threads)
     for x in walk(part):
         if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global") and _writes(block[:i], x.at.buffer) and not _wrote(block[:i], x.at, part):
@@ -168,8 +144,7 @@ def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> 
 
 def _exchange_after(block: n.Block, i: int) -> int | None:
     """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
-    acc = block[i]
-    assert isinstance(acc, n.Alloc)
+    acc = matched_as(block[i], n.Alloc)
     for k in range(i + 2, len(block)):
         s = block[k]
         if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":
@@ -209,17 +184,17 @@ class PartitionReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each thread folds its share; then every thread folds the slots of all."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = _folding(block, i, self.own)
-        assert found is not None and team is not None
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found = matched(_folding(block, i, self.own))
+        assert team is not None
         acc, loop, op = found
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         slots = slot_array(fresh("slots", taken), acc.buffer.dtype, team.threads)
         result = replace(acc.buffer, name=fresh(acc.buffer.name, taken)) if self.fresh else acc.buffer
         made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
-        tail = made.statements(n.Var(fresh("u", taken), I32), is_in_loop(program, site.path))
+        tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], acc, spread(loop, team.thread, team.threads), *tail, *rest))
+        out = splice(program, site.path, (acc, spread(loop, team.thread, team.threads), *tail, *rest), 0, None)
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -227,7 +202,7 @@ class PartitionReduction(Pass):
         team = team_at(program, path)
         if not isinstance(node, n.Alloc) or team is None:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         found = _folding(block, i)
         at = _exchange_after(block, i)
         made = exchange_at(block, at, is_in_loop(program, path)) if found is not None and at is not None else None
@@ -249,20 +224,17 @@ class PartitionReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values, which every thread runs."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found, at = _folding(block, i), _exchange_after(block, i)
-        assert at is not None
-        made = exchange_at(block, at, is_in_loop(program, site.path))
-        assert found is not None and made is not None and team is not None
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found, at = _folding(block, i), matched(_exchange_after(block, i))
+        made = matched(exchange_at(block, at, is_in_loop(program, site.path)))
+        assert found is not None and team is not None
         acc, loop, _ = found
-        item = site.params
-        assert isinstance(item, PartitionReduction)
-        whole_loop = gathered(loop, team.thread, team.threads)
-        assert whole_loop is not None
+        item = params_as(site, PartitionReduction)
+        whole_loop = matched(gathered(loop, team.thread, team.threads))
         x, size = made
         rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
         between = block[i + 2:at]
-        out = edit_block(program, site.path, lambda b: (*b[:i], *between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest))
+        out = splice(program, site.path, (*between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest), 0, None)
         out, home = without_shared(out, str(site.path[0]), x.slots.name)
         return Rewritten(out, shifted((*site.path[:-1], i + len(between)), home, -1))
 

@@ -34,6 +34,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
+from kir.analysis.loop_nest import counted_out
 from kir.analysis.retile import CannotRetile
 from kir.analysis.widen import Widen
 from kir.dataclass import dataclass
@@ -42,9 +43,8 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, DType, shape_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._nests import counted_out
+from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, matched_as, node_as
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -65,10 +65,8 @@ def _axes(s: n.Store) -> list[tuple[n.Var, int | n.Expr]]:
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
-    s = _only_store(loop)
-    assert s is not None
+    loop = node_as(program, site.path, n.For)
+    s = matched(_only_store(loop))
     for x in walk(s.value):
         if isinstance(x, n.Load) and x.at.buffer.name == s.at.buffer.name and x.at != s.at:
             return refuted(f"an iteration reads '{s.at.buffer.name}' where another may have written", f"{loop.var.name} = 1 reads what 0 wrote")
@@ -76,10 +74,8 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
-    s, extent = _only_store(loop), build.int_value(loop.hi)
-    assert s is not None and extent is not None
+    loop = node_as(program, site.path, n.For)
+    s, extent = matched(_only_store(loop)), matched(build.int_value(loop.hi))
     rest = _axes(s)
     axes: list[tuple[n.Var, int | n.Expr]] = [(loop.var, extent), *rest]
     names = [v for v, _ in rest]
@@ -94,7 +90,7 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     index = [i for i in place.index if isinstance(i, n.Expr) and names_read(i) & moving]
     kept = build.const(True) if s.mask is None else element(s.mask, names[len(names) - len(shape_of(s.mask.type)):])
     around = [(x.var, d) for _, x in enclosing(program, site.path) if isinstance(x, n.For) and x.kind == "serial"
-              and build.is_const(x.lo, 0) and build.is_const(x.step, 1) and (d := build.int_value(x.hi)) is not None]
+              and from_zero(x) and (d := build.int_value(x.hi)) is not None]
     outer = [(v, d) for v, d in around if any(v.name in names_read(e) for e in (*index, kept))]
     every = [*outer, *((v, d) for (v, _), d in zip(axes, counts, strict=True))]
     values = counted_out([v for v, _ in every], [d for _, d in every], [*(v for v, _ in outer), *index, kept])
@@ -139,7 +135,7 @@ class PartitionRows(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of known length over one store."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         only = _only_store(node)
         if only is None:
@@ -155,8 +151,7 @@ class PartitionRows(Pass):
         return Site(path, self)
 
     def _widened(self, loop: n.For) -> n.Stmt:
-        extent, s = build.int_value(loop.hi), _only_store(loop)
-        assert extent is not None and s is not None
+        extent, s = matched(build.int_value(loop.hi)), matched(_only_store(loop))
         rest = _axes(s)
         if self.axis > len(rest):
             raise CannotRetile(f"there is no axis {self.axis}")
@@ -180,9 +175,8 @@ class PartitionRows(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One store of the whole tile."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        return Rewritten(replace_stmts(program, site.path, (self._widened(loop),)), site.path)
+        loop = node_as(program, site.path, n.For)
+        return edited(program, site.path, (self._widened(loop),))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a tile to a tensor, or to memory of a CTA of one thread; or a copy of one from that memory."""
@@ -212,13 +206,11 @@ class PartitionRows(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop that stores one element (or one slice) after the other."""
         node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        s = _moved(node)
-        assert s is not None
-        j = n.Var(fresh("j", names_in(program, kernel)), I32)
-        extent = shape_of(s.at.type)[self.axis]
-        assert isinstance(extent, int)
-        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (narrowed(s, self.axis, j, self.spread),), label=s.label)
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        s = matched(_moved(node))
+        j = fresh_var("j", names_in(program, kernel))
+        extent = matched_as(shape_of(s.at.type)[self.axis], int)
+        loop = counting(j, extent, (narrowed(s, self.axis, j, self.spread),), label=s.label)
+        return edited(program, site.path, (loop,))
 
 
 def _moved(node: Place) -> n.Store | None:

@@ -41,6 +41,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import matched_as, params_as
 
 from ._persistent_roles import of_tile, quotient, standing, trips, walking
 from ._rings import NoRing, roles_at
@@ -86,8 +87,7 @@ def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole_clusters(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel, item = kernel_of(program, site.path), site.params
-    assert isinstance(item, Persistent)
+    kernel, item = kernel_of(program, site.path), params_as(site, Persistent)
     size = max(kernel.cluster, default=1)
     if item.ctas % size:
         return refuted(f"clusters of {size} do not divide {item.ctas} CTAs", f"CTA {item.ctas - 1} has no cluster", needs=f"a multiple of {size}",
@@ -191,7 +191,6 @@ class Persistent(Pass):
         kernel = kernel_of(program, site.path)
         if roles_at(kernel) is not None:
             return Rewritten(replace_kernel(program, kernel.name, standing(program, kernel)[0]), site.path)
-        loop = kernel.body[0]
-        assert isinstance(loop, n.For)
+        loop = matched_as(kernel.body[0], n.For)
         made = replace(kernel, grid=(n.Axis(loop.var.name, loop.hi),), body=loop.body)
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)

@@ -102,11 +102,11 @@ from kir.ir.types import MBARRIER, dtype_of
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.target import target
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, hardware_of, matched, matched_as, node_as, params_as
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.materialize import buffers_written
 
-from ._local_buffers import mentions
-from ._materialize import buffers_written
 from ._rings import NoRing, Rings, counted
 
 WARPS, THREADS = 4, 128
@@ -146,14 +146,13 @@ def _turns(roles: n.Roles, name: str, body: n.Block | None, bars: set[str]) -> _
 
 
 def _found(program: n.Program, site: Site) -> tuple[n.Kernel, n.Roles, _Turns]:
-    kernel, roles, item = kernel_of(program, site.path), node_at(program, site.path), site.params
-    assert isinstance(roles, n.Roles) and isinstance(item, PingPong)
+    kernel, roles, item = kernel_of(program, site.path), node_as(program, site.path, n.Roles), params_as(site, PingPong)
     return kernel, roles, _turns(roles, item.role, None, set(Rings.of(kernel).bars))
 
 
 def _room(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, roles, found = _found(program, site)
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     total = (int_value(kernel.threads) or 0) + THREADS
     if total > hardware.max_threads_per_cta:
         return refuted(f"{total} threads with another warpgroup; a CTA of {hardware.name} has at most {hardware.max_threads_per_cta}",
@@ -233,15 +232,14 @@ class PingPong(Pass):
         """Two warpgroups, of which each waits for its turn before it takes the slots of a tile."""
         kernel, roles, found = _found(program, site)
         taken = names_in(program, kernel)
-        wg, turn = n.Var(fresh("wg", taken), dtype_of(found.loop.var.of)), n.Buffer(fresh("turn", taken), MBARRIER, (build.const(1),), "shared")
+        wg, turn = fresh_var("wg", taken, dtype_of(found.loop.var.of)), n.Buffer(fresh("turn", taken), MBARRIER, (build.const(1),), "shared")
         bar, tile = build.region(turn, 0), found.loop.var
         mine = (*found.loop.body[:found.ring], n.Eval(build.call("mbar_wait", bar, build.mod(build.add(tile, 1), 2))), found.loop.body[found.ring],
                 n.Eval(build.call("mbar_arrive", bar)), *found.loop.body[found.ring + 1:])
         walked = replace(found.loop, lo=wg, step=build.const(2, wg.of), body=mine)  # type: ignore[arg-type]  # an integer dtype
-        split = n.For(wg, build.const(0), build.const(2), build.const(1), (*found.front, walked, *found.back), "warpgroup")
+        split = counting(wg, 2, (*found.front, walked, *found.back), "warpgroup")
         made = replace(found.role, hi=found.role.hi + WARPS, body=(split,))
-        fence = _fence(kernel)
-        assert fence is not None
+        fence = matched(_fence(kernel))
         last = max(i for i, s in enumerate(kernel.body) if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER)
         body = list(kernel.body[:-1])
         body.insert(fence, n.Eval(build.call("mbar_init", bar, build.const(1))))
@@ -270,11 +268,9 @@ class PingPong(Pass):
         return Rewritten(replace_kernel(program, kernel.name, kernel), (kernel.name, len(kernel.body) - 1))
 
     def _one(self, program: n.Program, path: Path) -> n.Kernel:
-        kernel, roles = kernel_of(program, path), node_at(program, path)
-        assert isinstance(roles, n.Roles)
+        kernel, roles = kernel_of(program, path), node_as(program, path, n.Roles)
         last = roles.roles[-1]
-        split = last.body[0]
-        assert isinstance(split, n.For)
+        split = matched_as(last.body[0], n.For)
         every = {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
         turn = next((x for x in every if _takes_turns(split.body, x)), None)
         if turn is None:

@@ -50,19 +50,13 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite.base import Context, Effect, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match import edited, hardware_of, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
-from kir.target import Target, target
-
-
-def _loop(program: n.Program, site: Site) -> n.For:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.For)
-    return node
+from kir.target import Target
 
 
 def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = _loop(program, site)
+    loop = node_as(program, site.path, n.For)
     written = {s.at.buffer.name for s in walk(loop) if isinstance(s, n.Store)} | {
         s.dst.buffer.name for s in walk(loop) if isinstance(s, n.Copy)}
     for x in staged_loads(loop):
@@ -77,10 +71,9 @@ def _carried(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
-    params = site.params
-    assert isinstance(params, Pipeline)
-    each = loop_bytes(_loop(program, site))
-    hardware: Target = context.target or target("sm_80")
+    params = params_as(site, Pipeline)
+    each = loop_bytes(node_as(program, site.path, n.For))
+    hardware: Target = hardware_of(context)
     if each is None:
         return unknown("the tiles have symbolic extents", needs="a specialized program")
     limit = hardware.architecture.shared_per_cta
@@ -91,7 +84,7 @@ def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _overlap(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = _loop(program, site)
+    loop = node_as(program, site.path, n.For)
     if any(isinstance(s, n.Mma) for s in walk(loop)):
         return proved("the loop computes on what it loads")
     return unknown("the loop has no tile product to overlap with its loads")
@@ -129,17 +122,17 @@ class Pipeline(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop, pipelined."""
-        loop = _loop(program, site)
+        loop = node_as(program, site.path, n.For)
         made = replace(loop, kind="pipelined", attrs=n.attrs(**{**dict(loop.attrs), "stages": self.stages}))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop, one iteration after the other."""
-        loop = _loop(program, site)
+        loop = node_as(program, site.path, n.For)
         made = replace(loop, kind="serial", attrs=tuple((k, v) for k, v in loop.attrs if k != "stages"))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Shared memory for the further stages."""
-        each = loop_bytes(_loop(program, site))
+        each = loop_bytes(node_as(program, site.path, n.For))
         return Effect(shared_bytes=None if each is None else each * (self.stages - 1))

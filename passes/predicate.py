@@ -45,14 +45,12 @@ from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at, edit_block, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.match import block_and_index, edited, is_read, matched_as, node_as, sibling, splice
+from kir.rewrite.match.materialize import is_pure
 
 
 def _total(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.If)
+    node = node_as(program, site.path, n.If)
     for s in node.then:
         for x in walk(s):
             if isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and any(
@@ -91,7 +89,7 @@ class Predicate(Pass):
             return Miss("a value inside reads no memory: behind the mask nothing would say that it belongs to the branch")
         if any(isinstance(x, n.Load) and x.other is not None for s in node.then for x in walk(s)):
             return Miss("a load inside says what it gives where nothing is read: masked, it would give that where the branch is not taken")
-        if any(isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name for x in walk(node.cond)):
+        if is_read(node.cond, store.at.buffer.name):
             return Miss("the condition reads what the store writes")
         if not lets and not _reads(store):
             return Site(path, self) if store.at.buffer.space in ("global", "shared") else None
@@ -99,21 +97,19 @@ class Predicate(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The statements of the branch, masked."""
-        node, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(node, n.If)
+        node, i = node_as(program, site.path, n.If), int(site.path[-1])
         made = [transform(s, _masked(node.cond)) for s in node.then]
-        last = made[-1]
-        assert isinstance(last, n.Store)
+        last = matched_as(made[-1], n.Store)
         made[-1] = replace(last, mask=node.cond, label=node.label or last.label, origin=last.origin)
         at = (*site.path[:-1], i + len(made) - 1)
-        hints = {site.path: (at,), **{(*site.path, "then", k): ((*site.path[:-1], i + k),) for k in range(len(made))}}
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *made, *b[i + 1:])), at, hints)
+        hints = {site.path: (at,), **{(*site.path, "then", k): (sibling(site.path, k),) for k in range(len(made))}}
+        return Rewritten(splice(program, site.path, made), at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a masked store whose loads, and those of the values just before it, have the same mask."""
         if not isinstance(node, n.Store) or node.mask is None or not isinstance(node.mask.type, DType):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         start = i
         while start and _belongs(block, start - 1, i, node.mask):
             start -= 1
@@ -121,12 +117,12 @@ class Predicate(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch around them."""
-        block, i, start = block_at(program, site.path), int(site.path[-1]), int(site.captures["start"])
-        store = block[i]
-        assert isinstance(store, n.Store) and store.mask is not None
+        (block, i), start = block_and_index(program, site.path), int(site.captures["start"])
+        store = matched_as(block[i], n.Store)
+        assert store.mask is not None
         plain = [transform(s, _unmasked(store.mask)) for s in (*block[start:i], replace(store, mask=None, label=None))]
         made = n.If(store.mask, tuple(plain), label=store.label, origin=store.origin)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:start], made, *b[i + 1:])), (*site.path[:-1], start))
+        return edited(program, site.path, (made,), start - i, at=start - i)
 
 
 def _reads(s: n.Stmt) -> bool:

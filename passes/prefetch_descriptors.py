@@ -42,14 +42,10 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
+from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of, replace_kernel
 
 from ._descriptor import has_tma
-
-
-def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    return has_tma(context)
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ class PrefetchDescriptors(Pass):
     claim: ClassVar[str] = "The first copy finds its descriptor in the cache."
     requires: ClassVar[tuple[str, ...]] = ("tma", "tensor-map")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P230", "profit", "hardware", "the target copies boxes in hardware", _hardware),)
+        Precondition("KIR-P230", "profit", "hardware", "the target copies boxes in hardware", has_tma),)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel that copies by tensor maps, which stand in its parameters."""

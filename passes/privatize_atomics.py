@@ -54,10 +54,9 @@ from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import edit_block, fresh, kernel_of, names_in, node_at
-from kir.target import target
-
-from ._thread_team import ThreadTeam, barrier, is_call, whole_team
+from kir.rewrite.edit import fresh, kernel_of, node_at
+from kir.rewrite.match import counting, edited, fresh_var, matched, matched_as, names_at, node_as, params_as, regions_of, within_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
 Rounds = Literal["steps", "rounds", "branch", "each"]
 ROUNDS: tuple[Rounds, ...] = get_args(Rounds)
@@ -79,21 +78,15 @@ def neutral(fn: str, b: n.Buffer) -> n.Const | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel = site.params, kernel_of(program, site.path)
-    assert isinstance(item, PrivatizeAtomics)
-    used = _used(node_at(program, site.path), item.buffer)
-    assert used is not None
+    item, kernel = params_as(site, PrivatizeAtomics), kernel_of(program, site.path)
+    used = matched(_used(node_at(program, site.path), item.buffer))
     held = [b.buffer for b in kernel.body if isinstance(b, n.Alloc) and b.buffer.space == "shared"]
     total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, used[0]))
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="fewer counters")
-    return proved(f"{total} of {most} bytes")
+    return within_shared(total, context, "fewer counters")
 
 
 def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements(loop.body)):
         return refuted("some threads return early, and would miss the barrier", "a thread that has returned clears and adds nothing",
                        needs="a branch instead of the return")
@@ -101,18 +94,15 @@ def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict
 
 
 def _exact(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, PrivatizeAtomics)
-    used = _used(node_at(program, site.path), item.buffer)
-    assert used is not None
+    item = params_as(site, PrivatizeAtomics)
+    used = matched(_used(node_at(program, site.path), item.buffer))
     if used[0].dtype.is_float and used[1] == "atomic_add":
         return unknown("sums of floats are rounded in another order", needs="integers, or a tolerance that allows it")
     return proved("the order of updates does not matter")
 
 
 def _nothing_lost(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, PrivatizeAtomics)
+    item = params_as(site, PrivatizeAtomics)
     if not item.skip:
         return proved("all counters are added")
     calls = [x for x in walk(node_at(program, site.path)) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region)
@@ -152,25 +142,22 @@ class PrivatizeAtomics(Pass):
             return None
         names = dict.fromkeys(a.buffer.name for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL
                               for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
-        team = whole_team(program, path, node)
-        assert team is not None
+        team = matched(whole_team(program, path, node))
         found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b)) is not None and all(
             _fits_form(form, build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
         return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Cleared, counted and added counters."""
-        loop, top, taken = node_at(program, site.path), int(site.path[1]), names_in(program, kernel_of(program, site.path))
+        loop, top, taken = node_at(program, site.path), int(site.path[1]), names_at(program, site.path)
         team = whole_team(program, site.path, loop) if isinstance(loop, n.For) else None
         assert isinstance(loop, n.For) and team is not None
-        used = _used(loop, self.buffer)
-        assert used is not None
+        used = matched(_used(loop, self.buffer))
         old, fn = used
         own = n.Buffer(fresh(f"{old.name}_own", taken), old.dtype, old.shape, "shared")
-        start = neutral(fn, old)
-        assert start is not None
+        start = matched(neutral(fn, old))
 
-        first, second = (n.Var(fresh("i", taken), team.thread.of) for _ in range(2))
+        first, second = (fresh_var("i", taken, team.thread.of) for _ in range(2))
         cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
         clear = () if cleared is None else (cleared, barrier())
         flush = _gone_through(self.flush, team, old.shape[0], second, lambda i: self._added(fn, old, own, i))
@@ -184,7 +171,7 @@ class PrivatizeAtomics(Pass):
         hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + len(clear)),) for k in range(len(counted))}
         hints[site.path] = ((site.path[0], top + 1),)
         counters = n.Alloc(own, start if self.clear == "declared" else None)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top], counters, made, *b[top + 1:])), (site.path[0], top + 1), hints)
+        return edited(program, site.path, (counters, made), at=1, hints=hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over all threads that ends by adding an array of shared memory to one in global memory."""
@@ -198,8 +185,7 @@ class PrivatizeAtomics(Pass):
         last = next((x for x in walk(node.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), None)
         if last is None or not isinstance(last.args[0], n.Region) or len(own.shape) != 1 or neutral(last.fn, own) is None:
             return None
-        place, start = last.args[0].buffer, neutral(last.fn, own)
-        assert start is not None
+        place, start = last.args[0].buffer, matched(neutral(last.fn, own))
         found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
             form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
         if found is None:
@@ -223,17 +209,15 @@ class PrivatizeAtomics(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Updates of global memory."""
-        loop, top = node_at(program, site.path), int(site.path[1])
-        assert isinstance(loop, n.For)
-        place = next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL)
-        assert isinstance(place, n.Region)
+        loop = node_as(program, site.path, n.For)
+        place = matched_as(next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), n.Region)
 
         def leave(_: n.Node, x: n.Node) -> n.Node:
             if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == site.captures["own"]:
                 return replace(x, args=(n.Region(place.buffer, x.args[0].index), *x.args[1:]))
             return x
         made = replace(loop, body=tuple(transform(s, leave) for s in loop.body[site.captures["cleared"]:-2]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:top - 1], made, *b[top + 1:])), (site.path[0], top - 1))
+        return edited(program, site.path, (made,), -1, at=-1)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The counters come to shared memory."""
@@ -258,7 +242,7 @@ def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: 
         return n.For(var, t, count, build.const(team.threads), (each(var),))
     if form == "rounds":
         rounds = build.const(size // team.threads) if size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
-        return n.For(var, build.const(0), rounds, build.const(1), (each(build.add(build.mul(var, team.threads), t)),))
+        return counting(var, rounds, (each(build.add(build.mul(var, team.threads), t)),))
     return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
 
 
@@ -266,7 +250,7 @@ def _used(node: Place, name: str) -> tuple[n.Buffer, str] | None:
     """The array and the one operation that updates it, if that is all that happens to it."""
     calls = [x for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == name]
     evals = [x.call for x in walk(node) if isinstance(x, n.Eval)]
-    places = [x for x in walk(node) if isinstance(x, n.Region) and x.buffer.name == name]
+    places = regions_of(node, name)
     if not calls or len(places) != len(calls) or len({c.fn for c in calls}) != 1 or any(not any(c is e for e in evals) for c in calls):
         return None
     b = places[0].buffer

@@ -54,15 +54,14 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
-from kir.target import target
+from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match import hardware_of, matched_as, node_as, params_as
 
 WAIT, LAUNCH = "grid_dependency_wait", "grid_dependency_launch"
 
 
 def _waits_in_time(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel, aliases = site.params, node_at(program, site.path), Aliases(program)
-    assert isinstance(item, ProgrammaticDependentLaunch) and isinstance(kernel, n.Kernel)
+    item, kernel, aliases = params_as(site, ProgrammaticDependentLaunch), node_as(program, site.path, n.Kernel), Aliases(program)
     block = _block(kernel)
     touched = [a for s in block[:item.wait] for a in accesses(s)]
     earlier = _order(program)[:_order(program).index(kernel.name)]
@@ -82,7 +81,7 @@ def _waits_in_time(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _overlaps(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     if hardware.capability >= (9, 0):
         return proved(f"{hardware.name} starts a kernel before the one ahead of it has ended")
     return refuted(f"{hardware.name} starts a kernel when the one ahead of it has ended", "the wait does nothing there", needs="sm_90 or newer")
@@ -193,6 +192,5 @@ def _with(kernel: n.Kernel, block: n.Block) -> n.Kernel:
     at = _team(kernel)
     if at is None:
         return replace(kernel, body=block)
-    loop = kernel.body[at]
-    assert isinstance(loop, n.For)
+    loop = matched_as(kernel.body[at], n.For)
     return replace(kernel, body=(*kernel.body[:at], replace(loop, body=block), *kernel.body[at + 1:]))

@@ -45,9 +45,9 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import once, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, kernel_of
-
-from ._local_buffers import kind_of_copy
+from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match import edited, matched_as, sibling, splice
+from kir.rewrite.match.local_buffers import kind_of_copy
 
 UNITS = ("tma", "bulk")
 
@@ -113,11 +113,9 @@ class ProxyFence(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fence behind the statement."""
-        i = int(site.path[-1])
-        call = build.call("fence_async")
-        assert isinstance(call, n.Call)
-        made = edit_block(program, site.path, lambda b: (*b[:i + 1], n.Eval(call), *b[i + 1:]))
-        return Rewritten(made, (*site.path[:-1], i + 1))
+        call = matched_as(build.call("fence_async"), n.Call)
+        made = splice(program, site.path, (n.Eval(call),), 1)
+        return Rewritten(made, sibling(site.path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fence behind such a statement, in a kernel where only threads read shared memory."""
@@ -133,8 +131,7 @@ class ProxyFence(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """No fence."""
-        i = int(site.path[-1])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:])), (*site.path[:-1], i - 1))
+        return edited(program, site.path, (), at=-1)
 
 
 def _is_fence(s: n.Stmt) -> bool:

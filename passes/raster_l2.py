@@ -50,6 +50,7 @@ from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, names_in, replace_kernel
+from kir.rewrite.match import params_as
 
 PARTS = ("rows", "width", "panel", "first", "height", "local")
 """Intermediate values, in the order in which they are computed: rows of tiles, tiles in a panel, which panel, its first row, its number of
@@ -70,8 +71,7 @@ def _only_rows_and_columns(program: n.Program, site: Site, context: Context) -> 
 
 
 def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, rows = site.params, site.captures["rows"]
-    assert isinstance(item, RasterL2)
+    item, rows = params_as(site, RasterL2), site.captures["rows"]
     known = Facts.at(program, (*site.path, min(site.captures["lets"])))
     if not item.full:
         return proved("the last panel is as high as the rows that are left")

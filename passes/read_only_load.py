@@ -43,13 +43,13 @@ from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.match import params_as
 
 POLICY = "nc"
 
 
 def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, kernel, aliases = site.params, node_at(program, site.path), Aliases(program)
-    assert isinstance(item, ReadOnlyLoad)
+    item, kernel, aliases = params_as(site, ReadOnlyLoad), node_at(program, site.path), Aliases(program)
     for a in accesses(kernel):
         if a.writes and a.buffer != "*" and aliases.may_be_one(a.buffer, item.buffer):
             also = "" if a.buffer == item.buffer else f", which '{a.buffer}' may be"

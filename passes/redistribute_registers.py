@@ -58,18 +58,17 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-from kir.target import target
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, hardware_of, node_as, params_as
 
 
 def _given(program: n.Program, site: Site) -> n.Roles:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Roles) and isinstance(item, RedistributeRegisters)
+    node, item = node_as(program, site.path, n.Roles), params_as(site, RedistributeRegisters)
     return item.given(node)
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = context.target or target("sm_90a")
+    hardware = hardware_of(context, "sm_90a")
     if hardware.architecture.has("setmaxnreg"):
         return proved(f"warpgroups of {hardware.name} may change how many registers they have")
     return refuted(f"{hardware.name} has no setmaxnreg", "registers are those of the launch for each warp", needs="sm_90a")
@@ -84,7 +83,7 @@ def _whole_warpgroups(program: n.Program, site: Site, context: Context) -> Verdi
 
 
 def _adds_up(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     reason = registers_refusal(kernel_of(program, site.path), _given(program, site), hardware)
     if reason:
         return refuted(reason, "a warpgroup that asks for more waits until others have given theirs back, for ever",
@@ -129,14 +128,13 @@ class RedistributeRegisters(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same roles with registers of their own."""
-        return Rewritten(replace_stmts(program, site.path, (_given(program, site),)), site.path)
+        return edited(program, site.path, (_given(program, site),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The registers of the launch."""
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Roles)
+        node = node_as(program, site.path, n.Roles)
         plain = replace(node, roles=tuple(replace(r, registers=0) for r in node.roles))
-        return Rewritten(replace_stmts(program, site.path, (plain,)), site.path)
+        return edited(program, site.path, (plain,))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Registers of the role that has most; of the launch they stay as they are."""

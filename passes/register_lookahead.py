@@ -56,14 +56,13 @@ from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import edited, fresh_at, node_as, sibling, splice
+from kir.rewrite.match.materialize import is_pure
 
 
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, aliases = node_at(program, site.path), Aliases(program)
-    assert isinstance(loop, n.For)
+    loop, aliases = node_as(program, site.path, n.For), Aliases(program)
     reads = {a.buffer for a in accesses(loop.body[0])}
     for s in loop.body[1:]:
         for a in accesses(s):
@@ -102,12 +101,12 @@ class RegisterLookahead(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A load before the loop, and one for the next iteration inside."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For) and isinstance(loop.body[0], n.Let)
-        name = fresh(f"{loop.body[0].names[0]}_ahead", names_in(program, kernel_of(program, site.path)))
+        loop = node_as(program, site.path, n.For)
+        assert isinstance(loop.body[0], n.Let)
+        name = fresh_at(program, site.path, f"{loop.body[0].names[0]}_ahead")
         alloc, first, inner = _ahead(loop, loop.body[0], name)
-        after = edit_block(program, site.path, lambda b: (*b[:i], alloc, first, inner, *b[i + 1:]))
-        at = (*site.path[:-1], i + 2)
+        after = splice(program, site.path, (alloc, first, inner))
+        at = sibling(site.path, 2)
         hints = {(*site.path, "body", k): ((*at, "body", k + (k > 0)),) for k in range(len(loop.body))}
         return Rewritten(after, at, {**hints, site.path: (at,)})
 
@@ -131,10 +130,9 @@ class RegisterLookahead(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A load at the start of each iteration."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = _plain(loop)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i - 2], made, *b[i + 1:])), (*site.path[:-1], i - 2))
+        return edited(program, site.path, (made,), -2, at=-2)
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The value of the next iteration stays in registers."""

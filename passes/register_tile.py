@@ -39,17 +39,15 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, shape_of
+from kir.ir.types import shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
-
-from ._slices import NoSlice, part, whole
+from kir.rewrite.match import counting, edited, fresh_var, from_zero, matched, names_at, node_as, params_as
+from kir.rewrite.match.slices import NoSlice, part, whole
 
 
 def _product(program: n.Program, site: Site) -> tuple[n.Mma, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Mma) and isinstance(item, RegisterTile)
+    node, item = node_as(program, site.path, n.Mma), params_as(site, RegisterTile)
     return node, item.step
 
 
@@ -60,8 +58,7 @@ def _depth(s: n.Mma) -> int | None:
 
 def _whole_steps(program: n.Program, site: Site, context: Context) -> Verdict:
     s, step = _product(program, site)
-    depth = _depth(s)
-    assert depth is not None
+    depth = matched(_depth(s))
     if depth % step:
         return refuted(f"steps of {step} do not divide a depth of {depth}", f"element {depth - depth % step} begins a cut step",
                        needs=f"a divisor of {depth}")
@@ -107,18 +104,17 @@ class RegisterTile(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the steps."""
         s, _ = _product(program, site)
-        depth = _depth(s)
-        assert depth is not None
-        kk = n.Var(fresh("kk", names_in(program, kernel_of(program, site.path))), I32)
-        loop = n.For(kk, build.const(0), build.const(depth // self.step), build.const(1), (self._stepped(s, kk),))
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        depth = matched(_depth(s))
+        kk = fresh_var("kk", names_at(program, site.path))
+        loop = counting(kk, depth // self.step, (self._stepped(s, kk),))
+        return edited(program, site.path, (loop,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop whose only statement is one step of a product."""
         if not (isinstance(node, n.For) and node.kind == "serial" and len(node.body) == 1 and isinstance(s := node.body[0], n.Mma)):
             return None
         count, step = build.int_value(node.hi), _depth(s)
-        if count is None or step is None or not build.is_const(node.lo, 0) or not build.is_const(node.step, 1):
+        if count is None or step is None or not from_zero(node):
             return Miss("the number or the depth of the steps is not known")
         lo = build.mul(node.var, step)
         try:
@@ -131,4 +127,4 @@ class RegisterTile(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The whole product at once."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["product"],)), site.path)
+        return edited(program, site.path, (site.captures["product"],))

@@ -45,9 +45,9 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, TileType
 from kir.ir.visit import buffers_named, names_read, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._unify import rewritten
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match import block_and_index, matched, node_as, sibling
+from kir.rewrite.match.unify import rewritten
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,13 @@ class ReshapeTile(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The view, and reads through it."""
         i, kernel = int(site.path[-1]), kernel_of(program, site.path)
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Stmt)
+        node = node_as(program, site.path, n.Stmt)
         b = next(x for x in walk(node) if isinstance(x, n.Buffer) and x.name == self.buffer)
-        old = _shape(b)
-        assert old is not None
+        old = matched(_shape(b))
         view = n.Buffer(fresh(f"{b.name}_view", names_in(program, kernel)), b.dtype, tuple(map(build.const, self.shape)), b.space)
         change = _Through(b, old, view, self.shape)
         made = edit_block(program, site.path, lambda x: (*x[:i + 1], n.View(view, n.Region(b)), *(rewritten(s, change) for s in x[i + 1:])))
-        return Rewritten(made, (*site.path[:-1], i + 1))
+        return Rewritten(made, sibling(site.path, 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a view of a whole array in another shape, which statements after it only read."""
@@ -99,7 +97,7 @@ class ReshapeTile(Pass):
         if old is None or new is None or b.dtype != view.dtype or math.prod(old) != math.prod(new) or view.layout is not None or view.strides is not None or (
                 b.strides is not None):
             return Miss("it is no view of the same elements in the same order")
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         first = block[i - 1]
         if b.name not in buffers_named(first):
             return Miss(f"the statement before it is not about '{b.name}'")
@@ -110,14 +108,12 @@ class ReshapeTile(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads of the array itself."""
-        node, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(node, n.View)
+        node, i = node_as(program, site.path, n.View), int(site.path[-1])
         b, view = node.at.buffer, node.buffer
-        old, new = _shape(b), _shape(view)
-        assert old is not None and new is not None
+        old, new = matched(_shape(b)), matched(_shape(view))
         change = _Back(b, old, view, new)
         made = edit_block(program, site.path, lambda x: (*x[:i], *(rewritten(s, change) for s in x[i + 1:])))
-        return Rewritten(made, (*site.path[:-1], i - 1))
+        return Rewritten(made, sibling(site.path, -1))
 
 
 def _shape(b: n.Buffer) -> tuple[int, ...] | None:

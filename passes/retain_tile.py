@@ -39,8 +39,7 @@ from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite.base import Effect, Precondition, Site
 from kir.rewrite.edit import block_at
-
-from ._materialize import Materialize, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, writes_before_last_use
 
 
 @dataclass(frozen=True)

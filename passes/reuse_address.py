@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -46,10 +47,9 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import I32
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block
+from kir.rewrite.match import fresh_var, matched, matched_as, names_at, node_as
 from kir.rewrite.view import expression_at, text_of
-
-from ._sums import Terms, in_sums, replaced
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ class ReuseAddress(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The sum under a name, and the name wherever a sum contains it."""
-        value, i = expression_at(program, site.path, self.value), int(site.path[-1])
-        assert value is not None
-        at = n.Var(fresh("at", names_in(program, kernel_of(program, site.path))), I32)
+        value, i = matched(expression_at(program, site.path, self.value)), int(site.path[-1])
+        at = fresh_var("at", names_at(program, site.path))
         return Rewritten(edit_block(program, site.path, lambda b: (
             *b[:i], n.Let((at.name,), value), *(_named(s, value, at) for s in b[i:]))), site.path)
 
@@ -97,8 +96,7 @@ class ReuseAddress(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each place with its whole sum."""
-        let, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(let, n.Let)
+        let, i = node_as(program, site.path, n.Let), int(site.path[-1])
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *(substitute(s, {let.names[0]: let.value}) for s in b[i + 1:]))), site.path)
 
 
@@ -113,8 +111,7 @@ def _named(s: n.Stmt, value: n.Expr, at: n.Var) -> n.Stmt:
 
     def change(terms: Terms) -> Terms | None:
         return replaced(terms, ((part, at),))
-    made = in_sums(s, change)
-    assert isinstance(made, n.Stmt)
+    made = matched_as(in_sums(s, change), n.Stmt)
     return made
 
 

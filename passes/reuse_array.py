@@ -60,10 +60,11 @@ from kir.ir.visit import buffers_named, names_read, once, substitute, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match import loads_of, matched, matched_as, params_as, regions_of, span_of
+from kir.rewrite.match.local_buffers import byte_count, sizes
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
 
 from ._by_thread import Numbers, numbers
-from ._local_buffers import byte_count, sizes
-from ._thread_team import ThreadTeam, barrier, is_call, whole_team
 
 MOST_ELEMENTS = 1 << 17
 """Accesses that are gone through one by one, at most."""
@@ -72,15 +73,15 @@ MOST_ELEMENTS = 1 << 17
 def _parts(program: n.Program, site: Site) -> tuple[n.Buffer, str, ThreadTeam]:
     """The array that goes, the name of the one that takes its place, and the threads."""
     node, item = node_at(program, site.path), site.params
-    team = _team(program, kernel_of(program, site.path))
-    assert isinstance(node, n.Alloc) and isinstance(item, ReuseArray) and team is not None
+    team = matched(_team(program, kernel_of(program, site.path)))
+    assert isinstance(node, n.Alloc) and isinstance(item, ReuseArray)
     return node.buffer, item.buffer, team
 
 
 def _over(program: n.Program, site: Site, context: Context) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
-    second, first = _span(block, b.name), _span(block, home)
+    second, first = span_of(block, b.name), span_of(block, home)
     if first is None or second is None:
         return proved("one of them is not used")
     if first[1] < second[0]:
@@ -91,10 +92,8 @@ def _over(program: n.Program, site: Site, context: Context) -> Verdict:
 def _handed_over(program: n.Program, site: Site) -> Verdict:
     b, home, team = _parts(program, site)
     block = team.loop.body
-    second, first = _span(block, b.name), _span(block, home)
-    assert first is not None and second is not None
-    item, used = site.params, block[first[1]]
-    assert isinstance(item, ReuseArray)
+    second, first = matched(span_of(block, b.name)), matched(span_of(block, home))
+    item, used = params_as(site, ReuseArray), block[first[1]]
     ends = item.meet >= 0 or (isinstance(used, n.For) and is_call(used.body[-1], "barrier"))
     if ends or any(is_call(s, "barrier") for s in block[first[1] + 1:second[0]]):
         return proved("all threads meet between the last use of one and the first of the other")
@@ -138,14 +137,14 @@ class ReuseArray(Pass):
         team = _team(program, kernel)
         if team is None:
             return None
-        span = _span(team.loop.body, node.buffer.name)
+        span = span_of(team.loop.body, node.buffer.name)
         if span is None or self.at not in (-1, span[0]):
             return Miss("it comes into use elsewhere")
         if self.meet != -1 and not 0 < self.meet <= span[0]:
             return Miss("the barrier would not stand before its first use")
         homes = [s.buffer.name for s in kernel.body[:int(path[1])] if isinstance(s, n.Alloc) and _plain(s) and self.buffer in ("", s.buffer.name)
                  and replace(s.buffer, name=node.buffer.name) == node.buffer]
-        spans = {home: _span(team.loop.body, home) for home in homes}
+        spans = {home: span_of(team.loop.body, home) for home in homes}
         return tuple(Site(path, ReuseArray(home, span[0], self.meet)) for home, first in spans.items()
                      if self.meet == -1 or (first is not None and first[1] < self.meet)) or None
 
@@ -179,10 +178,8 @@ class ReuseArray(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """An array of its own from a statement on."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        team = _team(program, kernel)
-        assert team is not None
-        home = kernel.body[i]
-        assert isinstance(home, n.Alloc)
+        team = matched(_team(program, kernel))
+        home = matched_as(kernel.body[i], n.Alloc)
         own = replace(home.buffer, name=fresh(home.buffer.name, names_in(program, kernel)))
         block = team.loop.body if self.meet < 0 else (*team.loop.body[:self.meet], *team.loop.body[self.meet + 1:])
         made = (*block[:self.at], *(substitute_buffers(s, {home.buffer.name: own}) for s in block[self.at:]))
@@ -199,8 +196,8 @@ class ReuseArray(Pass):
 def _with_meeting(program: n.Program, site: Site) -> n.Kernel:
     """The kernel with the barrier that the step brings in."""
     kernel, item = kernel_of(program, site.path), site.params
-    team = _team(program, kernel)
-    assert isinstance(item, ReuseArray) and team is not None
+    team = matched(_team(program, kernel))
+    assert isinstance(item, ReuseArray)
     if item.meet < 0:
         return kernel
     block = (*team.loop.body[:item.meet], barrier(), *team.loop.body[item.meet:])
@@ -249,15 +246,9 @@ def _team(program: n.Program, kernel: n.Kernel) -> ThreadTeam | None:
     return whole_team(program, (kernel.name, found[0][0]), found[0][1]) if len(found) == 1 else None
 
 
-def _span(block: n.Block, name: str) -> tuple[int, int] | None:
-    """First and last statement that touches an array."""
-    found = [i for i, s in enumerate(block) if name in buffers_named(s)]
-    return (found[0], found[-1]) if found else None
-
-
 def _writes_first(s: n.Stmt, name: str) -> bool:
     """Whether a statement stores to an array and does nothing else with it: no update in place."""
-    places = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == name]
+    places = regions_of(s, name)
     return bool(places) and len(places) == sum(isinstance(x, n.Store) and x.at.buffer.name == name for x in walk(s))
 
 
@@ -346,8 +337,8 @@ class _Elements:
 
     def reads(self, parts: tuple[n.Node, ...], at: Mapping[str, Numbers], here: Here) -> tuple[int, ...] | None:
         """An element that these read and nobody has written."""
-        loads = [x for e in parts for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.name == self.buffer.name]
-        if len(loads) != sum(isinstance(x, n.Region) and x.buffer.name == self.buffer.name for e in parts for x in walk(e)):
+        loads = loads_of(parts, self.buffer.name)
+        if len(loads) != len(regions_of(parts, self.buffer.name)):
             raise _Undecided("it is used by reference")
         for x in loads:
             met = here if x.mask is None else self.meeting(x.mask, at, here)

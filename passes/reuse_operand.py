@@ -39,8 +39,7 @@ from kir.dataclass import dataclass
 from kir.instructions import instruction
 from kir.ir import nodes as n
 from kir.rewrite.base import Precondition
-
-from ._materialize import Materialize, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, writes_before_last_use
 
 
 @dataclass(frozen=True)

@@ -54,15 +54,15 @@ from kir.ir.types import DType
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.target import target
+from kir.rewrite.edit import block_at, edit_block, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import fits_shared, fresh_var, from_zero, matched_as, node_as, params_as, shared_bytes, sibling, splice
+from kir.rewrite.match.local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
 
-from ._local_buffers import byte_count, kind_of_copy, lies_inside, mentions, own_parts
+from ._rings import with_slots
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, RingBuffer]:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, RingBuffer)
+    loop, item = node_as(program, site.path, n.For), params_as(site, RingBuffer)
     return loop, item
 
 
@@ -149,20 +149,9 @@ def _filled_first(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _capacity(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, item = _loop(program, site)
-    hardware = context.target or target("sm_80")
     names = {s.dst.buffer.name for s in _staged(loop)}
-    total = 0
-    for s in statements(kernel_of(program, site.path).body):
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = byte_count(s.buffer)
-            if each is None:
-                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
-            total += each * (item.stages if s.buffer.name in names else 1)
-    limit = hardware.architecture.shared_per_cta
-    if total > limit:
-        return refuted(f"{item.stages} stages need {total} bytes; {hardware.name} has {limit} a CTA", f"byte {limit} is one too many",
-                       needs="fewer stages")
-    return proved(f"{total} of the {limit} bytes of {hardware.name}")
+    total = shared_bytes(kernel_of(program, site.path), lambda b: item.stages if b.name in names else 1)
+    return fits_shared(total, context, "fewer stages", what=f"{item.stages} stages need {total} bytes")
 
 
 @dataclass(frozen=True)
@@ -193,7 +182,7 @@ class RingBuffer(Pass):
         """At a serial loop that stages whole buffers which nothing outside it uses."""
         if not (isinstance(node, n.For) and node.kind == "serial" and _staged(node)):
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not from_zero(node):
             return Miss("the loop does not count from 0 by 1")
         if self.stages < 2 or self.distance < 1:
             return Miss("a ring has two slots or more, and a distance of one or more")
@@ -230,9 +219,9 @@ class RingBuffer(Pass):
         loop, _ = _loop(program, site)
         kernel = kernel_of(program, site.path)
         staged = _staged(loop)
-        names = {s.dst.buffer.name: _ring(s.dst.buffer, self.stages) for s in staged}
+        names = {s.dst.buffer.name: with_slots(s.dst.buffer, self.stages) for s in staged}
         ahead = build.add(loop.var, self.distance)
-        first = n.Var(fresh("s", names_in(program, kernel)), loop.var.of)
+        first = fresh_var("s", names_in(program, kernel), loop.var.of)
 
         def moved(s: n.Copy, to: n.Expr, slot: n.Expr) -> n.Copy:
             src: n.Load = substitute(s.src, {loop.var.name: to})
@@ -256,7 +245,7 @@ class RingBuffer(Pass):
                      tuple(replace(moved(s, first, first), label=None) for s in staged))
         fills: n.Block = tuple(replace(moved(s, zero, zero), label=None) for s in staged) if self.flat else (fill,)
         i = int(site.path[-1])
-        made = edit_block(program, site.path, lambda b: (*b[:i], *fills, replace(loop, body=tuple(body)), *b[i + 1:]))
+        made = splice(program, site.path, (*fills, replace(loop, body=tuple(body))))
         kernel = transform(kernel_of(made, site.path), lambda old, new: replace(new, buffer=names[new.buffer.name]) if isinstance(
             new, n.Alloc) and new.buffer.name in names else new)
         return Rewritten(replace_kernel(made, kernel.name, kernel), (*site.path[:-1], i + len(fills)))
@@ -272,8 +261,7 @@ class RingBuffer(Pass):
             return None
         if any(kind_of_copy(s) not in ("plain", "vector") for s in rings.values()):
             return Miss("the copies are asynchronous")
-        slot = next(iter(rings.values())).dst.index[0]
-        assert isinstance(slot, n.Binary)
+        slot = matched_as(next(iter(rings.values())).dst.index[0], n.Binary)
         stages, distance = build.int_value(slot.b), build.int_value(build.sub(slot.a, node.var))
         if stages is None or distance is None or distance < 1:
             return Miss("the slot is not the iteration plus a distance, modulo the stages")
@@ -307,7 +295,7 @@ class RingBuffer(Pass):
         out = edit_block(program, site.path, lambda b: (*b[:fill], *b[fill + count:i], replace(loop, body=tuple(body)), *b[i + 1:]))
         kernel = transform(kernel_of(out, site.path), lambda old, new: replace(new, shape=new.shape[1:]) if isinstance(
             new, n.Buffer) and new.name in names and len(new.shape) == _rank(program, site, new.name) else new)
-        return Rewritten(replace_kernel(out, kernel.name, kernel), (*site.path[:-1], i - count))
+        return Rewritten(replace_kernel(out, kernel.name, kernel), sibling(site.path, -count))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Shared memory for the further stages."""
@@ -319,10 +307,6 @@ class RingBuffer(Pass):
 def _dtype(e: n.Expr) -> DType:
     assert isinstance(e.type, DType)
     return e.type
-
-
-def _ring(b: n.Buffer, stages: int) -> n.Buffer:
-    return replace(b, shape=(build.const(stages), *b.shape))
 
 
 def _at(ring: n.Buffer, slot: n.Expr, index: tuple[n.Expr | n.Span, ...] | None) -> n.Region:

@@ -51,7 +51,8 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import BOOL, I32, dtype_of
 from kir.ir.visit import names_read, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
 
@@ -62,23 +63,18 @@ NOTHING = {"add": 0.0, "max": -math.inf, "min": math.inf}
 
 
 def _end(program: n.Program, site: Site) -> n.Expr:
-    item = site.params
-    assert isinstance(item, RunOn)
-    end = item.longer(program, site.path)
-    assert end is not None
-    return end
+    item = params_as(site, RunOn)
+    return matched(item.longer(program, site.path))
 
 
 def _further(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     return decided(build.compare("le", loop.hi, _end(program, site)), Facts.at(program, site.path), "the loop runs as far as before",
                    "the loop ends earlier than before", needs="an end that is no earlier")
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.For) and isinstance(item, RunOn)
+    node, item = node_as(program, site.path, n.For), params_as(site, RunOn)
     loop = item.masked(program, site.path, node)
     past = _Past(loop, running_maxima(kernel_of(program, site.path)))
     own = set(bound_names(loop.body))
@@ -202,7 +198,7 @@ class RunOn(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop of folds; where it is to end, and what is masked, is given."""
-        if not self.end or not _is_plain(node) or not isinstance(node, n.For):
+        if not self.end or not is_counted(node, of=I32, plain=True):
             return None
         end, mask = self.longer(program, path), self.mask(program, path)
         if end is None or end == node.hi or mask is None:
@@ -214,8 +210,7 @@ class RunOn(Pass):
 
     def masked(self, program: n.Program, path: Path, loop: n.For) -> n.For:
         """The loop with its masks."""
-        mask = self.mask(program, path)
-        assert mask is not None
+        mask = matched(self.mask(program, path))
         cond, other = mask
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -225,17 +220,16 @@ class RunOn(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop up to the other end, with masks, and loads that stop at the edges of tensors."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         return self._ended(program, site, replace(self.masked(program, site.path, loop), hi=_end(program, site)))
 
     def _ended(self, program: n.Program, site: Site, loop: n.For) -> Rewritten:
         made = replace(loop, body=tuple(_at_edges(program, site.path, loop, s) for s in loop.body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop with masks that end before it does, or may."""
-        if not _is_plain(node) or not isinstance(node, n.For):
+        if not is_counted(node, of=I32, plain=True):
             return None
         out = []
         for cond, other in dict.fromkeys((x.cond, x.b) for _, x in _masks(node)):
@@ -249,8 +243,7 @@ class RunOn(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop up to where its masks end, without them."""
-        loop, masks = node_at(program, site.path), site.captures["masks"]
-        assert isinstance(loop, n.For)
+        loop, masks = node_as(program, site.path, n.For), site.captures["masks"]
         body = tuple(transform(s, lambda old, new: new.a if isinstance(new, n.Select) and old in masks else new) for s in loop.body)
         return self._ended(program, site, replace(loop, hi=site.captures["end"], body=body))
 
@@ -270,11 +263,6 @@ def _at_edges(program: n.Program, path: Path, loop: n.For, x: n.Node) -> Any:
                    for i, d in zip(new.at.index, new.at.buffer.shape, strict=True) if isinstance(i, n.Expr))
         return replace(new, clip=over, other=zero if over else None)
     return transform(x, leave)
-
-
-def _is_plain(s: Place) -> bool:
-    """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
 
 
 def _masks(loop: n.For) -> Iterator[tuple[n.Expr, n.Select]]:

@@ -45,16 +45,16 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import buffers_named, names_read, substitute, walk
+from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._materialize import is_pure
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, from_zero, names_at, node_as, sibling, splice
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.materialize import is_pure
 
 
 def _unwritten(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, aliases = node_at(program, site.path), Aliases(program)
-    assert isinstance(loop, n.For)
+    loop, aliases = node_as(program, site.path, n.For), Aliases(program)
     alloc, inner = loop.body[:2]
     assert isinstance(alloc, n.Alloc) and isinstance(inner, n.For)
     reads = {a.buffer for a in accesses(inner) if not a.writes} - {alloc.buffer.name}
@@ -84,9 +84,9 @@ class RunningSum(Pass):
         if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "register" and not alloc.buffer.shape and alloc.init is not None
                 and isinstance(inner, n.For) and inner.kind == "serial" and len(inner.body) == 1 and not inner.attrs):
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1) and node.var.of == I32):
+        if not (from_zero(node) and node.var.of == I32):
             return None
-        if not build.is_const(inner.lo, 0) or not build.is_const(inner.step, 1) or inner.hi != build.add(node.var, 1):
+        if not from_zero(inner) or inner.hi != build.add(node.var, 1):
             return Miss("the inner loop does not run to the outer one's place")
         if not isinstance(alloc.init, n.Const) or _term(inner.body[0], alloc.buffer) is None:
             return Miss("the inner loop folds nothing into the scalar")
@@ -98,14 +98,13 @@ class RunningSum(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The scalar before the loop, and one more term in each iteration."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
+        loop, i = node_as(program, site.path, n.For), int(site.path[-1])
         alloc, inner = loop.body[:2]
         assert isinstance(alloc, n.Alloc) and isinstance(inner, n.For)
         step = substitute(inner.body[0], {inner.var.name: loop.var})
         made = replace(loop, body=(step, *loop.body[2:]))
-        after = edit_block(program, site.path, lambda b: (*b[:i], alloc, made, *b[i + 1:]))
-        at = (*site.path[:-1], i + 1)
+        after = splice(program, site.path, (alloc, made))
+        at = sibling(site.path, 1)
         hints = {site.path: (at,), (*site.path, "body", 0): ((*site.path[:-1], i),),
                  **{(*site.path, "body", k): ((*at, "body", k - 1),) for k in range(1, len(loop.body))}}
         return Rewritten(after, at, hints)
@@ -117,27 +116,23 @@ class RunningSum(Pass):
         alloc = block_at(program, path)[int(path[-1]) - 1]
         if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "register" and not alloc.buffer.shape and isinstance(alloc.init, n.Const)):
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1) and node.var.of == I32) or _term(node.body[0], alloc.buffer) is None:
+        if not (from_zero(node) and node.var.of == I32) or _term(node.body[0], alloc.buffer) is None:
             return None
         name = alloc.buffer.name
-        if not any(_touches(s, name) for s in node.body[1:]) or any(_touches(s, name) for s in block_at(program, path)[int(path[-1]) + 1:]):
+        if not any(mentions(s, name) for s in node.body[1:]) or any(mentions(s, name) for s in block_at(program, path)[int(path[-1]) + 1:]):
             return Miss("only the last sum is used, or it is used after the loop")
         return Site(path, self)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each sum from its first term."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         alloc, loop = block[i - 1:i + 1]
         assert isinstance(alloc, n.Alloc) and isinstance(loop, n.For)
-        var = n.Var(fresh("j", names_in(program, kernel_of(program, site.path))), I32)
+        var = fresh_var("j", names_at(program, site.path))
         step = substitute(loop.body[0], {loop.var.name: var})
-        inner = n.For(var, build.const(0), build.add(loop.var, 1), build.const(1), (step,))
+        inner = counting(var, build.add(loop.var, 1), (step,))
         made = replace(loop, body=(alloc, inner, *loop.body[1:]))
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i - 1], made, *b[i + 1:])), (*site.path[:-1], i - 1))
-
-
-def _touches(s: n.Stmt, name: str) -> bool:
-    return name in buffers_named(s)
+        return edited(program, site.path, (made,), -1, at=-1)
 
 
 def _term(s: n.Stmt, acc: n.Buffer) -> n.Expr | None:

@@ -55,22 +55,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import block_and_index, fresh_var, loads_of, matched, matched_as, names_at
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, ladder_of, lane_of
-from ._thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, team_at, whole
-from .tree_reduction import identity
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
-    fold = fold_at(block_at(program, site.path), int(site.path[-1]))
-    assert fold is not None
+    fold = matched(fold_at(block_at(program, site.path), int(site.path[-1])))
     count = build.int_value(fold.slots.shape[0]) or 0
     if count > WARP:
         return refuted(f"'{fold.slots.name}' has {count} values, and a warp {WARP} lanes", f"value {WARP} is not scanned",
@@ -79,9 +79,8 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _only_folded(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
-    fold = fold_at(block, i)
-    assert fold is not None
+    block, i = block_and_index(program, site.path)
+    fold = matched(fold_at(block, i))
     b, places = fold.slots, {k for k, _ in _folds(block, i, fold)}
     for k in range(i, len(block)):
         if k in places or k - 1 in places:
@@ -114,7 +113,7 @@ class ScanByWarp(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, n.Alloc) or team.threads < WARP:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fold = fold_at(block, i)
         if fold is None:
             return None
@@ -131,12 +130,12 @@ class ScanByWarp(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The scan by the first warp, a barrier, and reads of its results."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        fold = fold_at(block, i)
-        assert team is not None and fold is not None
-        taken = names_in(program, kernel_of(program, site.path))
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
+        fold = matched(fold_at(block, i))
+        assert team is not None
+        taken = names_at(program, site.path)
         own = n.Buffer(fresh("own", taken), fold.slots.dtype, (), "register")
-        s, near = n.Var(fresh("s", taken), I32), fresh("other", taken)
+        s, near = fresh_var("s", taken), fresh("other", taken)
         out: list[n.Stmt] = [*block[:i], _scan(team, fold.slots, Ladder(own, fold.op, WARP, self.flipped), s, near), barrier()]
         at, every = len(out), {k: (number, f) for number, (k, f) in enumerate(_folds(block, i, fold))}
         values: dict[str, n.Expr] = {}
@@ -175,8 +174,8 @@ class ScanByWarp(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds what its sum is made of."""
         b, op = site.captures["array"], site.captures["op"]
-        block, i = block_at(program, site.path), int(site.path[-1])
-        taken = names_in(program, kernel_of(program, site.path))
+        block, i = block_and_index(program, site.path)
+        taken = names_at(program, site.path)
         out: list[n.Stmt] = list(block[:i])
         values: dict[str, n.Expr] = {}
         uses = list(_uses(block, i + 2, b, op))
@@ -186,10 +185,9 @@ class ScanByWarp(Pass):
                 if at != k:
                     continue
                 acc = n.Buffer(name or fresh("all", taken), b.dtype, (), "register")
-                index = load.at.index[0]
-                assert isinstance(index, n.Expr)
+                index = matched_as(load.at.index[0], n.Expr)
                 fold = Fold(acc, op, b, build.const(0), build.add(index, 1))
-                first, loop = fold.statements(n.Var(fresh("w", taken), I32))
+                first, loop = fold.statements(fresh_var("w", taken))
                 out += (replace(first, label=s.label) if name and isinstance(first, n.Alloc) else first, loop)
                 if name:
                     values[name] = whole(acc)
@@ -218,7 +216,7 @@ def _reads(block: n.Block, name: str) -> int | None:
     """How often a scalar is read in statements; None where it is written."""
     if any(isinstance(x, n.Store) and x.at.buffer.name == name for x in statements(block)):
         return None
-    return sum(isinstance(x, n.Load) and x.at.buffer.name == name for s in block for x in walk(s))
+    return len(loads_of(block, name))
 
 
 def _result(slots: n.Buffer, op: str, count: n.Expr) -> n.Load:
@@ -250,8 +248,7 @@ def _scan_at(node: n.If, team: ThreadTeam) -> tuple[n.Buffer, Ladder] | None:
     ladder = ladder_of(loop, team.thread, team.threads)
     if ladder is None or not (isinstance(first, n.Alloc) and isinstance(first.init, n.Load) and isinstance(loop, n.For)):
         return None
-    near = loop.body[0]
-    assert isinstance(near, n.Let)
+    near = matched_as(loop.body[0], n.Let)
     b = first.init.at.buffer
     if b.space != "shared" or len(b.shape) != 1 or build.int_value(b.shape[0]) is None:
         return None
@@ -265,7 +262,6 @@ def _uses(block: n.Block, start: int, b: n.Buffer, op: str) -> Iterator[tuple[in
         for x in walk(s):
             if isinstance(x, n.Load) and x.at.buffer == b and len(x.at.index) == 1:
                 name = s.names[0] if isinstance(s, n.Let) and s.value == x else ""
-                index = x.at.index[0]
-                assert isinstance(index, n.Expr)
+                index = matched_as(x.at.index[0], n.Expr)
                 if x == _result(b, op, build.add(index, 1)):
                     yield k, x, name

@@ -65,18 +65,17 @@ from kir.ir.types import Space
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block
-
-from ._thread_team import is_call, is_in_loop, mentions, team_at
+from kir.rewrite.match import block_and_index, matched, params_as
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import is_call, is_in_loop, team_at
 
 MEETINGS = ("barrier", "warp_sync")
 PRIVATE: tuple[Space, ...] = ("register", "fragment")
 
 
 def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, ShareBarrier)
-    parts = item.parts(program, site.path)
-    assert parts is not None
+    item = params_as(site, ShareBarrier)
+    parts = matched(item.parts(program, site.path))
     if not independent(parts.between, parts.moved, Facts.at(program, site.path), Aliases(program)):
         return refuted("what comes before the first meeting needs what comes after it", "a statement that moves uses a value from between the meetings",
                        needs="statements that need nothing from between the meetings")
@@ -84,10 +83,8 @@ def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, ShareBarrier)
-    parts = item.parts(program, site.path)
-    assert parts is not None
+    item = params_as(site, ShareBarrier)
+    parts = matched(item.parts(program, site.path))
     for ours, theirs, when in ((parts.moved, parts.before, "before the first meeting"), (parts.between, parts.after, "after it")):
         (wrote, saw), (writes, sees) = _touched(ours), _touched(theirs)
         both = sorted((wrote & sees) | (writes & saw))
@@ -134,7 +131,7 @@ class ShareBarrier(Pass):
 
     def parts(self, program: n.Program, path: Path) -> Parts | None:
         """What stands around the meeting at a path and the next one of its kind."""
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         first = block[i]
         fn = first.call.fn if isinstance(first, n.Eval) else ""
         second = next((k for k in range(i + 1, len(block)) if _meets(block[k], fn)), None)
@@ -155,7 +152,7 @@ class ShareBarrier(Pass):
             return None
         if not self.moved:
             return self._proposed(program, path, node) or None
-        parts, block, i = self.parts(program, path), block_at(program, path), int(path[-1])
+        parts, (block, i) = self.parts(program, path), block_and_index(program, path)
         if parts is None:
             return Miss("no second meeting follows, or so many statements do not stand before it")
         if self.buffer not in _published(parts.moved):
@@ -183,13 +180,11 @@ class ShareBarrier(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One meeting."""
-        parts, i = self.parts(program, site.path), int(site.path[-1])
-        assert parts is not None
+        parts, i = matched(self.parts(program, site.path)), int(site.path[-1])
         block = block_at(program, site.path)
         head, moved = block[:i], parts.moved
         if self.joined:
-            both = _joined(head[-1], moved[-1])
-            assert both is not None
+            both = matched(_joined(head[-1], moved[-1]))
             head, moved = head[:-1], (*moved[:-1], both)
         made = (*head, *moved, block[i], *parts.between, *block[parts.second + 1:])
         here = (*site.path[:-1], len(head) + len(moved))
@@ -199,7 +194,7 @@ class ShareBarrier(Pass):
         """At a meeting before which several arrays are written: one of them could be at a meeting of its own."""
         if not _is_meeting(node) or team_at(program, path) is None:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fn = node.call.fn if isinstance(node, n.Eval) else ""
         start = next((k + 1 for k in reversed(range(i)) if _meets(block[k], fn)), 0)
         end = next((k for k in range(i + 1, len(block)) if _meets(block[k], fn)), len(block))
@@ -240,8 +235,7 @@ def _published(block: n.Block) -> tuple[str, ...]:
 
 def _elsewhere(program: n.Program, path: Path, block: n.Block) -> Iterator[n.Stmt]:
     """What threads do outside a block, where the block is not all that they do."""
-    team = team_at(program, path)
-    assert team is not None
+    team = matched(team_at(program, path))
     if len(path) > len(team.path) + 2:
         inside = {id(s) for s in statements(block)}
         yield from (s for s in statements(team.loop.body) if id(s) not in inside and isinstance(s, n.Store | n.Let | n.Alloc | n.Eval | n.Copy | n.Mma))

@@ -36,7 +36,6 @@ kernel main grid (row: M) threads 1
 """
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from kir.dataclass import dataclass
@@ -44,31 +43,20 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
 from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of, node_at
-from kir.target import target
-
-from ._local_buffers import moved_to
-
-
-def _bytes(b: n.Buffer) -> int | None:
-    shape = [build.int_value(d) for d in b.shape]
-    return None if None in shape else math.prod(d for d in shape if d is not None) * b.dtype.bytes
+from kir.rewrite.match import node_as, within_shared
+from kir.rewrite.match.local_buffers import byte_count, moved_to
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Alloc)
-    hardware = (context.target or target("sm_80")).architecture
-    sizes = [_bytes(s.buffer) for s in kernel_of(program, site.path).body
+    node = node_as(program, site.path, n.Alloc)
+    sizes = [byte_count(s.buffer) for s in kernel_of(program, site.path).body
              if isinstance(s, n.Alloc) and (s.buffer.space == "shared" or s.buffer == node.buffer)]
     if None in sizes:
         return unknown(f"the size of '{node.buffer.name}' is not known", needs="literal extents")
-    total, most = sum(x for x in sizes if x is not None), hardware.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="a smaller array")
-    return proved(f"{total} of {most} bytes")
+    return within_shared(sum(x for x in sizes if x is not None), context, "a smaller array")
 
 
 @dataclass(frozen=True)
@@ -118,7 +106,7 @@ class ShareScratch(Pass):
     def effect(self, program: n.Program, site: Site) -> Effect:
         """Its bytes come to shared memory."""
         node = node_at(program, site.path)
-        return Effect(shared_bytes=_bytes(node.buffer)) if isinstance(node, n.Alloc) else Effect()
+        return Effect(shared_bytes=byte_count(node.buffer)) if isinstance(node, n.Alloc) else Effect()
 
 
 def _passes(call: n.Call, b: n.Buffer) -> bool:

@@ -51,18 +51,19 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
-from kir.ir.visit import buffers_named, transform, walk
+from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import fresh
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, matched_as, names_at
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
 from ._running_folds import Fold, fold_at
-from ._thread_team import REDUCTIONS, ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 
 
 def _halves(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads & (team.threads - 1):
         return refuted(f"{team.threads} threads cannot be halved down to one", f"slot {team.threads - 1} is added by nobody",
                        needs="a power of two")
@@ -70,17 +71,16 @@ def _halves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _kept(program: n.Program, site: Site, context: Context) -> Verdict:
-    block, i = block_at(program, site.path), int(site.path[-1])
-    fold = fold_at(block, i + 2)
-    assert fold is not None
+    block, i = block_and_index(program, site.path)
+    fold = matched(fold_at(block, i + 2))
     if not fold.fresh:
         if is_in_loop(program, site.path) and not any(is_call(s, "barrier") for s in block[i + 4:]):
             return refuted("the next iteration writes the slots while some threads still read the sum there",
                            "no barrier stands between the fold and the end of the iteration", needs="a barrier after it")
         return proved("each thread takes the sum as soon as it is complete")
-    reads = [k for k in range(i + 4, len(block)) if _mentions(block[k], fold.acc.name)]
+    reads = [k for k in range(i + 4, len(block)) if mentions(block[k], fold.acc.name)]
     for k in range(i + 4, (reads[-1] if reads else i + 4) + 1):
-        if _mentions(block[k], fold.slots.name):
+        if mentions(block[k], fold.slots.name):
             return refuted(f"'{fold.slots.name}' is used again while the sum is still needed", "the sum stands in slot 0",
                            needs="slots of its own for the next exchange")
     last = reads[-1] if reads else i + 3
@@ -108,7 +108,7 @@ class SharedTree(Pass):
         team = team_at(program, path)
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fold = fold_at(block, i + 2)
         if fold is None or i + 1 >= len(block) or not is_call(block[i + 1], "barrier"):
             return None
@@ -120,23 +120,23 @@ class SharedTree(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of halving, and the sum in slot 0."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        fold = fold_at(block, i + 2)
-        assert team is not None and fold is not None
-        s = n.Var(fresh("s", names_in(program, kernel_of(program, site.path))), I32)
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
+        fold = matched(fold_at(block, i + 2))
+        assert team is not None
+        s = fresh_var("s", names_at(program, site.path))
         sum_, own = n.Load(build.region(fold.slots, 0)), whole(fold.acc)
         if not fold.fresh:
             made = (_tree(fold.slots, fold.op, team, s), n.Store(n.Region(fold.acc), sum_, label=block[i + 2].label))
-            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *b[i + 4:])), site.path)
+            return edited(program, site.path, made, 2, 4)
         rest = tuple(transform(x, lambda old, new: sum_ if old == own else new) for x in block[i + 4:])
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], _tree(fold.slots, fold.op, team, s), *rest)), site.path)
+        return edited(program, site.path, (_tree(fold.slots, fold.op, team, s), *rest), 2, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the store of a slot after which the slots are reduced by halving, and slot 0 is read."""
         team = team_at(program, path)
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if i + 2 >= len(block) or not is_call(block[i + 1], "barrier") or not isinstance(loop := block[i + 2], n.For):
             return None
         op = next((o for o in REDUCTIONS if _tree(node.at.buffer, o, team, loop.var) == loop), None)
@@ -149,18 +149,18 @@ class SharedTree(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        store = block[i]
-        assert team is not None and isinstance(store, n.Store)
-        slots, taken = store.at.buffer, names_in(program, kernel_of(program, site.path))
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
+        store = matched_as(block[i], n.Store)
+        assert team is not None
+        slots, taken = store.at.buffer, names_at(program, site.path)
         acc = n.Buffer(fresh("total", taken), slots.dtype, (), "register")
-        u = n.Var(fresh("u", taken), I32)
+        u = fresh_var("u", taken)
         took = _taken(block, i + 3, slots)
         if took is not None:
             first, loop = Fold(took.at.buffer, site.captures["op"], slots, build.const(0), build.const(team.threads), False).statements(u)
             assert isinstance(first, n.Store)
             both = (replace(first, label=took.label), loop)
-            return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *both, *b[i + 4:])), site.path)
+            return edited(program, site.path, both, 2, 4)
         fold = Fold(acc, site.captures["op"], slots, build.const(0), build.const(team.threads))
         sum_, own = n.Load(build.region(slots, 0)), whole(acc)
         rest: list[n.Stmt] = []
@@ -169,7 +169,7 @@ class SharedTree(Pass):
             over = over or any(isinstance(x, n.Store) and x.at.buffer == slots for x in walk(s))
             rest.append(s if over else transform(s, lambda old, new: own if old == sum_ else new))
         made = fold.statements(u)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i + 2], *made, *rest)), site.path)
+        return edited(program, site.path, (*made, *rest), 2, None)
 
 
 def _taken(block: n.Block, k: int, slots: n.Buffer) -> n.Store | None:
@@ -177,10 +177,6 @@ def _taken(block: n.Block, k: int, slots: n.Buffer) -> n.Store | None:
     s = block[k] if k < len(block) else None
     scalar = isinstance(s, n.Store) and s.at.buffer.space == "register" and not s.at.buffer.shape and s.mask is None
     return s if scalar and isinstance(s, n.Store) and s.value == n.Load(build.region(slots, 0)) else None
-
-
-def _mentions(s: n.Stmt, name: str) -> bool:
-    return name in buffers_named(s)
 
 
 def _of_all(fold: Fold, team: ThreadTeam) -> bool:
@@ -194,4 +190,4 @@ def _tree(slots: n.Buffer, op: str, team: ThreadTeam, s: n.Var) -> n.For:
     own = build.region(slots, t)
     step = n.Store(own, build.binary(op, n.Load(own), n.Load(build.region(slots, build.add(t, reach)))))
     body = (n.If(build.compare("lt", t, reach), (step,)), barrier())
-    return n.For(s, build.const(0), build.const(team.threads.bit_length() - 1), build.const(1), body)
+    return counting(s, team.threads.bit_length() - 1, body)

@@ -47,34 +47,22 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, fresh, replace_stmts
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, names_at, node_as, params_as
+from kir.rewrite.match.exchange import REDUCTIONS, Exchange, exchange_at
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import is_in_loop, team_at, warps_arrive, whole
 
 from ._readers import Readers
-from ._thread_team import (
-    REDUCTIONS,
-    Exchange,
-    declaration,
-    exchange_at,
-    is_in_loop,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    warps_arrive,
-    whole,
-    with_shared,
-    without_shared,
-)
+from ._running_folds import group_of
 
 WARP = 32
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
-    team, made = team_at(program, site.path), _exchange(program, site.path)
-    assert team is not None and made is not None
+    team, made = matched(team_at(program, site.path)), matched(_exchange(program, site.path))
     width = made.count
     if width > WARP or width & (width - 1):
         return refuted(f"{width} threads exchange, which are no lanes of one warp", needs=f"a power of two up to {WARP}")
@@ -85,21 +73,18 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
-    made = _exchange(program, site.path)
-    assert made is not None
+    made = matched(_exchange(program, site.path))
     if uses(program, site.path, made.slots.name) > 2:
         return refuted(f"'{made.slots.name}' is used elsewhere too", needs="slots that only this exchange uses")
     return proved("only the exchange uses the slots")
 
 
 def _first_lane_reads(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, team, made = site.params, team_at(program, site.path), _exchange(program, site.path)
-    assert isinstance(item, ShuffleExchange) and team is not None and made is not None
+    item, team, made = params_as(site, ShuffleExchange), matched(team_at(program, site.path)), matched(_exchange(program, site.path))
     if not item.down:
         return proved("every lane has the result")
     width = made.count
-    found = exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path))
-    assert found is not None
+    found = matched(exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)))
     reader = Readers(program, team, made.result.name, lambda t: t % width == 0).after(site.path, found[1])
     if reader is not None:
         return refuted(f"only the first lane of a group has the result, and {reader} reads '{made.result.name}'",
@@ -111,11 +96,6 @@ def _first_lane_reads(program: n.Program, site: Site, context: Context) -> Verdi
 def _exchange(program: n.Program, path: Path) -> Exchange | None:
     found = exchange_at(block_at(program, path), int(path[-1]), is_in_loop(program, path))
     return found[0] if found else None
-
-
-def _group(t: n.Expr, width: int, threads: int) -> n.Expr:
-    """The first thread of a thread's group."""
-    return build.const(0) if width == threads else build.mul(build.floordiv(t, width), width)
 
 
 @dataclass(frozen=True)
@@ -149,7 +129,7 @@ class ShuffleExchange(Pass):
         if made is None or made.fresh:
             return Miss("no fold of the slots over a group of threads follows, into the value stored")
         want = "barrier" if made.count == team.threads else "warp_sync"
-        if (made.at, made.sync, made.base) != (team.thread, want, _group(team.thread, made.count, team.threads)):
+        if (made.at, made.sync, made.base) != (team.thread, want, group_of(team.thread, made.count, team.threads)):
             return Miss("the slots are not folded by the group that wrote them")
         home = declaration(program, path, made.slots.name)
         if home is None or home.init is not None or home.buffer != slot_array(made.slots.name, made.result.dtype, team.threads):
@@ -158,17 +138,16 @@ class ShuffleExchange(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A ladder of shuffles over the group; the slots are gone."""
-        block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
-        found = exchange_at(block, i, trailing)
-        assert found is not None
+        (block, i), trailing = block_and_index(program, site.path), is_in_loop(program, site.path)
+        found = matched(exchange_at(block, i, trailing))
         made, size = found
-        taken = names_in(program, kernel_of(program, site.path))
-        s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
+        taken = names_at(program, site.path)
+        s, other = fresh_var("s", taken), fresh_var("other", taken, made.result.dtype)
         steps, place = made.count.bit_length() - 1, n.Region(made.result)
         distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(made.count // 2), s)
         body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
-        ladder = n.For(s, build.const(0), build.const(steps), build.const(1), body, label=block[i].label)
+        ladder = counting(s, steps, body, label=block[i].label)
         out, at = without_shared(replace_stmts(program, site.path, (ladder,), size), str(site.path[0]), made.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
 
@@ -189,16 +168,14 @@ class ShuffleExchange(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each lane writes its slot and folds those of its group."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        ladder = ladder_of(loop, self.down)
-        assert ladder is not None
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        ladder = matched(ladder_of(loop, self.down))
         value, op, _, width = ladder
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         slots = slot_array(fresh("slots", taken), value.dtype, team.threads)
         sync = "barrier" if width == team.threads else "warp_sync"
-        made = Exchange(slots, team.thread, value, sync, value, False, op, _group(team.thread, width, team.threads), width)
-        first, *rest = made.statements(n.Var(fresh("u", taken), I32), is_in_loop(program, site.path))
+        made = Exchange(slots, team.thread, value, sync, value, False, op, group_of(team.thread, width, team.threads), width)
+        first, *rest = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
         out = replace_stmts(program, site.path, (_labeled(first, loop.label), *rest))
         return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
 
@@ -217,7 +194,7 @@ def ladder_of(loop: n.For, down: bool = False) -> tuple[n.Buffer, str, bool, int
     """(scalar, operation, rising, lanes in a group) of a ladder of shuffles, between all lanes of a group or from those above."""
     steps = build.int_value(loop.hi)
     first, second = loop.body
-    if not (steps and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and not loop.attrs and isinstance(first, n.Let)
+    if not (steps and from_zero(loop) and not loop.attrs and isinstance(first, n.Let)
             and isinstance(second, n.Store) and isinstance(first.value, n.Call) and not first.value.attrs):
         return None
     if first.value.fn != ("shfl_down" if down else "shfl_xor"):
@@ -236,5 +213,3 @@ def ladder_of(loop: n.For, down: bool = False) -> tuple[n.Buffer, str, bool, int
         if distance == wanted:
             return source.at.buffer, v.op, rising, width
     return None
-
-

@@ -48,34 +48,19 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import fresh, node_at, replace_stmts
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at, node_as
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, is_call, is_in_loop, team_at, warp_sync, warps_arrive, whole
 
 from ._running_folds import WARP, Fold, Ladder, fold_at, group_of, ladder_of, lane_of
-from ._thread_team import (
-    ThreadTeam,
-    declaration,
-    is_call,
-    is_in_loop,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    warp_sync,
-    warps_arrive,
-    whole,
-    with_shared,
-    without_shared,
-)
 
 
 def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
-    found = _exchange(program, site.path, team)
-    assert found is not None
+    team = matched(team_at(program, site.path))
+    found = matched(_exchange(program, site.path, team))
     width = found[1]
     if width > WARP:
         return refuted(f"groups of {width} threads are no lanes of one warp", f"thread {WARP} sees nothing of thread 0",
@@ -84,8 +69,7 @@ def _one_warp(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Store)
+    node = node_as(program, site.path, n.Store)
     if uses(program, site.path, node.at.buffer.name) > 2:
         return refuted(f"'{node.at.buffer.name}' is used elsewhere too", needs="slots that only this scan uses")
     return proved("only the scan uses the slots")
@@ -93,7 +77,7 @@ def _private_slots(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _exchange(program: n.Program, path: Path, team: ThreadTeam) -> tuple[Fold, int, int] | None:
     """(what each lane folds, lanes of a group, number of statements) of a scan over groups that begins at a path."""
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     store, sync = block[i], block[i + 1] if i + 1 < len(block) else None
     fold, t, size = fold_at(block, i + 2), team.thread, 4
     if fold is None or fold.fresh or not (isinstance(store, n.Store) and is_call(sync, "warp_sync")):
@@ -143,15 +127,12 @@ class ShuffleScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A ladder of shuffles; the slots are gone."""
-        team = team_at(program, site.path)
-        assert team is not None
-        found = _exchange(program, site.path, team)
-        assert found is not None
+        team = matched(team_at(program, site.path))
+        found = matched(_exchange(program, site.path, team))
         fold, width, size = found
-        taken = names_in(program, kernel_of(program, site.path))
-        s, near = n.Var(fresh("s", taken), I32), fresh("other", taken)
-        node = node_at(program, site.path)
-        assert isinstance(node, n.Store)
+        taken = names_at(program, site.path)
+        s, near = fresh_var("s", taken), fresh("other", taken)
+        node = node_as(program, site.path, n.Store)
         made = Ladder(fold.acc, fold.op, width, self.flipped).statement(team.thread, team.threads, s, near, node.label)
         out, at = without_shared(replace_stmts(program, site.path, (made,), size), str(site.path[0]), fold.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
@@ -166,17 +147,15 @@ class ShuffleScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each lane writes its slot and folds those before it."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        found = ladder_of(loop, team.thread, team.threads)
-        assert found is not None
-        taken, t = names_in(program, kernel_of(program, site.path)), team.thread
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        found = matched(ladder_of(loop, team.thread, team.threads))
+        taken, t = names_at(program, site.path), team.thread
         slots = slot_array(fresh("slots", taken), found.value.dtype, team.threads)
         fold = Fold(found.value, found.op, slots, group_of(t, found.width, team.threads),
                     build.add(lane_of(t, found.width, team.threads), 1), fresh=False)
         first = replace(n.Store(build.region(slots, t), whole(found.value)), label=loop.label)
         trailing: n.Block = (warp_sync(),) if is_in_loop(program, site.path) else ()
-        made = (first, warp_sync(), *fold.statements(n.Var(fresh("u", taken), I32)), *trailing)
+        made = (first, warp_sync(), *fold.statements(fresh_var("u", taken)), *trailing)
         return Rewritten(with_shared(replace_stmts(program, site.path, made), team, slots), shifted(site.path, int(team.path[1]), 1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:

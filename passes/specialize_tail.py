@@ -51,15 +51,15 @@ from kir.analysis.facts import Facts
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.canonical import bound_names, rename
+from kir.ir.canonical import rename
 from kir.ir.visit import substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import kernel_of, names_in, replace_stmts
+from kir.rewrite.match import block_and_index, edited, fresh_names, is_counted, matched_as, node_as
 
 
 def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     known = Facts.at(program, site.path)
     trips = known.domain(known.expanded(loop.hi))
     if trips.lo is not None and trips.lo >= 1:
@@ -82,7 +82,7 @@ class SpecializeTail(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over tiles whose accesses hang over the edge only in its last iteration."""
-        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node, ("serial", "pipelined")):
             return None
         if any(isinstance(x, (n.Jump, n.Alloc)) for s in node.body for x in walk(s)):
             return Miss("the body leaves early, or declares memory of its own")
@@ -90,10 +90,9 @@ class SpecializeTail(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop without its last iteration, and that iteration behind it."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         taken = names_in(program, kernel)
-        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        names = fresh_names(loop.body, taken)
         last = {loop.var.name: build.sub(loop.hi, 1)}
         tail = tuple(replace(copy, label=None) for s in loop.body  # type: ignore[type-var]  # every Stmt is a dataclass
                      if isinstance(copy := substitute(rename(s, names), last), n.Stmt))
@@ -102,18 +101,16 @@ class SpecializeTail(Pass):
 
     def _settled(self, made: n.Program, site: Site) -> Rewritten:
         """What is clipped inside the loop need not be where its new range shows that it stays inside."""
-        loop = node_at(made, site.path)
-        assert isinstance(loop, n.For)
-        bare = settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0]
-        assert isinstance(bare, n.For)
+        loop = node_as(made, site.path, n.For)
+        bare = matched_as(settle_clips(replace(kernel_of(made, site.path), body=(loop,)), made.facts).body[0], n.For)
         settled = _with_clips(loop, [new if old.clip else old for old, new in zip(_accesses(loop), _accesses(bare), strict=True)])
-        return Rewritten(replace_stmts(made, site.path, (settled,)), site.path)
+        return edited(made, site.path, (settled,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that is followed by one more copy of its body."""
-        if not (isinstance(node, n.For) and node.kind in ("serial", "pipelined") and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node, ("serial", "pipelined")):
             return None
-        block, i, size = block_at(program, path), int(path[-1]), len(node.body)
+        (block, i), size = block_and_index(program, path), len(node.body)
         tail = block[i + 1:i + 1 + size]
         if len(tail) != size or [type(s) for s in tail] != [type(s) for s in node.body]:
             return None
@@ -121,12 +118,11 @@ class SpecializeTail(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop with the iteration behind it taken back in."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        block, i, size = block_at(program, site.path), int(site.path[-1]), len(loop.body)
+        loop = node_as(program, site.path, n.For)
+        (block, i), size = block_and_index(program, site.path), len(loop.body)
         tail = replace(loop, body=block[i + 1:i + 1 + size])
         whole = _with_clips(replace(loop, hi=build.add(loop.hi, 1)), _accesses(tail))
-        return Rewritten(replace_stmts(program, site.path, (whole,), 1 + size), site.path)
+        return edited(program, site.path, (whole,), 0, 1 + size)
 
 
 def _accesses(loop: n.For) -> list[n.Load | n.Store]:
@@ -150,8 +146,7 @@ def _with_clips(loop: n.For, said: list[n.Load | n.Store]) -> n.For:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Load():
-                model = next(like)
-                assert isinstance(model, n.Load)
+                model = matched_as(next(like), n.Load)
                 return new if new.clip == model.clip else replace(new, clip=model.clip, other=model.other)
             case n.Store():
                 return replace(new, clip=next(like).clip)

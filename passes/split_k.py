@@ -50,6 +50,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -57,15 +58,15 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-
-from ._sums import Terms, in_sums, replaced
+from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as
+from kir.rewrite.match.local_buffers import mentions
 
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, loop = kernel_of(program, site.path), node_at(program, site.path)
-    found = _parts(kernel, int(site.path[1]))
-    assert found is not None and isinstance(loop, n.For)
+    found = matched(_parts(kernel, int(site.path[1])))
+    assert isinstance(loop, n.For)
     acc, inside = found[0].buffer, set(bound_names(loop.body))
     for s in loop.body:
         for x in walk(s):
@@ -80,8 +81,7 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
                                needs="a sum of terms that do not depend on it")
             if isinstance(x, n.Mma) and any(acc.name in buffers_named(e) for e in (x.a, x.b)):
                 return refuted(f"an operand of the product is '{acc.name}' itself", "a part does not know the sum of those before it")
-    item = site.params
-    assert isinstance(item, SplitK)
+    item = params_as(site, SplitK)
     if item.into == "whole" and not divides(item.parts, loop.hi, program.facts):
         return unknown(f"{item.parts} parts are not known to divide the loop, so its last terms may be left out",
                        needs=f"a fact that {item.parts} divides its length", attempt="into=sum")
@@ -113,7 +113,7 @@ class SplitK(Pass):
         kernel = kernel_of(program, path)
         if program.plan or program.functions or _parts(kernel, int(path[1])) is None:
             return None
-        if not (build.is_const(node.lo, 0) and build.is_const(node.step, 1) and node.var.of == I32):
+        if not (from_zero(node) and node.var.of == I32):
             return Miss("the loop does not count from 0")
         if self.parts < 2 or len(kernel.grid) > 2 or kernel.cluster or kernel.attrs:
             return Miss("fewer than two parts, or a grid that has no axis left")
@@ -127,8 +127,7 @@ class SplitK(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Partial sums of each part, and the kernel that adds them."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        found = _parts(kernel, i)
-        assert found is not None
+        found = matched(_parts(kernel, i))
         acc, loop, store = found
         if self.into != "workspace":
             part = n.Var(self.axis, I32)
@@ -148,11 +147,11 @@ class SplitK(Pass):
         partial = replace(store, at=build.region(b, part, *index), value=n.Load(n.Region(acc.buffer)), label=None)
         first = replace(kernel, grid=(*kernel.grid, n.Axis(self.axis, build.const(self.parts))),
                         body=(*kernel.body[:i], inner, *kernel.body[i + 1:-1], partial))
-        p = n.Var(fresh("p", taken), I32)
+        p = fresh_var("p", taken)
         other = None if not store.clip else build.const(0, b.dtype)
         term = build.load(build.region(b, p, *index), None, other, store.clip)
         step = n.Store(n.Region(acc.buffer), build.add(n.Load(n.Region(acc.buffer)), term))
-        sums = n.For(p, build.const(0), build.const(self.parts), build.const(1), (step,))
+        sums = counting(p, self.parts, (step,))
         needed = _needed(kernel.body[:i], store)
         second = n.Kernel(self.kernel, kernel.grid, kernel.threads, (*needed, acc, sums, store))
         after = replace_kernel(program, kernel.name, first)
@@ -216,11 +215,11 @@ class SplitK(Pass):
         if self.into != "workspace":
             return Rewritten(replace_kernel(program, kernel.name, site.captures["made"]), site.path)
         loop, second = kernel.body[i], kernel_of(program, (self.kernel,))
-        store = second.body[-1]
-        assert isinstance(loop, n.For) and isinstance(loop.hi, n.Binary) and isinstance(store, n.Store)
+        store = matched_as(second.body[-1], n.Store)
+        assert isinstance(loop, n.For) and isinstance(loop.hi, n.Binary)
         own = {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc)}
         theirs = next(s for s in second.body if isinstance(s, n.Alloc))
-        ours = next(s for s in kernel.body if isinstance(s, n.Alloc) and _touches(kernel.body[-1], s.buffer.name) and s.buffer.name in own)
+        ours = next(s for s in kernel.body if isinstance(s, n.Alloc) and mentions(kernel.body[-1], s.buffer.name) and s.buffer.name in own)
         hi = loop.hi.a if self.axis not in names_read(loop.hi.a) else loop.hi.b
         stored: n.Store = substitute_buffers(store, {theirs.buffer.name: ours.buffer})
         inner = replace(loop, lo=build.const(0), hi=hi)
@@ -243,13 +242,9 @@ def _added(kernel: n.Kernel, i: int) -> n.Store | None:
     store = found[2] if found is not None else None
     if store is None or found is None or found[0].buffer.shape or store.clip or not build.is_const(kernel.threads, 1):
         return None
-    if any(_touches(x, store.at.buffer.name) for x in kernel.body[:-1]):
+    if any(mentions(x, store.at.buffer.name) for x in kernel.body[:-1]):
         return None
     return store if store.value == build.add(n.Load(store.at), n.Load(n.Region(found[0].buffer))) else None
-
-
-def _touches(s: n.Stmt, name: str) -> bool:
-    return name in buffers_named(s)
 
 
 def _needed(before: n.Block, store: n.Store) -> n.Block:
@@ -270,7 +265,7 @@ def _parts(kernel: n.Kernel, i: int) -> tuple[n.Alloc, n.For, n.Store] | None:
         return None
     if not all(isinstance(s, (n.Alloc, n.Let)) for s in kernel.body[:i]) or store.at.buffer.space != "global":
         return None
-    held = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment") and _touches(store, s.buffer.name)]
+    held = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment") and mentions(store, s.buffer.name)]
     if len(held) != 1 or held[0].init is None or not build.is_const(held[0].init, 0.0) or held[0].buffer.layout is not None:
         return None
     others = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s is not held[0] and s.buffer.space in ("register", "fragment")]

@@ -53,21 +53,18 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match import block_and_index, edited, fresh_names, fresh_var, is_counted, matched, names_at, node_as, params_as
+from kir.rewrite.match.materialize import is_pure
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at
-
-from ._materialize import is_pure
 
 MOST_MASKS = 3
 """Conditions that are looked for together, at most."""
 
 
 def _site(program: n.Program, site: Site) -> tuple[n.For, SplitLoop, n.Expr]:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, SplitLoop)
-    at = item.place(program, site.path)
-    assert at is not None
+    loop, item = node_as(program, site.path, n.For), params_as(site, SplitLoop)
+    at = matched(item.place(program, site.path))
     return loop, item, at
 
 
@@ -136,19 +133,19 @@ class SplitLoop(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop without the masks, and one with them."""
         loop, item, at = _site(program, site)
-        taken = names_in(program, kernel_of(program, site.path))
-        var = n.Var(fresh(loop.var.name, taken), loop.var.of)
-        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        taken = names_at(program, site.path)
+        var = fresh_var(loop.var.name, taken, loop.var.of)
+        names = fresh_names(loop.body, taken)
         rest = tuple(_moved(rename(s, names), loop.var.name, build.add(var, at)) for s in loop.body)
         first = replace(loop, hi=at, body=_without(loop.body, item.masks))
         second = replace(loop, var=var, hi=build.sub(loop.hi, at), body=tuple(rest), label=None)
-        return Rewritten(replace_stmts(program, site.path, (first, second)), site.path)
+        return edited(program, site.path, (first, second))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop after which another one goes on with what it does, under masks perhaps."""
         if not _counts(node) or not isinstance(node, n.For):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         second = block[i + 1] if i + 1 < len(block) else None
         if not isinstance(second, n.For) or not _counts(second) or (second.kind, second.attrs) != (node.kind, node.attrs):
             return None
@@ -164,11 +161,11 @@ class SplitLoop(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop, masked throughout."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["whole"],), 2), site.path)
+        return edited(program, site.path, (site.captures["whole"],), 0, 2)
 
 
 def _counts(s: Place) -> bool:
-    return isinstance(s, n.For) and s.kind in ("serial", "pipelined") and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+    return is_counted(s, ("serial", "pipelined"), I32)
 
 
 def _moved(s: n.Stmt, var: str, to: n.Expr) -> n.Stmt:

@@ -62,16 +62,15 @@ from kir.ir.types import I32, MBARRIER
 from kir.ir.visit import once, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-from ._thread_team import ThreadTeam, barrier, is_call, team_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
+from kir.rewrite.match import block_and_index, fresh_at, from_zero, matched_as, params_as
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, team_at
 
 PRIVATE = ("register", "fragment")
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = site.params, block_at(program, site.path), int(site.path[-1])
-    assert isinstance(item, SplitPhase)
+    item, (block, i) = params_as(site, SplitPhase), block_and_index(program, site.path)
     kernel, aliases = kernel_of(program, site.path), Aliases(program)
     private = once(kernel, "_private", lambda: {b.name for b in walk(kernel) if isinstance(b, n.Buffer) and b.space in PRIVATE})
     written = {a.buffer for a in accesses(kernel) if a.writes} - private
@@ -116,11 +115,11 @@ class SplitPhase(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The mbarrier, its initialization, arrival and wait."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
         parity = None if team is None else _parity(program, site.path, team)
-        node = block[i]
-        assert team is not None and parity is not None and isinstance(node, n.Eval)
-        met = n.Buffer(fresh("met", names_in(program, kernel_of(program, site.path))), MBARRIER, (build.const(1),), "shared")
+        node = matched_as(block[i], n.Eval)
+        assert team is not None and parity is not None
+        met = n.Buffer(fresh_at(program, site.path, "met"), MBARRIER, (build.const(1),), "shared")
         place = build.region(met, 0)
         arrive = replace(node, call=build.call("mbar_arrive", place))
         wait = n.Eval(build.call("mbar_wait", place, parity))
@@ -136,7 +135,7 @@ class SplitPhase(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, n.Eval) or node.call.fn != "mbar_arrive" or not isinstance(node.call.args[0], n.Region):
             return None
-        place, block, i = node.call.args[0], block_at(program, path), int(path[-1])
+        place, (block, i) = node.call.args[0], block_and_index(program, path)
         parity, top = _parity(program, path, team), int(team.path[1])
         waits = [k for k in range(i + 1, len(block)) if parity is not None and block[k] == n.Eval(build.call("mbar_wait", place, parity))]
         kernel = kernel_of(program, path)
@@ -149,9 +148,9 @@ class SplitPhase(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One barrier."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        node = block[i]
-        assert team is not None and isinstance(node, n.Eval)
+        team, (block, i) = team_at(program, site.path), block_and_index(program, site.path)
+        node = matched_as(block[i], n.Eval)
+        assert team is not None
         top = int(team.path[1])
         made = replace(barrier(), label=node.label, origin=node.origin)  # type: ignore[type-var]  # every Stmt is a dataclass
         rest = i + 1 + self.count
@@ -174,7 +173,7 @@ def _parity(program: n.Program, path: Path, team: ThreadTeam) -> n.Expr | None:
     loop = node_at(program, path[:-2])
     if not isinstance(loop, n.For) or loop.kind not in ("serial", "unroll") or path[-2] != "body":
         return None
-    if not build.is_const(loop.lo, 0) or not build.is_const(loop.step, 1) or loop.var.of != I32:
+    if not from_zero(loop) or loop.var.of != I32:
         return None
     return build.mod(loop.var, 2)
 

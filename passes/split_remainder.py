@@ -39,6 +39,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.facts import Facts
+from kir.analysis.integer_sums import Terms, in_sums, replaced
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -46,18 +47,16 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import counting, edited, fresh_names, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.precondition import decided
-
-from ._sums import Terms, in_sums, replaced
 
 Left = Literal["mod", "rest"]
 LEFT: tuple[Left, ...] = ("mod", "rest")
 
 
 def _counts(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     return decided(build.compare("ge", loop.hi, 0), Facts.at(program, site.path), "the loop ends at 0 or later",
                    "where the loop ends below 0, what is left of whole pieces is above it", needs="a fact that the end is at least 0")
 
@@ -77,7 +76,7 @@ class SplitRemainder(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop from 0 by 1 of a length that is not known."""
-        if not _is_plain(node) or not isinstance(node, n.For) or self.extent < 2:
+        if not is_counted(node, of=I32, plain=True) or self.extent < 2:
             return None
         if build.int_value(node.hi) is not None:
             return Miss("its length is a literal")
@@ -87,16 +86,14 @@ class SplitRemainder(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the pieces, and one over what is left."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
-        taken = names_in(program, kernel_of(program, site.path))
-        v, r = (n.Var(fresh(loop.var.name, taken), I32) for _ in range(2))
+        loop = node_as(program, site.path, n.For)
+        taken = names_at(program, site.path)
+        v, r = (fresh_var(loop.var.name, taken) for _ in range(2))
         pieces = build.floordiv(loop.hi, self.extent)
-        inner = n.For(v, build.const(0), build.const(self.extent), build.const(1), _at(loop.body, loop.var, build.add(build.mul(loop.var, self.extent), v)))
-        body = rename(n.For(r, build.const(0), self._rest(loop.hi), build.const(1),
-                            _at(loop.body, loop.var, build.add(build.mul(pieces, self.extent), r))),
-                      {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}, labels=False)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], replace(loop, hi=pieces, body=(inner,)), body, *b[i + 1:])), site.path)
+        inner = counting(v, self.extent, _at(loop.body, loop.var, build.add(build.mul(loop.var, self.extent), v)))
+        body = rename(counting(r, self._rest(loop.hi), _at(loop.body, loop.var, build.add(build.mul(pieces, self.extent), r))),
+                      fresh_names(loop.body, taken), labels=False)
+        return edited(program, site.path, (replace(loop, hi=pieces, body=(inner,)), body))
 
     def _rest(self, hi: n.Expr) -> n.Expr:
         """How many iterations whole pieces leave."""
@@ -104,10 +101,10 @@ class SplitRemainder(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over pieces that is followed by the same over what they leave."""
-        block, i = (block_at(program, path), int(path[-1])) if _is_plain(node) else ((), 0)
+        block, i = (block_at(program, path), int(path[-1])) if is_counted(node, of=I32, plain=True) else ((), 0)
         inner = node.body[0] if isinstance(node, n.For) and len(node.body) == 1 else None
         rest = block[i + 1] if i + 1 < len(block) else None
-        if not (isinstance(node, n.For) and isinstance(inner, n.For) and isinstance(rest, n.For) and _is_plain(inner) and _is_plain(rest)):
+        if not (isinstance(node, n.For) and is_counted(inner, of=I32, plain=True) and is_counted(rest, of=I32, plain=True)):
             return None
         extent = build.int_value(inner.hi)
         if extent is None or not (isinstance(node.hi, n.Binary) and node.hi.op == "floordiv" and build.int_value(node.hi.b) == extent):
@@ -115,7 +112,7 @@ class SplitRemainder(Pass):
         for left in LEFT:
             item = SplitRemainder(extent, left)
             if rest.hi == item._rest(node.hi.a):
-                whole = n.Var(fresh(node.var.name, names_in(program, kernel_of(program, path))), I32)
+                whole = fresh_var(node.var.name, names_at(program, path))
                 one = _counted(inner.body, build.add(build.mul(node.var, extent), inner.var), whole)
                 two = _counted(rest.body, build.add(build.mul(node.hi, extent), rest.var), whole)
                 two = tuple(rename(s, dict(zip(bound_names(two), bound_names(one), strict=False))) for s in two)
@@ -126,13 +123,8 @@ class SplitRemainder(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all."""
-        i, made = int(site.path[-1]), site.captures["made"]
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], made, *b[i + 2:])), site.path)
-
-
-def _is_plain(s: Place | n.Stmt) -> bool:
-    """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+        made = site.captures["made"]
+        return edited(program, site.path, (made,), 0, 2)
 
 
 def _at(body: n.Block, var: n.Var, place: n.Expr) -> n.Block:

@@ -50,6 +50,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from kir.analysis.cyclic_loop import gathered, spread
 from kir.analysis.uniform import Names, depends, varying
 from kir.dataclass import dataclass
 from kir.instructions import instruction
@@ -58,14 +59,14 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.target import target
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
+from kir.rewrite.edit import kernel_of, names_in, places, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as, whole_warps
+from kir.rewrite.match.independence import independent, order_free
+from kir.rewrite.match.thread_team import ThreadTeam, is_call, whole_team
 
 from ._cta_phases import Items, Nest, Unit, with_barriers
-from ._independence import independent, order_free
-from ._spread_loop import gathered, spread
-from ._thread_team import ThreadTeam, is_call, whole_team
+from .partition_reduction import PartitionReduction
 
 NONE = (-1,)
 """No loop is shared."""
@@ -84,23 +85,16 @@ def _order_free(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _judged(program: n.Program, site: Site, rule: object) -> Verdict:
-    item = site.params
-    assert isinstance(item, SpreadThreads) and callable(rule)
+    item = params_as(site, SpreadThreads)
+    assert callable(rule)
     verdicts = [rule(program, path, loop) for path, loop in item.loops(program, site.path)] or [proved("no loop is shared")]
     worst = [v for v in verdicts if v.kind == "refuted"] or [v for v in verdicts if not v] or verdicts
-    found = worst[0]
-    assert isinstance(found, Verdict)
+    found = matched_as(worst[0], Verdict)
     return found
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, SpreadThreads)
-    hardware = (context.target or target("sm_80")).architecture
-    if item.threads % hardware.warp_size or item.threads > hardware.max_threads_per_cta:
-        return refuted(f"{item.threads} threads are no whole warps of one CTA", f"a CTA has at most {hardware.max_threads_per_cta}",
-                       needs=f"a multiple of {hardware.warp_size} up to {hardware.max_threads_per_cta}")
-    return proved(f"{item.threads // hardware.warp_size} whole warps")
+    return whole_warps(params_as(site, SpreadThreads).threads, context)
 
 
 @dataclass(frozen=True)
@@ -125,7 +119,6 @@ class SpreadThreads(Pass):
 
     def loops(self, program: n.Program, path: Path) -> Iterator[tuple[Path, n.For]]:
         """The loops that are shared, with their paths."""
-        from kir.rewrite.edit import places
         every = [(p, s) for p, s in places(program) if p[0] == path[0] and isinstance(s, n.For)]
         yield from (every[k] for k in self.spread if 0 <= k < len(every))
 
@@ -143,7 +136,7 @@ class SpreadThreads(Pass):
         if any(k >= len(loops) or k < 0 for k in numbers):
             return Miss(f"the kernel has {len(loops)} loops")
         chosen = [loops[k] for k in numbers]
-        if any(s.kind != "serial" or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) for s in chosen):
+        if any(s.kind != "serial" or not from_zero(s) for s in chosen):
             return Miss("a loop that is shared counts up from 0")
         front = _shared(node.body)
         rest = node.body[len(front):]
@@ -161,11 +154,11 @@ class SpreadThreads(Pass):
         """A loop over threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
-        t = n.Var(fresh("t", names_in(program, kernel)), I32)
+        t = fresh_var("t", names_in(program, kernel))
         front = _shared(kernel.body)
         chosen = {id(loops[k]) for k in self.spread if k >= 0}
         items = _dealt(kernel.body[len(front):], chosen, t, self.threads)
-        team = n.For(t, build.const(0), build.const(self.threads), build.const(1), with_barriers(items, t), "thread")
+        team = counting(t, self.threads, with_barriers(items, t), "thread")
         made = replace(kernel, threads=build.const(self.threads), body=(*front, team))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
@@ -194,8 +187,7 @@ class SpreadThreads(Pass):
         """What all threads did, by one."""
         kernel = kernel_of(program, site.path)
         front = _shared(kernel.body)
-        team = whole_team(program, (*site.path, len(front)), kernel.body[-1])
-        assert team is not None
+        team = matched(whole_team(program, (*site.path, len(front)), kernel.body[-1]))
         body, _ = _Gather(team, names_in(program, kernel), bool(site.captures.get("whole"))).body()
         made = replace(kernel, threads=build.const(1), body=(*front, *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -203,7 +195,6 @@ class SpreadThreads(Pass):
 
 def _reduces(program: n.Program, team: ThreadTeam) -> bool:
     """Whether a reduction that the threads share, each folding every T-th value, could be one that each does for itself."""
-    from .partition_reduction import PartitionReduction
     return any(isinstance(s, n.Alloc) and isinstance(PartitionReduction().match_inverse(program, (*team.path, "body", i), s), Site)
                for i, s in enumerate(team.loop.body))
 
@@ -370,7 +361,7 @@ class _Gather:
         for x in (x for s in run for x in walk(s)):
             if isinstance(x, n.Store) and x.at.buffer.space == "register" and x.at.buffer.name not in own:
                 raise CannotGather(f"each thread has its own '{x.at.buffer.name}'")
-        var = n.Var(fresh(f"{self.team.thread.name}_item", self.taken), I32)
+        var = fresh_var(f"{self.team.thread.name}_item", self.taken)
         marked.add(var.name)
         body = tuple(substitute(s, {self.team.thread.name: var}) for s in run)
-        return n.For(var, build.const(0), build.const(self.team.threads), build.const(1), body)
+        return counting(var, self.team.threads, body)

@@ -56,18 +56,18 @@ from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match import block_and_index, loads_of, matched, matched_as, params_as, splice
+from kir.rewrite.match.materialize import buffers_written
+from kir.rewrite.match.shared_arrays import declaration, shifted, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at
 from kir.rewrite.precondition import decided
 
-from ._materialize import buffers_written
-from ._thread_team import ThreadTeam, barrier, declaration, everyone_arrives, is_call, is_in_loop, shifted, team_at, uses, with_shared, without_shared
 from .stage_elements import Template, hole, staged_reads, template_of
 
 
 def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i = site.params, block_at(program, site.path), int(site.path[-1])
-    assert isinstance(item, StageByThreads)
-    found = item.template(program, site.path)
-    assert found is not None
+    item, (block, i) = params_as(site, StageByThreads), block_and_index(program, site.path)
+    found = matched(item.template(program, site.path))
     source, aliases = found.load.at.buffer.name, Aliases(program)
     for name in sorted(buffers_written(kernel_of(program, site.path).body)):
         if name == "*" or name == source or aliases.may_be_one(name, source):
@@ -161,8 +161,8 @@ class StageByThreads(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A store of each thread's element, and reads of the array."""
         kernel, i, team = kernel_of(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = self.template(program, site.path)
-        assert found is not None and team is not None
+        found = matched(self.template(program, site.path))
+        assert team is not None
         b = found.load.at.buffer
         made = n.Buffer(fresh(f"{b.name}s", names_in(program, kernel)), b.dtype, tuple(map(build.const, self.shape)), "shared")
         extents = self.shape[::-1] if self.turned else self.shape
@@ -186,11 +186,11 @@ class StageByThreads(Pass):
         if made is None:
             return Miss("it does not bring one element of a tensor for each thread")
         item, found = made
-        block, i, name = block_at(program, path), int(path[-1]), node.at.buffer.name
+        (block, i), name = block_and_index(program, path), node.at.buffer.name
         others = {b for s in block for b in buffers_named(s) if b != name and any(
             isinstance(a, n.Alloc) and a.buffer.space == "shared" and a.buffer.name == b for a in kernel_of(program, path).body)}
         j = next((k for k in range(i + 1, len(block)) if is_call(block[k], "barrier")), None)
-        loads = [x for s in block[j + 1:] for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.name == name] if j is not None else []
+        loads = loads_of(block[j + 1:], name) if j is not None else []
         if j is None or len(loads) + 1 != uses(program, path, name) or not loads or any(x.mask is not None for x in loads):
             return Miss(f"'{name}' is not only read, behind a barrier that follows")
         home, meet = declaration(program, path, name), not others
@@ -203,9 +203,9 @@ class StageByThreads(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are."""
-        block, i, found = block_at(program, site.path), int(site.path[-1]), site.captures["template"]
-        store = block[i]
-        assert isinstance(found, Template) and isinstance(store, n.Store)
+        (block, i), found = block_and_index(program, site.path), site.captures["template"]
+        store = matched_as(block[i], n.Store)
+        assert isinstance(found, Template)
         b = store.at.buffer
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -214,7 +214,7 @@ class StageByThreads(Pass):
                 return found.at(place[::-1] if self.turned else place)
             return new
         rest = tuple(transform(s, leave) for s in block[i + 1:] if not (self.meet and is_call(s, "barrier")))
-        out = edit_block(program, site.path, lambda x: (*x[:i], *rest))
+        out = splice(program, site.path, rest, 0, None)
         out, home = without_shared(out, str(site.path[0]), b.name)
         return Rewritten(out, shifted(site.path, home, -1))
 

@@ -58,11 +58,10 @@ from kir.ir.visit import buffers_named, names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.match import block_and_index, counting, fresh_var, loads_of, matched, matched_as, params_as, regions_of, splice, within_shared
+from kir.rewrite.match.local_buffers import byte_count
+from kir.rewrite.match.materialize import buffers_written
 from kir.rewrite.precondition import decided
-from kir.target import target
-
-from ._local_buffers import byte_count
-from ._materialize import buffers_written
 
 MOST_AXES = 4
 
@@ -101,8 +100,7 @@ class Template:
     def bound(self, d: int, place: tuple[n.Expr, ...]) -> n.Expr:
         """That the index in a dimension is below its extent."""
         r = self.at(place).at
-        index = r.index[d]
-        assert isinstance(index, n.Expr)
+        index = matched_as(r.index[d], n.Expr)
         return build.compare("lt", index, r.buffer.shape[d])
 
 
@@ -142,8 +140,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _there(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, StageElements)
+    item = params_as(site, StageElements)
     found, shape = _decided(program, site)
     if found.load.clip:
         return proved("the copy stops at the edges of the tensor")
@@ -165,17 +162,12 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
     found, shape = _decided(program, site)
     held = [byte_count(s.buffer) or 0 for s in kernel_of(program, site.path).body if isinstance(s, n.Alloc) and s.buffer.space == "shared"]
     total = sum(held) + math.prod(shape) * found.load.at.buffer.dtype.bytes
-    most = (context.target or target("sm_80")).architecture.shared_per_cta
-    if total > most:
-        return refuted(f"{total} bytes of shared memory do not fit", f"a CTA has at most {most}", needs="fewer elements")
-    return proved(f"{total} of {most} bytes")
+    return within_shared(total, context, "fewer elements")
 
 
 def _decided(program: n.Program, site: Site) -> tuple[Template, tuple[int, ...]]:
-    item = site.params
-    assert isinstance(item, StageElements)
-    found = item.template(program, site.path)
-    assert found is not None
+    item = params_as(site, StageElements)
+    found = matched(item.template(program, site.path))
     return found, item.shape
 
 
@@ -234,15 +226,13 @@ class StageElements(Pass):
         taken = names_in(program, kernel)
         b = found.load.at.buffer
         made = n.Buffer(fresh(f"{b.name}s", taken), b.dtype, tuple(map(build.const, shape)), "shared")
-        places = tuple(n.Var(fresh("e", taken), I32) for _ in shape)
+        places = tuple(fresh_var("e", taken) for _ in shape)
         inside = {x: place for _, x, place in staged_reads(program, site.path, found, shape)}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return n.Load(build.region(made, *inside[old])) if isinstance(old, n.Load) and old in inside else new
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:i], _filled(made, places, found, self.guard), *(transform(s, leave) for s in block[i:]))
-        out = edit_block(program, site.path, edit)
+        rest = (transform(s, leave) for s in block_at(program, site.path)[i:])
+        out = splice(program, site.path, (_filled(made, places, found, self.guard), *rest), 0, None)
         front = sum(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in kernel.body[:_front(kernel)])
         out = edit_block(out, (kernel.name, front), lambda block: (*block[:front], n.Alloc(made), *block[front:]))
         return Rewritten(out, (site.path[0], int(site.path[1]) + 1, *site.path[2:]))
@@ -270,17 +260,16 @@ class StageElements(Pass):
         if guard is None or len(home) != 1 or home[0].init is not None:
             return Miss("it does not copy exactly what exists of the elements")
         block, name = block_at(program, path), store.at.buffer.name
-        later = sum(isinstance(x, n.Load) and x.at.buffer.name == name for y in block[int(path[-1]) + 1:] for x in walk(y))
-        every = sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(kernel_of(program, path)))
+        later = len(loads_of(block[int(path[-1]) + 1:], name))
+        every = len(regions_of(kernel_of(program, path), name))
         if later + 1 != every or not later:
             return Miss(f"'{name}' is not only read, and in statements that follow")
         return Site(path, StageElements(found.text, sizes, guard), {"template": found, "buffer": store.at.buffer})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Reads where the elements are; no copy, no memory of the CTA."""
-        found, b = site.captures["template"], site.captures["buffer"]
-        assert isinstance(found, Template)
-        block, i = block_at(program, site.path), int(site.path[-1])
+        found, b = matched_as(site.captures["template"], Template), site.captures["buffer"]
+        block, i = block_and_index(program, site.path)
         first = next(k for k in range(i + 1, len(block)) if b.name in buffers_named(block[k]))
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
@@ -317,7 +306,7 @@ def _filled(b: n.Buffer, places: tuple[n.Var, ...], found: Template, guard: tupl
     if guard:
         s = n.If(reduce(build.logical_and, (found.bound(d, places) for d in guard)), (s,))
     for v, extent in zip(reversed(places), reversed(b.shape), strict=True):
-        s = n.For(v, build.const(0), extent, build.const(1), (s,))
+        s = counting(v, extent, (s,))
     return replace(s, label=label) if isinstance(s, n.For) else s
 
 

@@ -39,20 +39,14 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import TileType
 from kir.ir.visit import statements
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at, replace_stmts
-from kir.target import target
+from kir.rewrite.edit import kernel_of, replace_stmts
+from kir.rewrite.match import block_and_index, edited, fits_shared, fresh_at, matched, matched_as, node_as, params_as, shared_bytes, sibling
+from kir.rewrite.match.local_buffers import byte_count, mentions, own_parts, team_level
+from kir.rewrite.match.slices import NoSlice
 
-from ._local_buffers import byte_count, mentions, own_parts, team_level
 from ._panel_epilogue import removed, share, staged, unstaged
-from ._slices import NoSlice
-
-
-def _store(program: n.Program, site: Site) -> n.Store:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Store)
-    return node
 
 
 def _extents(r: n.Region) -> tuple[int, ...] | None:
@@ -62,29 +56,16 @@ def _extents(r: n.Region) -> tuple[int, ...] | None:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware, item = context.target or target("sm_80"), site.params
-    assert isinstance(item, StageEpilogue)
+    item = params_as(site, StageEpilogue)
     if item.space == "fragment":
         return proved("a fragment takes no shared memory")
-    if context.target is None and item.panel:
-        hardware = target("sm_90a")
-    total = item.staged_bytes(program, site)
-    for s in statements(kernel_of(program, site.path).body):
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = 8 if s.buffer.dtype.kind == "token" else byte_count(s.buffer)
-            if each is None:
-                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
-            total += each
-    limit = hardware.architecture.shared_per_cta
-    if total > limit:
-        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {limit} a CTA", f"byte {limit} is one too many",
-                       needs="smaller tiles, or memory that is free by then")
-    return proved(f"{total} of the {limit} bytes of {hardware.name}")
+    total = shared_bytes(kernel_of(program, site.path), size=lambda b: 8 if b.dtype.kind == "token" else byte_count(b),
+                         more=item.staged_bytes(program, site))
+    return fits_shared(total, context, "smaller tiles, or memory that is free by then", usual="sm_90a" if item.panel else "sm_80")
 
 
 def _together(program: n.Program, site: Site, context: Context) -> Verdict:
-    level, item = team_level(program, site.path), site.params
-    assert isinstance(item, StageEpilogue)
+    level, item = team_level(program, site.path), params_as(site, StageEpilogue)
     if item.panel and level in ("role", "warpgroup"):
         return proved(f"the {level} stages rows of its own, and copies them when it is done")
     if level == "cta":
@@ -94,8 +75,7 @@ def _together(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole_panels(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, at = site.params, _store(program, site).at
-    assert isinstance(item, StageEpilogue)
+    item, at = params_as(site, StageEpilogue), node_as(program, site.path, n.Store).at
     columns, each = (_extents(at) or (0,))[-1], item.panel * max(1, item.rounds)
     if each and columns % each:
         return refuted(f"{columns} columns are not {max(1, item.rounds)} rounds of whole panels of {item.panel}",
@@ -146,15 +126,14 @@ class StageEpilogue(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The value into a buffer, and the buffer to its place."""
-        s = _store(program, site)
+        s = node_as(program, site.path, n.Store)
         if self.panel:
             return Rewritten(*staged(program, site.path, s, self.panel, self.rounds, self.apart))
-        shape = _extents(s.at)
-        assert shape is not None
-        name = fresh(f"{s.at.buffer.name}s", names_in(program, kernel_of(program, site.path)))
+        shape = matched(_extents(s.at))
+        name = fresh_at(program, site.path, f"{s.at.buffer.name}s")
         b = n.Buffer(name, s.at.buffer.dtype, tuple(build.const(d) for d in shape), self.space)
         made = (n.Alloc(b), replace(s, at=n.Region(b), clip=False), n.Copy(n.Load(n.Region(b)), s.at, clip=s.clip))
-        return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
+        return edited(program, site.path, made, at=1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store to a whole shared buffer or fragment, which is then only copied to global memory; or at loops that do so with panels."""
@@ -166,7 +145,7 @@ class StageEpilogue(Pass):
             return Site(path, StageEpilogue(found.panel, found.rounds, found.apart), {"found": found})
         if not (isinstance(node, n.Store) and node.at.buffer.space in ("shared", "fragment") and not node.at.index and node.mask is None):
             return None
-        b, block, i = node.at.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.at.buffer, block_and_index(program, path)
         if b.layout is not None or b.strides is not None or b.align:
             return Miss(f"'{b.name}' has a layout of its own")
         users = [x for x in statements(kernel_of(program, path).body) if x is not node and any(mentions(p, b.name) for p in own_parts(x))]
@@ -185,13 +164,12 @@ class StageEpilogue(Pass):
         """The value straight to its place."""
         if self.panel:
             return Rewritten(*removed(program, site.path, site.captures["found"]))
-        s, block, i = _store(program, site), block_at(program, site.path), int(site.path[-1])
-        copy = block[site.captures["copy"]]
-        assert isinstance(copy, n.Copy)
+        s, (block, i) = node_as(program, site.path, n.Store), block_and_index(program, site.path)
+        copy = matched_as(block[site.captures["copy"]], n.Copy)
         made = {i: replace(s, at=copy.dst, clip=copy.clip)}
         left = tuple(made.get(k, x) for k, x in enumerate(block) if k not in (site.captures["alloc"], site.captures["copy"]))
         out = replace_stmts(program, (*site.path[:-1], 0), left, len(block))
-        return Rewritten(out, (*site.path[:-1], i - 1))
+        return Rewritten(out, sibling(site.path, -1))
 
     def effect(self, program: n.Program, site: Site) -> Effect:
         """The bytes of the tile."""
@@ -199,7 +177,7 @@ class StageEpilogue(Pass):
 
     def staged_bytes(self, program: n.Program, site: Site) -> int:
         """Bytes of shared memory that are added."""
-        at = _store(program, site).at
+        at = node_as(program, site.path, n.Store).at
         rows = share(program, site.path, 1) if self.panel else None
         teams = rows.groups if rows is not None else 1
         return math.prod(_extents(at) or ()) * at.buffer.dtype.bytes * teams // max(1, self.rounds)

@@ -47,25 +47,23 @@ from kir.ir.build import int_value
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
-from kir.target import target
+from kir.rewrite.match import hardware_of, matched, params_as
+from kir.rewrite.match.local_buffers import team_level, tile_of
 
-from ._local_buffers import team_level, tile_of
 from ._through_buffer import ThroughBuffer, unchanged_meanwhile
 
 
 def _registers(program: n.Program, site: Site) -> int:
     """32-bit registers that a thread needs for its share of the tile."""
-    item = site.params
-    assert isinstance(item, StageFragment)
-    value = item.found(block_at(program, site.path)[int(site.path[-1])])
-    assert value is not None
+    item = params_as(site, StageFragment)
+    value = matched(item.found(block_at(program, site.path)[int(site.path[-1])]))
     threads = {"warp": 32, "warpgroup": 128, "thread": 1}.get(team_level(program, site.path)) or int_value(
         kernel_of(program, site.path).threads) or 1
     return -(-math.prod(tile_of(value) or ()) * value.at.buffer.dtype.bytes // (4 * threads))
 
 
 def _space_left(program: n.Program, site: Site, context: Context) -> Verdict:
-    needed, hardware = _registers(program, site), context.target or target("sm_80")
+    needed, hardware = _registers(program, site), hardware_of(context)
     limit = hardware.architecture.max_registers_per_thread
     if needed >= limit:
         return refuted(f"the fragment takes {needed} registers of each thread; {hardware.name} has {limit}", "the rest is spilled",

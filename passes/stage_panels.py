@@ -58,7 +58,8 @@ from kir.ir.canonical import bound_names
 from kir.ir.types import DType
 from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.match import fresh_var, is_counted, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from ._panel_ends import FOLDS_NOTHING, End, past_end
@@ -66,8 +67,7 @@ from .tile import covered, left_over, tiled
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, StagePanels]:
-    loop, params = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(params, StagePanels)
+    loop, params = node_as(program, site.path, n.For), params_as(site, StagePanels)
     return loop, params
 
 
@@ -152,7 +152,7 @@ class StagePanels(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """At a serial loop from 0 by 1 that folds something over its variable."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         if not any(isinstance(s, n.Store) and s.at.buffer.space != "global" for s in node.body):
             return None
@@ -172,9 +172,8 @@ class StagePanels(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the loop body over the loop variable."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
-        tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
+        tile = fresh_var(tile_name(loop.var.name), names_in(program, kernel), loop.var.of)
         body = self._widened(loop, tile.name)
         if self.named:
             body = _with_partials(body, names_in(program, kernel) | set(bound_names(body)))
@@ -187,7 +186,7 @@ class StagePanels(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over panels that an FMA product (or a reduction) consumes."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node):
             return None
         bare = replace(node, body=_without_partials(node.body))
         extent, named = _depth(bare), bare != node
@@ -206,7 +205,7 @@ class StagePanels(Pass):
             program = replace_stmts(program, path, (loop,))
         kernel = kernel_of(program, path)
         axes = TileAxes(kernel)
-        row = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel)), loop.var.of)
+        row = fresh_var(element_name(loop.var.name), names_in(program, kernel), loop.var.of)
         lo = build.mul(loop.var, self.extent)
         found = [c for c in axes.classes() if c.extent == self.extent and c.reduced and c.sweeps
                  and all(x == lo and step in (1, build.const(1)) for x, step in c.sweeps)]
@@ -219,8 +218,7 @@ class StagePanels(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Narrows the loop body to one element of the contracted axis at a time."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         made = replace_stmts(program, site.path, (self._narrowed(program, site.path, loop),))
         return self._settled(made, site, kernel_of(program, site.path))
 

@@ -49,18 +49,15 @@ from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, kernel_of
-from kir.target import target
+from kir.rewrite.match import fits_shared, matched, params_as, shared_bytes
+from kir.rewrite.match.local_buffers import team_level, tile_of
 
-from ._local_buffers import byte_count, team_level, tile_of
 from ._through_buffer import ThroughBuffer, unchanged_meanwhile
 
 
 def _value(program: n.Program, site: Site) -> n.Load:
-    item = site.params
-    assert isinstance(item, StageShared)
-    value = item.found(block_at(program, site.path)[int(site.path[-1])])
-    assert value is not None
-    return value
+    item = params_as(site, StageShared)
+    return matched(item.found(block_at(program, site.path)[int(site.path[-1])]))
 
 
 def _bytes(value: n.Load) -> int:
@@ -68,19 +65,7 @@ def _bytes(value: n.Load) -> int:
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = context.target or target("sm_80")
-    total = _bytes(_value(program, site))
-    for s in statements(kernel_of(program, site.path).body):
-        if isinstance(s, n.Alloc) and s.buffer.space == "shared":
-            each = byte_count(s.buffer)
-            if each is None:
-                return unknown(f"'{s.buffer.name}' has a symbolic extent", needs="a specialized program")
-            total += each
-    limit = hardware.architecture.shared_per_cta
-    if total > limit:
-        return refuted(f"{total} bytes of shared memory are needed; {hardware.name} has {limit} a CTA", f"byte {limit} is one too many",
-                       needs="smaller tiles")
-    return proved(f"{total} of the {limit} bytes of {hardware.name}")
+    return fits_shared(shared_bytes(kernel_of(program, site.path), more=_bytes(_value(program, site))), context, "smaller tiles")
 
 
 def _together(program: n.Program, site: Site, context: Context) -> Verdict:

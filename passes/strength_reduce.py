@@ -55,7 +55,8 @@ from kir.ir.types import I32, I64, DType
 from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import is_counted, matched, node_as, params_as, regions_of, sibling, splice
 
 Width = Literal["i64", "i32"]
 DTYPES: dict[str, DType] = {"i64": I64, "i32": I32}
@@ -110,10 +111,8 @@ def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = (),
 
 
 def _invariant(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, StrengthReduce)
-    first = item.first(loop)
-    assert first is not None
+    loop, item = node_as(program, site.path, n.For), params_as(site, StrengthReduce)
+    first = matched(item.first(loop))
     inside = set(bound_names(loop.body))
     written = {x.at.buffer.name for x in walk(loop) if isinstance(x, n.Store)} | {
         a.buffer.name for x in walk(loop) if isinstance(x, n.Call) for a in x.args if isinstance(a, n.Region)}
@@ -128,8 +127,7 @@ def _invariant(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _every_iteration(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     if any(isinstance(x, n.Jump) and x.kind == "continue" for x in walk(loop)):
         return refuted("an iteration may end early, before the address moves on", "the next iteration reads the same element again",
                        needs="a branch instead")
@@ -168,7 +166,7 @@ class StrengthReduce(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial or unrolled loop from 0 by 1; with no `place`, a site for each place that moves evenly."""
-        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not (build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node, ("serial", "unroll")):
             return None
         out: dict[str, Site] = {}
         reason = ""
@@ -196,10 +194,8 @@ class StrengthReduce(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A register before the loop, an addition at its end, and places reached from it."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
-        first = self.first(loop)
-        assert first is not None
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
+        first = matched(self.first(loop))
         taken, own = names_in(program, kernel), address_of(first, loop.var, self.width, self.terms, self.products)
         view = _view(kernel, first.buffer) or n.Buffer(fresh(f"{first.buffer.name}_flat", taken), first.buffer.dtype, (_size(first.buffer),), "global")
         at = n.Buffer(fresh(f"{first.buffer.name}_at", taken), DTYPES[self.width], (), "register")
@@ -219,9 +215,8 @@ class StrengthReduce(Pass):
         body = tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in loop.body)
         step = n.Store(n.Region(at), build.add(n.Load(n.Region(at)), own.step))
         made = replace(loop, body=(*body, step))
-        i = int(site.path[-1])
-        out = edit_block(program, site.path, lambda b: (*b[:i], n.Alloc(at, own.base), made, *b[i + 1:]))
-        path: Path = (*site.path[:-1], i + 1)
+        out = splice(program, site.path, (n.Alloc(at, own.base), made))
+        path: Path = sibling(site.path, 1)
         if _view(kernel, first.buffer) is None:
             out = edit_block(out, (kernel.name, 0), lambda b: (n.View(view, n.Region(first.buffer)), *b))
             path = (path[0], int(path[1]) + 1, *path[2:])
@@ -229,7 +224,7 @@ class StrengthReduce(Pass):
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that adds the same to a register in every iteration, which flat places are reached from."""
-        if not isinstance(node, n.For) or node.kind not in ("serial", "unroll") or not (build.is_const(node.lo, 0) and build.is_const(node.step, 1)):
+        if not is_counted(node, ("serial", "unroll")):
             return None
         out: list[Site] = []
         reason: Miss | None = None
@@ -252,7 +247,7 @@ class StrengthReduce(Pass):
         block = block_at(program, site.path)
         k = next(j for j, s in enumerate(block) if s is alloc)
         out = edit_block(program, site.path, lambda b: (*b[:k], *b[k + 1:i], made, *b[i + 1:]))
-        path: Path = (*site.path[:-1], i - 1)
+        path: Path = sibling(site.path, -1)
         kernel = kernel_of(out, site.path)
         used = {x.buffer.name for s in kernel.body for x in walk(s) if isinstance(x, n.Region)}
         dead = [j for j, s in enumerate(kernel.body) if isinstance(s, n.View) and s.buffer.space == "global" and s.buffer.name not in used]
@@ -322,8 +317,8 @@ def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tupl
     by = build.sub(step.value, own)
     if at.name in buffers_named(by) or names_read(by) & {*bound_names(loop.body), loop.var.name}:
         return Miss(f"'{at.name}' does not move evenly")
-    here = sum(isinstance(x, n.Region) and x.buffer.name == at.name for x in walk(loop))
-    if here != sum(isinstance(x, n.Region) and x.buffer.name == at.name for x in walk(kernel)):
+    here = len(regions_of(loop, at.name))
+    if here != len(regions_of(kernel, at.name)):
         return Miss(f"'{at.name}' is used outside the loop")
     if any(at.name in buffers_named(s) for s in loop.body[k + 1:]):
         return Miss(f"'{at.name}' is used after it has moved on")

@@ -52,7 +52,8 @@ from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.edit import element_name, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as, params_as
 
 from .tile import counted, in_tiles, left_over
 
@@ -61,11 +62,9 @@ ASKED: tuple[Asked, ...] = ("first", "scaled")
 
 
 def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, StripMine)
+    loop, item = node_as(program, site.path, n.For), params_as(site, StripMine)
     if item.asked:
-        found = _condition(loop, 1)
-        assert found is not None
+        found = matched(_condition(loop, 1))
         for e, what in ((loop.hi, "the number of iterations"), (found[0], "where they begin"), (found[1], f"the end {expr_text(found[1])}")):
             if not divides(item.extent, e, program.facts):
                 return unknown(f"{item.extent} is not known to divide {what}, so a piece may lie on both sides of the end",
@@ -78,8 +77,7 @@ def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
     made = node_at(item.optimize(program, site).program, site.path)
     inner = made.body[0] if isinstance(made, n.For) else None
     assert isinstance(inner, n.For) and isinstance(made, n.For)
-    value = _folded(inner)
-    assert value is not None
+    value = matched(_folded(inner))
     before = _folded(loop)
     if _is_nothing(value, {made.var.name, inner.var.name}) and before is not None and _leaves(before, loop, Facts.at(program, site.path)):
         return proved("what lies past the end is read as zero, and adds nothing")
@@ -126,10 +124,6 @@ def _folded(loop: n.For) -> n.Expr | None:
     return v.b if added and isinstance(v, n.Binary) else None
 
 
-def _plain(s: Place | n.Stmt) -> bool:
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
-
-
 def _condition(loop: n.For, step: int) -> tuple[n.Expr, n.Expr] | None:
     """(base, end) of a loop that does nothing but store under a condition `base + step * i < end`, carrying nothing along."""
     s = loop.body[0] if len(loop.body) == 1 else None
@@ -173,7 +167,7 @@ class StripMine(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that does nothing but add values to a private scalar, or store under a condition."""
-        if not (_plain(node) and isinstance(node, n.For)) or self.extent < 2:
+        if not (is_counted(node, of=I32, plain=True) and isinstance(node, n.For)) or self.extent < 2:
             return None
         if self.asked:
             found = _condition(node, 1)
@@ -190,28 +184,26 @@ class StripMine(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the pieces, and one over the values of a piece."""
-        loop, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(loop, n.For)
+        loop, kernel = node_as(program, site.path, n.For), kernel_of(program, site.path)
         taken = names_in(program, kernel)
-        tile, i = n.Var(fresh(tile_name(loop.var.name), taken), I32), n.Var(fresh("i", taken), I32)
+        tile, i = fresh_var(tile_name(loop.var.name), taken), fresh_var("i", taken)
         at = build.add(build.mul(tile, self.extent), i)
         if self.asked:
-            return Rewritten(replace_stmts(program, site.path, (self._under_one_condition(loop, tile, i),)), site.path)
-        inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
+            return edited(program, site.path, (self._under_one_condition(loop, tile, i),))
+        inner = counting(i, self.extent, tuple(substitute(s, {loop.var.name: at}) for s in loop.body))
         made = replace(loop, var=tile, hi=in_tiles(loop.hi, self.extent, self.floor), body=(inner,))
         return self._settled(program, site, made, loop.hi)
 
     def _under_one_condition(self, loop: n.For, tile: n.Var, i: n.Var) -> n.For:
         """The pieces of a loop that stores under a condition."""
-        found, branch = _condition(loop, 1), loop.body[0]
-        assert found is not None and isinstance(branch, n.If)
+        found, branch = matched(_condition(loop, 1)), matched_as(loop.body[0], n.If)
         base, end = found
         at = build.add(build.mul(tile, self.extent), i)
         first = build.add(base, build.mul(tile, self.extent))
         if self.asked == "scaled":
             first, end = build.add(_part(base, self.extent), tile), build.floordiv(end, self.extent)
         body = tuple(substitute(s, {loop.var.name: at}) for s in branch.then)
-        inner = n.For(i, build.const(0), build.const(self.extent), build.const(1), body)
+        inner = counting(i, self.extent, body)
         return replace(loop, var=tile, hi=build.const((build.int_value(loop.hi) or 0) // self.extent),
                        body=(replace(branch, cond=build.compare("lt", first, end), then=(inner,)),))
 
@@ -220,14 +212,14 @@ class StripMine(Pass):
         branch, pieces = loop.body[0], build.int_value(loop.hi)
         inner = branch.then[0] if isinstance(branch, n.If) and len(branch.then) == 1 else None
         found = _condition(loop, 1 if self.asked == "scaled" else self.extent)
-        if found is None or not isinstance(inner, n.For) or not _plain(inner) or pieces is None or self.extent < 2 or not isinstance(branch, n.If):
+        if found is None or not is_counted(inner, of=I32, plain=True) or pieces is None or self.extent < 2 or not isinstance(branch, n.If):
             return None
         base, end = found
         if self.asked == "scaled":
             if not (isinstance(end, n.Binary) and end.op == "floordiv" and build.int_value(end.b) == self.extent):
                 return None
             base, end = build.mul(base, self.extent), end.a
-        k = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
+        k = fresh_var(element_name(loop.var.name), names_at(program, path))
         body = tuple(substitute(s, {inner.var.name: build.sub(k, build.mul(loop.var, self.extent))}) for s in inner.body)
         if any({loop.var.name, inner.var.name} & names_read(s) for s in body):
             return None
@@ -246,9 +238,9 @@ class StripMine(Pass):
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over pieces that is one over their values, in which both only number the value."""
         inner = node.body[0] if isinstance(node, n.For) and len(node.body) == 1 else None
-        if isinstance(node, n.For) and isinstance(inner, n.If) and _plain(node):
+        if isinstance(node, n.For) and isinstance(inner, n.If) and is_counted(node, of=I32, plain=True):
             return tuple(Site(path, item) for asked in ASKED if (item := StripMine(_piece(inner) or 0, asked))._apart(program, path, node) is not None) or None
-        if not (_plain(node) and isinstance(node, n.For) and isinstance(inner, n.For) and _plain(inner)) or _folded(inner) is None:
+        if not (is_counted(node, of=I32, plain=True) and is_counted(inner, of=I32, plain=True)) or _folded(inner) is None:
             return None
         extent = build.int_value(inner.hi)
         items = counted(node.hi, extent, program.facts) if extent is not None else None
@@ -259,9 +251,8 @@ class StripMine(Pass):
         return Site(path, StripMine(extent, floor=items[1]))
 
     def _single(self, program: n.Program, path: Path, loop: n.For, inner: n.For) -> n.For | None:
-        extent = build.int_value(inner.hi)
-        assert extent is not None
-        items, k = counted(loop.hi, extent, program.facts), n.Var(fresh(element_name(loop.var.name), names_in(program, kernel_of(program, path))), I32)
+        extent = matched(build.int_value(inner.hi))
+        items, k = counted(loop.hi, extent, program.facts), fresh_var(element_name(loop.var.name), names_at(program, path))
         body = tuple(substitute(s, {inner.var.name: build.sub(k, build.mul(loop.var, extent))}) for s in inner.body)
         if items is None or any({loop.var.name, inner.var.name} & names_read(s) for s in body):
             return None
@@ -269,13 +260,10 @@ class StripMine(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop over all values."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         if self.asked:
-            each = self._apart(program, site.path, loop)
-            assert each is not None
-            return Rewritten(replace_stmts(program, site.path, (each,)), site.path)
+            each = matched(self._apart(program, site.path, loop))
+            return edited(program, site.path, (each,))
         assert isinstance(loop.body[0], n.For)
-        made = self._single(program, site.path, loop, loop.body[0])
-        assert made is not None
+        made = matched(self._single(program, site.path, loop, loop.body[0]))
         return self._settled(program, site, made, made.hi)

@@ -44,9 +44,9 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of
 from kir.ir.visit import buffers_named, names_read, substitute, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, names_at, node_as
+from kir.rewrite.match.materialize import is_pure
 
-from ._materialize import is_pure
 from .write_out import Unlike, between
 
 Form = Literal["chain", "pairs"]
@@ -79,8 +79,8 @@ class SumLanes(Pass):
 
     def _together(self, loop: n.For) -> tuple[n.Store, n.Expr]:
         """The one store, and what it folds in."""
-        store = _folded(loop)
-        assert store is not None and isinstance(store.value, n.Binary)
+        store = matched(_folded(loop))
+        assert isinstance(store.value, n.Binary)
         op, value = store.value.op, store.value.b
         lanes = [substitute(value, {loop.var.name: build.const(k)}) for k in range(build.int_value(loop.hi) or 0)]
         whole = _fold(op, lanes, self.form)
@@ -88,9 +88,8 @@ class SumLanes(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One store."""
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
-        return Rewritten(replace_stmts(program, site.path, (self._together(loop)[0],)), site.path)
+        loop = node_as(program, site.path, n.For)
+        return edited(program, site.path, (self._together(loop)[0],))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store that folds in several values, each a copy of the one before with integers that grow evenly from 0."""
@@ -116,12 +115,12 @@ class SumLanes(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the lanes."""
-        s, (one, count) = node_at(program, site.path), site.captures["lanes"]
-        assert isinstance(s, n.Store) and isinstance(s.value, n.Binary)
-        var = n.Var(fresh("v", names_in(program, kernel_of(program, site.path))), I32)
+        s, (one, count) = node_as(program, site.path, n.Store), site.captures["lanes"]
+        assert isinstance(s.value, n.Binary)
+        var = fresh_var("v", names_at(program, site.path))
         step = replace(s, value=build.binary(s.value.op, s.value.a, substitute(one, {"%v": var})), label=None)
-        loop = n.For(var, build.const(0), build.const(count), build.const(1), (step,), label=s.label)
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        loop = counting(var, count, (step,), label=s.label)
+        return edited(program, site.path, (loop,))
 
 
 def _of_vectors(e: n.Expr) -> bool:
@@ -135,7 +134,7 @@ def _is_scalar(s: n.Store) -> bool:
 
 def _folded(s: Place) -> n.Store | None:
     """The store of a short loop that does nothing but fold values into a private scalar, which they do not depend on."""
-    if not (isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and len(s.body) == 1):
+    if not (is_counted(s, plain=True) and len(s.body) == 1):
         return None
     store, count = s.body[0], build.int_value(s.hi)
     if not (isinstance(store, n.Store) and isinstance(store.value, n.Binary) and count is not None and 1 < count <= MOST and s.var.of == I32):

@@ -41,7 +41,8 @@ from kir.ir import nodes as n
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import node_at, replace_kernel, replace_stmts
+from kir.rewrite.edit import node_at, replace_kernel
+from kir.rewrite.match import edited
 
 OF_KERNELS = frozenset({
     "tl_aggressive_shared_memory_merge", "tl_disable_data_race_check", "tl_disable_loop_unswitching", "tl_disable_shared_memory_reuse",
@@ -103,7 +104,7 @@ class SurfaceOption(Pass):
         if isinstance(node, n.Kernel):
             return Rewritten(replace_kernel(program, node.name, replace(node, attrs=attrs)), site.path)
         assert isinstance(node, n.Copy)
-        return Rewritten(replace_stmts(program, site.path, (replace(node, attrs=attrs),)), site.path)
+        return edited(program, site.path, (replace(node, attrs=attrs),))
 
 
 def _refused(node: n.Kernel | n.Copy, option: str) -> str:

@@ -47,9 +47,10 @@ from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import matched, node_as, params_as
+from kir.rewrite.match.local_buffers import goes_through_its_name, sizes, transfers
 
-from ._local_buffers import goes_through_its_name, sizes, transfers
 from .pack_columns import accesses_of, most_of, places_of, rewritten, split
 
 Form = Literal["whole", "mod", "and"]
@@ -57,15 +58,13 @@ FORMS: tuple[Form, ...] = ("whole", "mod", "and")
 
 
 def _of(program: n.Program, site: Site) -> tuple[n.Buffer, SwizzleColumns]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Alloc) and isinstance(item, SwizzleColumns)
+    node, item = node_as(program, site.path, n.Alloc), params_as(site, SwizzleColumns)
     return node.buffer, item
 
 
 def _bijection(program: n.Program, site: Site, context: Context) -> Verdict:
     b, item = _of(program, site)
-    shape = sizes(b)
-    assert shape is not None
+    shape = matched(sizes(b))
     rows, columns = shape
     units, period = columns // item.unit, item.period or rows
     if columns % item.unit or units & (units - 1):
@@ -179,9 +178,7 @@ class SwizzleColumns(Pass):
         b, _ = _of(program, site)
 
         def moved(r: n.Region, known: Facts) -> n.Region:
-            made = self.plain(r)
-            assert made is not None
-            return made
+            return matched(self.plain(r))
         return Rewritten(rewritten(program, site, b, b, moved), site.path)
 
 

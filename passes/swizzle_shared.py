@@ -37,20 +37,18 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.layout import ADDRESS_BITS
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import kernel_of, node_at
-
-from ._local_buffers import byte_count, goes_through_its_name, redeclared, transfers
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import node_as, params_as
+from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, transfers
 
 
 def _buffer(program: n.Program, site: Site) -> n.Buffer:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Alloc)
+    node = node_as(program, site.path, n.Alloc)
     return node.buffer
 
 
 def _bijection(program: n.Program, site: Site, context: Context) -> Verdict:
-    b, item = _buffer(program, site), site.params
-    assert isinstance(item, SwizzleShared)
+    b, item = _buffer(program, site), params_as(site, SwizzleShared)
     total = byte_count(b)
     if total is None:
         return unknown("the buffer has a symbolic extent", needs="literal extents")
@@ -63,8 +61,7 @@ def _bijection(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole_atoms(program: n.Program, site: Site, context: Context) -> Verdict:
-    b, item = _buffer(program, site), site.params
-    assert isinstance(item, SwizzleShared)
+    b, item = _buffer(program, site), params_as(site, SwizzleShared)
     atom = 1 << item.base
     if b.dtype.bytes > atom:
         return refuted(f"an element of {b.dtype.bytes} bytes is split over atoms of {atom}", f"the first element of '{b.name}'")

@@ -52,12 +52,12 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DType, TileType
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, enclosing, fresh, kernel_of, names_in
+from kir.rewrite.match import block_and_index, edited, fresh_var, loads_of, matched, node_as, params_as, regions_of, splice
+from kir.rewrite.match.local_buffers import mentions, own_parts
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.unify import bound_by, hole, rewritten
 from kir.rewrite.precondition import decided
-
-from ._local_buffers import mentions, own_parts
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._unify import bound_by, hole, rewritten
 
 FOLDS = ("add", "max", "min", "mul")
 
@@ -122,11 +122,8 @@ class Table:
 
 
 def _table(program: n.Program, site: Site) -> tuple[Table, Path]:
-    item = site.params
-    assert isinstance(item, Tabulate)
-    found = item.table(program, site.path)
-    assert found is not None
-    return found
+    item = params_as(site, Tabulate)
+    return matched(item.table(program, site.path))
 
 
 def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -142,8 +139,7 @@ def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
     table, outer = _table(program, site)
-    item = site.params
-    assert isinstance(item, Tabulate)
+    item = params_as(site, Tabulate)
     for path, fold in _folds(block_at(program, outer)[int(outer[-1]):], outer[:-1], int(outer[-1])):
         place = item.first(fold) if path == site.path else table.place(fold)
         claim: n.Expr = build.const(True, BOOL)
@@ -189,8 +185,7 @@ class Tabulate(Pass):
         holes = {e: hole(k) for k, e in enumerate(place)}
         pattern: n.Expr = transform(fold.element, lambda old, new: holes[old] if isinstance(old, n.Expr) and old in holes else new)
         outer = around[-self.hoist]
-        home = node_at(program, outer)
-        assert isinstance(home, n.Stmt)
+        home = node_as(program, outer, n.Stmt)
         if names_read(pattern) & set(bound_names((home,))) or any(h.name not in names_read(pattern) for h in holes.values()):
             return None
         try:
@@ -209,23 +204,19 @@ class Tabulate(Pass):
         """One fold for all places before the loops, and its elements read inside."""
         table, outer = _table(program, site)
         one, i = table.one, int(outer[-1])
-        place = self.first(one)
-        assert place is not None
+        place = matched(self.first(one))
         held = n.Buffer(one.acc.buffer.name, one.acc.buffer.dtype, tuple(map(build.const, table.extents)), "fragment")
         pattern: n.Expr = substitute(table.pattern, {one.counter.name: one.loop.var})
         value = tile(pattern, [(hole(k), d) for k, d in enumerate(table.extents)])
         at = n.Region(held)
         loop = replace(one.loop, body=(n.Store(at, build.binary(one.op, n.Load(at), value)),))
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:i], replace(one.acc, buffer=held), loop, *_untabled(block[i:], table, held, place))
-        return Rewritten(edit_block(program, outer, edit), outer)
+        return edited(program, outer, (replace(one.acc, buffer=held), loop, *_untabled(block_at(program, outer)[i:], table, held, place)), 0, None)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a fragment that a loop folds tiles into, whose elements later statements read one at a time."""
         if not isinstance(node, n.Alloc) or not node.buffer.shape:
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         fold = fold_at(block, i)
         shape = [build.int_value(d) for d in node.buffer.shape]
         if fold is None or any(d is None or d < 2 for d in shape):
@@ -246,14 +237,13 @@ class Tabulate(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each fold where its result is needed."""
         i, kernel = int(site.path[-1]), kernel_of(program, site.path)
-        fold = fold_at(block_at(program, site.path), i)
-        assert fold is not None
+        fold = matched(fold_at(block_at(program, site.path), i))
         homes: tuple[tuple[Path, tuple[n.Expr, ...]], ...] = site.captures["homes"]
         held, taken, made = fold.acc.buffer, names_in(program, kernel), program
         for number, (path, place) in enumerate(reversed(homes)):
             last, k = number == len(homes) - 1, int(path[-1])
             own = n.Buffer(held.name if last else fresh(held.name, taken), held.dtype, (), "register")
-            var = fold.loop.var if last else n.Var(fresh(fold.loop.var.name, taken), fold.loop.var.of)
+            var = fold.loop.var if last else fresh_var(fold.loop.var.name, taken, fold.loop.var.of)
             value: n.Expr = substitute(element(fold.value, place), {fold.loop.var.name: var})
             at = n.Region(own)
             acc = replace(fold.acc, buffer=own, label=fold.acc.label if last else None)
@@ -262,9 +252,7 @@ class Tabulate(Pass):
             def change(x: n.Expr, at: n.Region = at) -> n.Expr | None:
                 return n.Load(at) if isinstance(x, n.Load) and x.at.buffer == held else None
 
-            def edit(block: n.Block, k: int = k, here: n.Block = (acc, loop)) -> n.Block:
-                return (*block[:k], *here, *(rewritten(s, change) for s in block[k:]))
-            made = edit_block(made, path, edit)
+            made = splice(made, path, (acc, loop, *(rewritten(s, change) for s in block_at(made, path)[k:])), 0, None)
         made = edit_block(made, site.path, lambda b: (*b[:i], *b[i + 1:fold.at], *b[fold.at + 1:]))
         first = list(homes[0][0])
         first[len(site.path) - 1] = int(first[len(site.path) - 1]) - 2
@@ -283,8 +271,8 @@ def _folds(block: n.Block, prefix: Path, start: int = 0) -> Iterator[tuple[Path,
 
 def _home(s: n.Stmt, path: Path, name: str) -> tuple[Path, tuple[n.Expr, ...]] | None:
     """The innermost place before which everything in a statement that reads a fragment stands, and the one element of it that is read."""
-    regions = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == name]
-    loads = [x for x in walk(s) if isinstance(x, n.Load) and x.at.buffer.name == name]
+    regions = regions_of(s, name)
+    loads = loads_of(s, name)
     places = {r.index for r in regions}
     if len(places) != 1 or len(loads) != len(regions) or any(x.mask is not None for x in loads):
         return None

@@ -49,6 +49,7 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Rewritten, Site
 from kir.rewrite.edit import kernel_of, names_in, replace_kernel
+from kir.rewrite.match import matched, matched_as
 
 from ._resize import CannotResize, resized, tile_of
 
@@ -84,14 +85,12 @@ class Templatize(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The literal named, wherever it stands for the slot."""
         kernel = kernel_of(program, site.path)
-        value = _literal(kernel, self)
-        assert value is not None
+        value = matched(_literal(kernel, self))
         made = replace_kernel(program, kernel.name, self._named(kernel))
         return Rewritten(replace(made, metas=(*made.metas, n.Meta(self.meta, "int", value))), site.path)
 
     def _named(self, kernel: n.Kernel) -> n.Kernel:
-        value, var = _literal(kernel, self), build.var(self.meta)
-        assert value is not None
+        value, var = matched(_literal(kernel, self)), build.var(self.meta)
         match self.slot:
             case "threads":
                 return replace(kernel, threads=var)
@@ -116,8 +115,7 @@ class Templatize(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The default written out."""
         kernel = kernel_of(program, site.path)
-        value = next(m.default for m in program.metas if m.name == self.meta)
-        assert isinstance(value, int)
+        value = matched_as(next(m.default for m in program.metas if m.name == self.meta), int)
         plain = replace(program, metas=tuple(m for m in program.metas if m.name != self.meta))
         return Rewritten(replace_kernel(plain, kernel.name, instantiated(kernel, self.meta, value)), site.path)
 

@@ -41,10 +41,11 @@ from kir.analysis.widen import Widen
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, TileType, dtype_of
+from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
+from kir.rewrite.match import matched, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
@@ -54,8 +55,7 @@ def _stores_over(kernel: n.Kernel, axis: n.Axis) -> list[n.Store]:
 
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel, params = kernel_of(program, site.path), site.params
-    assert isinstance(params, Tile)
+    kernel, params = kernel_of(program, site.path), params_as(site, Tile)
     axis = kernel.grid[params.axis]
     if divides(params.extent, axis.extent, program.facts):
         return proved(f"{params.extent} divides the extent of '{axis.name}'")
@@ -75,8 +75,7 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel, params = kernel_of(program, site.path), site.params
-    assert isinstance(params, Tile)
+    kernel, params = kernel_of(program, site.path), params_as(site, Tile)
     axis = kernel.grid[params.axis]
     written = {s.at.buffer.name for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.space == "global"}
     read = {x.at.buffer.name for x in walk(kernel) if isinstance(x, n.Load)}
@@ -91,8 +90,7 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _defined(program: n.Program, site: Site, context: Context) -> Verdict:
-    params = site.params
-    assert isinstance(params, Tile)
+    params = params_as(site, Tile)
     if not params.undefined:
         return proved("elements past the end count as zero")
     return decides_nothing(kernel_of(params.optimize(program, site).program, site.path), params.undefined)
@@ -276,8 +274,7 @@ class Tile(Pass):
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{tile.name}'")
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
-        items = counted(tile.extent, self.extent, program.facts)
-        assert items is not None
+        items = matched(counted(tile.extent, self.extent, program.facts))
         grid = (*kernel.grid[:self.axis], n.Axis(row.name, items[0]), *kernel.grid[self.axis + 1:])
         return settle_clips(replace(kernel, grid=grid, body=body), program.facts, kernel)
 
@@ -297,7 +294,6 @@ def divides_exactly(tiles: n.Expr, extent: int | n.Expr) -> n.Expr | None:
         return tiles.a
     count, each = build.int_value(tiles), build.int_value(extent)
     dtype = dtype_of(tiles.type)
-    assert isinstance(dtype, DType)
     return build.const(count * each, dtype) if count is not None and each is not None else None
 
 

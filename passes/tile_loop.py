@@ -48,15 +48,15 @@ from kir.ir import nodes as n
 from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import names_read, once, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.edit import element_name, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
+from kir.rewrite.match import fresh_var, is_counted, matched, node_as, params_as
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 from .tile import counted, decides_nothing, in_tiles, is_tile_of, left_over, undefined_loads
 
 
 def _loop(program: n.Program, site: Site) -> tuple[n.For, TileLoop]:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, TileLoop)
+    loop, item = node_as(program, site.path, n.For), params_as(site, TileLoop)
     return loop, item
 
 
@@ -145,7 +145,7 @@ class TileLoop(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Widens the loop's body over its variable."""
         (loop, _), kernel = _loop(program, site), kernel_of(program, site.path)
-        tile = n.Var(fresh(tile_name(loop.var.name), names_in(program, kernel)), loop.var.of)
+        tile = fresh_var(tile_name(loop.var.name), names_in(program, kernel), loop.var.of)
         made = replace(loop, var=tile, hi=in_tiles(loop.hi, self.extent, self.floor), body=self._widened(loop, tile.name))
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
 
@@ -182,9 +182,8 @@ class TileLoop(Pass):
         found = [c for c in _numbering(axes, loop) if c.extent == self.extent]
         if len(found) != 1:
             raise CannotRetile(f"{len(found)} axes run over the tiles of '{loop.var.name}'")
-        row = n.Var(fresh(element_name(loop.var.name), names_in(program, kernel)), loop.var.of)
-        items = counted(loop.hi, self.extent, program.facts)
-        assert items is not None
+        row = fresh_var(element_name(loop.var.name), names_in(program, kernel), loop.var.of)
+        items = matched(counted(loop.hi, self.extent, program.facts))
         body = Narrow(axes, found[0], build.mul(loop.var, self.extent), row)
         made = replace(loop, var=row, hi=items[0], body=body.block(loop.body))
         return self._settled(replace_stmts(program, site.path, (made,)), site, kernel)
@@ -195,7 +194,7 @@ class TileLoop(Pass):
 
 
 def _counts(node: Place) -> bool:
-    return isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
+    return is_counted(node, plain=True)
 
 
 def _numbering(axes: TileAxes, loop: n.For) -> list[AxisClass]:

@@ -47,11 +47,12 @@ from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import block_at, edit_block, node_at, replace_stmts
+from kir.rewrite.edit import block_at, node_at, replace_stmts
+from kir.rewrite.match import block_and_index, edited, node_as, regions_of
+from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
 from ._descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._local_buffers import mentions, own_parts, team_level
 
 
 def _load(program: n.Program, site: Site) -> n.Load:
@@ -79,10 +80,6 @@ def _layout(program: n.Program, site: Site, context: Context) -> Verdict:
     return map_fits(node) if isinstance(node, n.Copy) else proved("no thread reads the tile where the box lies")
 
 
-def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    return has_tma(context)
-
-
 @dataclass(frozen=True)
 class TmaLoad(Pass):
     """No parameters: the box is the tile."""
@@ -97,7 +94,7 @@ class TmaLoad(Pass):
         Precondition("KIR-P201", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P202", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
         Precondition("KIR-P204", "validity", "layout", "a map lays the box out in shared memory as the buffer's layout says", _layout),
-        Precondition("KIR-P203", "profit", "hardware", "the target copies boxes in hardware", _hardware),
+        Precondition("KIR-P203", "profit", "hardware", "the target copies boxes in hardware", has_tma),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -125,16 +122,14 @@ class TmaLoad(Pass):
         s = node_at(program, site.path)
         if isinstance(s, n.Copy):
             made, name = with_map(program, s)
-            return Rewritten(replace_stmts(made, site.path, (replace(s, via="tma", attrs=n.attrs(descriptor=name)),)), site.path)
+            return edited(made, site.path, (replace(s, via="tma", attrs=n.attrs(descriptor=name)),))
         assert isinstance(s, n.Let) and isinstance(s.value, n.Load)
         dtype = dtype_of(s.value.type)
         b = n.Buffer(s.names[0], dtype, tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.value.type)), "fragment")
         held, i = n.Load(n.Region(b)), int(site.path[-1])
         copy = n.Copy(s.value, n.Region(b), "tma", label=s.label, origin=s.origin)
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:i], n.Alloc(b), copy, *(substitute(x, {b.name: held}) for x in block[i + 1:]))
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i + 1))
+        rest = (substitute(x, {b.name: held}) for x in block_at(program, site.path)[i + 1:])
+        return edited(program, site.path, (n.Alloc(b), copy, *rest), 0, None, at=1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a copy into a fragment that is otherwise only read as a whole, after it."""
@@ -144,7 +139,7 @@ class TmaLoad(Pass):
             return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.dst.buffer.space == "fragment" and node.src.at.buffer.space == "global"):
             return None
-        b, block, i = node.dst.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.dst.buffer, block_and_index(program, path)
         if node.dst.index or node.mask is not None or node.clip or node.attrs or node.signal is not None or node.grouped or b.layout is not None:
             return Miss(f"only a part of '{b.name}' is filled, or not at once")
         declared = next((k for k, x in enumerate(block[:i]) if isinstance(x, n.Alloc) and x.buffer == b and x.init is None), None)
@@ -152,7 +147,7 @@ class TmaLoad(Pass):
             return Miss(f"'{b.name}' is not declared just for this copy")
         for x in (y for s in block[i + 1:] for y in statements((s,))):
             parts = [p for p in own_parts(x) if mentions(p, b.name)]
-            regions = [y for p in parts for y in walk(p) if isinstance(y, n.Region) and y.buffer.name == b.name]
+            regions = regions_of(parts, b.name)
             loads = [y for p in parts for y in walk(p) if y == n.Load(n.Region(b))]
             if len(regions) != len(loads) or (parts and isinstance(x, n.Copy)):
                 return Miss(f"'{b.name}' is not only read as a whole")
@@ -160,8 +155,7 @@ class TmaLoad(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The load as a value with a name, or a copy by the threads."""
-        s, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(s, n.Copy)
+        s, i = node_as(program, site.path, n.Copy), int(site.path[-1])
         if s.dst.buffer.space == "shared":
             made = replace_stmts(program, site.path, (replace(s, via="plain", attrs=()),))
             return Rewritten(without_unused_maps(made), site.path)
@@ -172,7 +166,6 @@ class TmaLoad(Pass):
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             return value if new == held else new
-
-        def edit(block: n.Block) -> n.Block:
-            return (*block[:declared], *block[declared + 1:i], let, *(transform(x, leave) for x in block[i + 1:]))
-        return Rewritten(edit_block(program, site.path, edit), (*site.path[:-1], i - 1))
+        block = block_at(program, site.path)
+        after = (*block[declared + 1:i], let, *(transform(x, leave) for x in block[i + 1:]))
+        return edited(program, site.path, after, declared - i, None, at=-1)

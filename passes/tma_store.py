@@ -47,11 +47,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sibling, splice
+from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._boxes import is_near, is_staging, map_fits, with_map, without_unused_maps
 from ._descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._local_buffers import mentions, team_level
 
 
 def _place(program: n.Program, site: Site) -> n.Region:
@@ -92,10 +93,6 @@ def _base(program: n.Program, site: Site, context: Context) -> Verdict:
     return base_fits(_place(program, site))
 
 
-def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    return has_tma(context)
-
-
 @dataclass(frozen=True)
 class TmaStore(Pass):
     """No parameters: the box is the tile."""
@@ -110,7 +107,7 @@ class TmaStore(Pass):
         Precondition("KIR-P211", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P212", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
         Precondition("KIR-P214", "validity", "layout", "a map reads the box in shared memory as the buffer's layout says", _layout),
-        Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", _hardware),
+        Precondition("KIR-P213", "profit", "hardware", "the target copies boxes in hardware", has_tma),
     )
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -149,25 +146,25 @@ class TmaStore(Pass):
             assert isinstance(s, (n.Copy, n.For))
             sent = changed[s] if isinstance(s, n.Copy) else replace(s, body=tuple(changed[x] for x in s.body if isinstance(x, n.Copy)))
             block = (*_before(), sent, *_after())
-            return Rewritten(replace_stmts(mapped, site.path, block), (*site.path[:-1], int(site.path[-1]) + 1))
+            return edited(mapped, site.path, block, at=1)
         assert isinstance(s, n.Store)
-        name = fresh(f"{s.at.buffer.name}_tile", names_in(program, kernel_of(program, site.path)))
+        name = fresh_at(program, site.path, f"{s.at.buffer.name}_tile")
         shape = tuple(d if isinstance(d, n.Expr) else build.const(d) for d in shape_of(s.at.type))
         b = n.Buffer(name, s.at.buffer.dtype, shape, "fragment")
         made = (n.Alloc(b, s.value), n.Copy(n.Load(n.Region(b)), s.at, "tma", clip=s.clip, label=s.label, origin=s.origin))
-        return Rewritten(replace_stmts(program, site.path, made), (*site.path[:-1], int(site.path[-1]) + 1))
+        return edited(program, site.path, made, at=1)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a copy from a fragment that was declared with its value just for it, or at copies from shared memory between fence and wait."""
         if (copies := _copies(node)) and all(c.via == "tma" and c.grouped and (c.src.at.buffer.space, c.dst.buffer.space) == (
                 "shared", "global") for c in copies):
-            block, i = block_at(program, path), int(path[-1])
+            block, i = block_and_index(program, path)
             if block[i - 1:i] != _before() or block[i + 1:i + 3] != _after():
                 return Miss("the copies are not between a fence and the wait for their group")
             return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.src.at.buffer.space == "fragment" and node.dst.buffer.space == "global"):
             return None
-        b, block, i = node.src.at.buffer, block_at(program, path), int(path[-1])
+        b, (block, i) = node.src.at.buffer, block_and_index(program, path)
         if node.src != n.Load(n.Region(b)) or node.mask is not None or node.attrs or node.signal is not None or node.grouped or b.layout is not None:
             return Miss(f"only a part of '{b.name}' is written, or not at once")
         above = block[i - 1] if i else None
@@ -180,12 +177,12 @@ class TmaStore(Pass):
         s, i = node_at(program, site.path), int(site.path[-1])
         if isinstance(s, n.For) or (isinstance(s, n.Copy) and s.src.at.buffer.space == "shared"):
             plain = _plain(s) if isinstance(s, n.Copy) else replace(s, body=tuple(_plain(x) for x in s.body if isinstance(x, n.Copy)))
-            bare = edit_block(program, site.path, lambda block: (*block[:i - 1], plain, *block[i + 3:]))
-            return Rewritten(without_unused_maps(bare), (*site.path[:-1], i - 1))
-        above = block_at(program, site.path)[i - 1]
-        assert isinstance(s, n.Copy) and isinstance(above, n.Alloc) and above.init is not None
+            bare = splice(program, site.path, (plain,), -1, 3)
+            return Rewritten(without_unused_maps(bare), sibling(site.path, -1))
+        above = matched_as(block_at(program, site.path)[i - 1], n.Alloc)
+        assert isinstance(s, n.Copy) and above.init is not None
         made = n.Store(s.dst, above.init, None, s.clip, label=s.label, origin=s.origin)
-        return Rewritten(edit_block(program, site.path, lambda block: (*block[:i - 1], made, *block[i + 1:])), (*site.path[:-1], i - 1))
+        return edited(program, site.path, (made,), -1, at=-1)
 
 
 def _plain(s: n.Copy) -> n.Copy:

@@ -48,12 +48,12 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.edit import kernel_of, replace_kernel
+from kir.rewrite.match import node_as
 
 
 def _scalar(program: n.Program, site: Site, context: Context) -> Verdict:
-    node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-    assert isinstance(node, n.Alloc)
+    node, kernel = node_as(program, site.path, n.Alloc), kernel_of(program, site.path)
     for x in walk(kernel):
         if isinstance(x, n.Copy) and node.buffer.name in (x.src.at.buffer.name, x.dst.buffer.name) and x.via != "plain":
             return refuted(f"a copy via {x.via} moves neighbors of '{node.buffer.name}' together", "elements 0 and 1 of a row lie apart",
@@ -102,8 +102,7 @@ class TransposeShared(Pass):
         return self._with(program, site, forward=False)
 
     def _with(self, program: n.Program, site: Site, *, forward: bool) -> Rewritten:
-        node, kernel = node_at(program, site.path), kernel_of(program, site.path)
-        assert isinstance(node, n.Alloc)
+        node, kernel = node_as(program, site.path, n.Alloc), kernel_of(program, site.path)
         made = replace(node.buffer, layout=_by_columns(node.buffer) if forward else None)
         return Rewritten(replace_kernel(program, kernel.name, substitute_buffers(kernel, {made.name: made})), site.path)
 

@@ -32,39 +32,24 @@ kernel main grid (row: M) threads 128
 """
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 from kir.analysis.elements import NotElementwise, element, tile
+from kir.analysis.reductions import OPS, identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
+from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
-
-OPS = {"sum": "add", "max": "max", "min": "min", "prod": "mul", "and": "and", "or": "or", "xor": "xor"}
-"""Reductions by the binary operation that they fold."""
-
-
-def identity(op: str, dtype: DType) -> n.Const:
-    """What a reduction starts from: 0 for sums, the lowest value for maxima, the highest for minima; 1 for products, all bits for `and`."""
-    if op in ("sum", "or", "xor"):
-        return build.const(False if dtype.is_bool else 0, dtype)
-    if op == "prod":
-        return build.const(1, dtype)
-    if op == "and":
-        return build.const(True, dtype) if dtype.is_bool else build.const(-1 if dtype.kind == "int" else dtype.range[1], dtype)
-    if dtype.is_float:
-        return build.const(-math.inf if op == "max" else math.inf, dtype)
-    return build.const(dtype.range[0 if op == "max" else 1], dtype)
+from kir.rewrite.edit import edit_block, kernel_of, names_in
+from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, matched_as, names_at, node_as
 
 
 def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
     """(reduction, element) of an accumulator and the loop that folds into it, and does nothing else."""
     if not (isinstance(acc, n.Alloc) and acc.buffer.space in ("register", "fragment") and isinstance(loop, n.For) and loop.kind == "serial"
-            and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and len(loop.body) == 1):
+            and from_zero(loop) and len(loop.body) == 1):
         return None
     s = loop.body[0]
     if not (isinstance(s, n.Store) and s.at == n.Region(acc.buffer) and s.mask is None and isinstance(s.value, n.Binary)):
@@ -118,8 +103,7 @@ def _is_value(block: n.Block, acc: n.Alloc) -> bool:
 
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
-    acc = node_at(program, site.path)
-    assert isinstance(acc, n.Alloc)
+    acc = node_as(program, site.path, n.Alloc)
     writes = [s for k in program.kernels for s in walk(k) if isinstance(s, n.Store) and s.at.buffer.name == acc.buffer.name]
     if len(writes) > 1:
         return refuted(f"'{acc.buffer.name}' is written elsewhere too", f"{len(writes)} statements write it")
@@ -145,10 +129,9 @@ class TreeReduction(Pass):
         """At an accumulator that the next statement, a loop of known length, folds into."""
         if not isinstance(node, n.Alloc):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if (place := _searched(block, i)) is not None:
-            loop = block[i + 1]
-            assert isinstance(loop, n.For)
+            loop = matched_as(block[i + 1], n.For)
             try:
                 _widened(loop, place[1], 0)
             except NotElementwise as bad:
@@ -157,8 +140,7 @@ class TreeReduction(Pass):
         found = _folds(node, block[i + 1]) if i + 1 < len(block) else None
         if found is None:
             return None
-        loop = block[i + 1]
-        assert isinstance(loop, n.For)
+        loop = matched_as(block[i + 1], n.For)
         if build.int_value(loop.hi) is None:
             return Miss("the number of elements is not known")
         if self.axis > len(shape_of(found[1].type)):
@@ -173,13 +155,13 @@ class TreeReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One reduction of the whole tile."""
-        block, i = block_at(program, site.path), int(site.path[-1])
+        block, i = block_and_index(program, site.path)
         place = _searched(block, i)
         if place is not None:
             return self._placed(program, site, place)
         acc, loop = block[i], block[i + 1]
-        found = _folds(acc, loop)
-        assert found is not None and isinstance(acc, n.Alloc) and isinstance(loop, n.For)
+        found = matched(_folds(acc, loop))
+        assert isinstance(acc, n.Alloc) and isinstance(loop, n.For)
         value = build.call("reduce", _widened(loop, found[1], self.axis), axis=self.axis, op=found[0])
         name = acc.buffer.name
         var = n.Var(name, value.type)
@@ -189,9 +171,8 @@ class TreeReduction(Pass):
 
     def _placed(self, program: n.Program, site: Site, found: tuple[str, n.Expr]) -> Rewritten:
         """One reduction that gives a place."""
-        block, i = block_at(program, site.path), int(site.path[-1])
-        at, loop = block[i], block[i + 1]
-        assert isinstance(at, n.Alloc) and isinstance(loop, n.For)
+        block, i = block_and_index(program, site.path)
+        at, loop = matched_as(block[i], n.Alloc), matched_as(block[i + 1], n.For)
         let = n.Let((at.buffer.name,), build.call("reduce", _widened(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
         var, own = n.Var(at.buffer.name, let.value.type), n.Load(n.Region(at.buffer))
         return Rewritten(edit_block(program, site.path, lambda b: (
@@ -199,13 +180,12 @@ class TreeReduction(Pass):
 
     def _search(self, program: n.Program, site: Site) -> Rewritten:
         """The place of the best value so far, and a loop over the elements."""
-        node, i, taken = node_at(program, site.path), int(site.path[-1]), names_in(program, kernel_of(program, site.path))
-        assert isinstance(node, n.Let) and isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
+        node, i, taken = node_as(program, site.path, n.Let), int(site.path[-1]), names_at(program, site.path)
+        assert isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
-        j, extent, at = n.Var(fresh("j", taken), I32), shape_of(source.type)[0], n.Buffer(node.names[0], I32, (), "register")
-        assert isinstance(extent, int)
+        j, extent, at = fresh_var("j", taken), matched_as(shape_of(source.type)[0], int), n.Buffer(node.names[0], I32, (), "register")
         body = (_better(op, at, _narrowed(source, 0, j), j),)
-        made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), n.For(j, build.const(0), build.const(extent), build.const(1), body))
+        made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), counting(j, extent, body))
         var, own = n.Var(node.names[0], node.value.type), n.Load(n.Region(at))
         return Rewritten(edit_block(program, site.path, lambda b: (
             *b[:i], *made, *(transform(s, lambda old, new: own if new == var else new) for s in b[i + 1:]))), site.path)
@@ -219,8 +199,7 @@ class TreeReduction(Pass):
             node.value.args[0].type).is_float and node.value.type == I32
         if (options.get("op") not in OPS and not placed) or options.get("keep") or len(node.value.args) != 1:
             return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
-        source = node.value.args[0]
-        assert isinstance(source, n.Expr)
+        source = matched_as(node.value.args[0], n.Expr)
         axis = int(options["axis"])
         if not isinstance(shape_of(source.type)[axis], int):
             return Miss("the number of elements is not known")
@@ -232,23 +211,21 @@ class TreeReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """An accumulator, and a loop over the elements."""
-        node, i, kernel = node_at(program, site.path), int(site.path[-1]), kernel_of(program, site.path)
-        assert isinstance(node, n.Let) and isinstance(node.value, n.Call)
-        op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
-        assert isinstance(source, n.Expr)
+        node, i, kernel = node_as(program, site.path, n.Let), int(site.path[-1]), kernel_of(program, site.path)
+        assert isinstance(node.value, n.Call)
+        op, source = str(dict(node.value.attrs)["op"]), matched_as(node.value.args[0], n.Expr)
         if op in PLACES:
             return self._search(program, site)
         taken = names_in(program, kernel)
-        j = n.Var(fresh("j", taken), I32)
+        j = fresh_var("j", taken)
         shape = shape_of(node.value.type)
         dtype = dtype_of(node.value.type)
         buffer = n.Buffer(node.names[0], dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape),
                           "fragment" if shape else "register")
         place = n.Region(buffer)
         fold = n.Store(place, build.binary(OPS[op], n.Load(place), _narrowed(source, self.axis, j)))
-        extent = shape_of(source.type)[self.axis]
-        assert isinstance(extent, int)
-        loop = n.For(j, build.const(0), build.const(extent), build.const(1), (fold,))
+        extent = matched_as(shape_of(source.type)[self.axis], int)
+        loop = counting(j, extent, (fold,))
 
         def read(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Var) and new.name == node.names[0]:
@@ -277,8 +254,7 @@ def _narrowed(source: n.Expr, axis: int, j: n.Var) -> n.Expr:
 
 def _widened(loop: n.For, folded: n.Expr, axis: int) -> n.Expr:
     """The tile of all that a loop folds in, with the loop variable as `axis`."""
-    extent = build.int_value(loop.hi)
-    assert extent is not None
+    extent = matched(build.int_value(loop.hi))
     rest = _syms(shape_of(folded.type))
     scalar = element(folded, [v for v, _ in rest]) if isinstance(folded.type, TileType) else folded
     own = n.Var(loop.var.name, loop.var.of)

@@ -59,44 +59,25 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, replace_stmts
-
-from ._thread_team import (
-    IDEMPOTENT,
-    Exchange,
-    ThreadTeam,
-    barrier,
-    declaration,
-    exchange_at,
-    fold_at,
-    is_call,
-    is_in_loop,
-    is_read_later,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    whole,
-    with_shared,
-    without_shared,
-)
+from kir.rewrite.edit import block_at, fresh, replace_stmts
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at
+from kir.rewrite.match.exchange import IDEMPOTENT, Exchange, exchange_at, fold_at, is_read_later
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, whole
 
 WARP = 32
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads % WARP or team.threads == WARP:
         return refuted(f"{team.threads} threads are not several whole warps", needs=f"a multiple of {WARP} above it")
     return proved(f"{team.threads // WARP} whole warps")
 
 
 def _partial_is_done(program: n.Program, site: Site, context: Context) -> Verdict:
-    found = exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path))
-    assert found is not None
+    found = matched(exchange_at(block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)))
     made, size = found
     if made.fresh and is_read_later(program, site.path, size, made.value.name):
         return refuted(f"'{made.value.name}' is read later, and the warp's result replaces it", needs="a copy for what follows")
@@ -105,7 +86,7 @@ def _partial_is_done(program: n.Program, site: Site, context: Context) -> Verdic
 
 def _levels(program: n.Program, path: Path) -> tuple[Exchange, Exchange, bool, int] | None:
     """(warp's exchange, fold over the warps, whether all lanes publish the warp's result, number of statements) at a store of a slot."""
-    block, i, trailing, team = block_at(program, path), int(path[-1]), is_in_loop(program, path), team_at(program, path)
+    (block, i), trailing, team = block_and_index(program, path), is_in_loop(program, path), team_at(program, path)
     found = exchange_at(block, i, trailing)
     if found is None or team is None:
         return None
@@ -176,21 +157,16 @@ class TwoLevelReduction(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The fold of a warp's slots, its publication, and the fold of what the warps published."""
-        block, i, trailing = block_at(program, site.path), int(site.path[-1]), is_in_loop(program, site.path)
-        found, team = exchange_at(block, i, trailing), team_at(program, site.path)
-        assert found is not None and team is not None
+        (block, i), trailing = block_and_index(program, site.path), is_in_loop(program, site.path)
+        found, team = matched(exchange_at(block, i, trailing)), matched(team_at(program, site.path))
         made, size = found
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         t, value = team.thread, made.value
         warps = slot_array(fresh("warps", taken), made.result.dtype, self.room or team.threads // WARP)
         warp = replace(made, sync="warp_sync", result=value, fresh=False, base=build.mul(build.floordiv(t, WARP), WARP), count=WARP)
         top = replace(made, slots=warps, count=team.threads // WARP, onto=not made.fresh and not self.anew and made.op in IDEMPOTENT)
-        old = fold_at(block, i + 2)
-        assert old is not None
-        loop = block[i + 1 + old[1]]
-        assert isinstance(loop, n.For)
-        first, *lower = warp.statements(n.Var(fresh("u", taken), I32), trailing)
-        upper = top.fold(n.Var(fresh("w", taken), I32))
+        first, *lower = warp.statements(fresh_var("u", taken), trailing)
+        upper = top.fold(fresh_var("w", taken))
         stmts = (replace(_store(first), label=block[i].label), *lower, _publish(team, warps, value, self.everyone), barrier(), *upper,
                  *((barrier(),) if trailing else ()))
         out = replace_stmts(program, site.path, stmts, size)
@@ -216,14 +192,12 @@ class TwoLevelReduction(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One fold of all slots."""
-        found, trailing = _levels(program, site.path), is_in_loop(program, site.path)
-        assert found is not None
+        found, trailing = matched(_levels(program, site.path)), is_in_loop(program, site.path)
         warp, top, _, size = found
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        assert team is not None
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
         made = replace(top, slots=warp.slots, at=warp.at, value=warp.value, sync="barrier", count=team.threads, onto=False)
-        taken = names_in(program, kernel_of(program, site.path))
-        first, *rest = made.statements(n.Var(fresh("u", taken), I32), trailing)
+        taken = names_at(program, site.path)
+        first, *rest = made.statements(fresh_var("u", taken), trailing)
         out = replace_stmts(program, site.path, (replace(_store(first), label=block[i].label), *rest), size)
         out, at = without_shared(out, str(site.path[0]), top.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))

@@ -57,36 +57,22 @@ from typing import ClassVar, Literal
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.ir.visit import transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, splice
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, is_in_loop, team_at, warp_sync, whole
 
 from ._running_folds import WARP, Fold, fold_at, group_of, lane_of
-from ._thread_team import (
-    ThreadTeam,
-    barrier,
-    declaration,
-    is_call,
-    is_in_loop,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    warp_sync,
-    whole,
-    with_shared,
-    without_shared,
-)
 
 Form = Literal["carried", "front", "back"]
 FORMS: tuple[Form, ...] = ("carried", "front", "back")
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads % WARP or team.threads == WARP:
         return refuted(f"{team.threads} threads are not several whole warps", f"thread {team.threads - 1} is lane {(team.threads - 1) % WARP} of its warp",
                        needs=f"a multiple of {WARP} above it")
@@ -122,7 +108,7 @@ class TwoLevelScan(Pass):
         team = team_at(program, path)
         if team is None or not (isinstance(node, n.Store) and node.at.buffer.space == "shared"):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         found = _one_level(block, i, team)
         if found is None:
             return None
@@ -132,17 +118,14 @@ class TwoLevelScan(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A fold within the warp, a value of each warp, and folds of those."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        assert team is not None
-        found, store = _one_level(block, i, team), block[i]
-        assert found is not None and isinstance(store, n.Store)
-        taken, t, slots = names_in(program, kernel_of(program, site.path)), team.thread, store.at.buffer
+        team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
+        found, store = matched(_one_level(block, i, team)), matched_as(block[i], n.Store)
+        taken, t, slots = names_at(program, site.path), team.thread, store.at.buffer
         own = n.Buffer(fresh("own", taken), slots.dtype, (), "register")
         before = n.Buffer(fresh("before", taken), slots.dtype, (), "register")
         tops = slot_array(fresh("tops", taken), slots.dtype, max(1, team.threads // WARP))
-        u, w = n.Var(fresh("u", taken), I32), n.Var(fresh("w", taken), I32)
-        old = _joined(block[i + 4:], found.total.acc, found.op, self.form)
-        assert old is not None
+        u, w = fresh_var("u", taken), fresh_var("w", taken)
+        old = matched(_joined(block[i + 4:], found.total.acc, found.op, self.form))
         new = _sum(old[0], whole(before), whole(own), found.op, self.form)
         head = _head(team, slots, tops, own, found.op, store, u, is_in_loop(program, site.path))
         fold = Fold(before, found.op, tops, build.const(0), build.floordiv(t, WARP)).statements(w)
@@ -151,11 +134,10 @@ class TwoLevelScan(Pass):
             s = block[k]
             if k - 1 in found.sums:
                 assert isinstance(s, n.For)
-                acc = fold_at(block, k - 1)
-                assert acc is not None
+                acc = matched(fold_at(block, k - 1))
                 s = replace(acc, slots=tops, count=tops.shape[0]).statements(s.var)[1]
             rest.append(transform(s, lambda a, b: new if a == old[1] else b))
-        out = edit_block(program, site.path, lambda b: (*b[:i], *head, *fold, *rest))
+        out = splice(program, site.path, (*head, *fold, *rest), 0, None)
         return Rewritten(with_shared(out, team, tops), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -167,7 +149,7 @@ class TwoLevelScan(Pass):
         if found is None:
             return None
         fold, before, size, sums = found
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         rest = block[i + size:]
         tops = before.slots
         home = declaration(program, path, tops.name)
@@ -180,29 +162,26 @@ class TwoLevelScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all slots up to its own."""
-        team, block, i = team_at(program, site.path), block_at(program, site.path), int(site.path[-1])
-        assert team is not None
-        found, first = _two_levels(program, site.path, team), block[i]
-        assert found is not None and isinstance(first, n.Alloc) and first.init is not None
+        team, (block, i) = matched(team_at(program, site.path)), block_and_index(program, site.path)
+        found, first = matched(_two_levels(program, site.path, team)), matched_as(block[i], n.Alloc)
+        assert first.init is not None
         fold, before, size, sums = found
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         total = n.Buffer(fresh("total", taken), fold.acc.dtype, (), "register")
-        part = _parted(block[i + size:], before.acc, fold.acc, fold.op, self.form)
-        assert part is not None
+        part = matched(_parted(block[i + size:], before.acc, fold.acc, fold.op, self.form))
         new = whole(total) if part[0] is None else build.binary(fold.op, part[0], whole(total))
         t = team.thread
         store = n.Store(build.region(fold.slots, t), first.init, label=first.label)
-        made = Fold(total, fold.op, fold.slots, build.const(0), build.add(t, 1)).statements(n.Var(fresh("u", taken), I32))
+        made = Fold(total, fold.op, fold.slots, build.const(0), build.add(t, 1)).statements(fresh_var("u", taken))
         rest: list[n.Stmt] = []
         for k in range(i + size, len(block)):
             s = block[k]
             if k - 1 in sums:
                 assert isinstance(s, n.For)
-                acc = fold_at(block, k - 1)
-                assert acc is not None
+                acc = matched(fold_at(block, k - 1))
                 s = replace(acc, slots=fold.slots, count=build.const(team.threads)).statements(s.var)[1]
             rest.append(transform(s, lambda a, b: new if a == part[1] else b))
-        out = edit_block(program, site.path, lambda b: (*b[:i], store, barrier(), *made, *rest))
+        out = splice(program, site.path, (store, barrier(), *made, *rest), 0, None)
         out, at = without_shared(out, str(site.path[0]), before.slots.name)
         return Rewritten(out, shifted(site.path, at, -1))
 
@@ -246,15 +225,14 @@ def _head(team: ThreadTeam, slots: n.Buffer, tops: n.Buffer, own: n.Buffer, op: 
 
 def _two_levels(program: n.Program, path: Path, team: ThreadTeam) -> tuple[Fold, Fold, int, tuple[int, ...]] | None:
     """(fold within the warp, fold of the warps before, number of statements, where folds of all warps begin) of a scan at a path."""
-    block, i = block_at(program, path), int(path[-1])
+    block, i = block_and_index(program, path)
     alloc, trailing = block[i], is_in_loop(program, path)
     fold = fold_at(block, i + 3)
     size = 8 if trailing else 7
     before = fold_at(block, i + size)
     if not isinstance(alloc, n.Alloc) or alloc.init is None or fold is None or before is None or not before.fresh or fold.acc != alloc.buffer:
         return None
-    loop = block[i + 4]
-    assert isinstance(loop, n.For)
+    loop = matched_as(block[i + 4], n.For)
     store = n.Store(build.region(fold.slots, team.thread), alloc.init)
     if _head(team, fold.slots, before.slots, fold.acc, fold.op, store, loop.var, trailing) != block[i:i + size]:
         return None

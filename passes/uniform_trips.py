@@ -44,6 +44,7 @@ from typing import ClassVar, Literal
 from kir.analysis import Facts
 from kir.analysis.elements import split_affine
 from kir.analysis.normal_form import is_pure
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -52,11 +53,11 @@ from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.thread_team import team_at
 
-from ._past_end import past_end
-from ._thread_team import REDUCTIONS, team_at
-from .tree_reduction import identity
+from ._past_end import fill_value, past_end
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,8 @@ def _cut(loop: n.For, end: n.Expr) -> Iterator[n.Expr]:
 
 
 def _no_thread_less(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, team = node_at(program, site.path), team_at(program, site.path)
-    assert isinstance(loop, n.For) and team is not None
-    trips = _apart(loop, team.thread)
-    assert trips is not None
+    loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+    trips = matched(_apart(loop, team.thread))
     known = Facts.at(program, (*site.path, "body", 0))
     low = known.domain(trips.first).lo
     if low is None or low < 0:
@@ -157,10 +156,8 @@ def _governed(loop: n.For, trips: Trips) -> Iterator[n.Region]:
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, team, item = node_at(program, site.path), team_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and team is not None and isinstance(item, UniformTrips)
-    trips = _apart(loop, team.thread)
-    assert trips is not None
+    loop, team, item = node_as(program, site.path, n.For), matched(team_at(program, site.path)), params_as(site, UniformTrips)
+    trips = matched(_apart(loop, team.thread))
     masked = item.masked(loop, trips)
     own = set(bound_names(masked.body))
     lets: dict[str, n.Expr] = {}
@@ -245,11 +242,11 @@ class UniformTrips(Pass):
         def leave(_: n.Node, new: n.Node) -> n.Node:
             match new:
                 case n.Load() if trips.governs(new.at):
-                    return replace(new, clip=True, other=self._fill(new.at.buffer.dtype))
+                    return replace(new, clip=True, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if trips.governs(new.at):
                     return replace(new, clip=True)
                 case n.Load() if new.at.buffer.space == "shared" and trips.var.name in names_read(new.at):
-                    return replace(new, mask=trips.inside, other=self._fill(new.at.buffer.dtype))
+                    return replace(new, mask=trips.inside, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if new.at.buffer.space == "shared" and new.at.buffer.name not in own:
                     return replace(new, mask=trips.inside)
                 case _:
@@ -257,18 +254,12 @@ class UniformTrips(Pass):
         body = tuple(transform(s, leave) for s in loop.body)
         return replace(loop, hi=build.ceildiv(trips.end, trips.step), body=body)
 
-    def _fill(self, dtype: DType) -> n.Const:
-        if self.fill == "zero":
-            return build.const(0, dtype)
-        return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop that all threads run alike."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        trips = _apart(loop, team.thread)
-        assert trips is not None
-        return Rewritten(replace_stmts(program, site.path, (self.masked(loop, trips),)), site.path)
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        trips = matched(_apart(loop, team.thread))
+        return edited(program, site.path, (self.masked(loop, trips),))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop that all threads run alike, with accesses cut off at its end."""
@@ -285,10 +276,8 @@ class UniformTrips(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over each thread's own share."""
-        loop, team = node_at(program, site.path), team_at(program, site.path)
-        assert isinstance(loop, n.For) and team is not None
-        trips = _together(loop, team.thread)
-        assert trips is not None
+        loop, team = node_as(program, site.path, n.For), matched(team_at(program, site.path))
+        trips = matched(_together(loop, team.thread))
 
         def leave(_: n.Node, new: n.Node) -> n.Node:
             match new:
@@ -304,9 +293,8 @@ class UniformTrips(Pass):
                     return new
         hi = build.ceildiv(build.sub(trips.end, trips.first), trips.step)
         made = replace(loop, hi=hi, body=tuple(transform(s, leave) for s in loop.body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
 
 def _is_counting(node: Place) -> bool:
-    return isinstance(node, n.For) and node.kind == "serial" and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
-
+    return is_counted(node)

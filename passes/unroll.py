@@ -44,17 +44,16 @@ from kir.analysis.solver import multiple
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import add, const, int_value, sub
-from kir.ir.canonical import bound_names, rename
+from kir.ir.canonical import rename
 from kir.ir.paths import block_paths
 from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.match import edited, fresh_names, names_at, node_as, params_as
 
 
 def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, Unroll)
+    loop, item = node_as(program, site.path, n.For), params_as(site, Unroll)
     if item.form == "hint":
         return proved("the compiler handles the remainder of a hinted loop")
     known, chunk = Facts.at(program, site.path), (int_value(loop.step) or 1) * item.factor
@@ -100,19 +99,18 @@ class Unroll(Pass):
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         if self.form == "hint":
             attrs = n.attrs(**{**dict(loop.attrs), "factor": self.factor}) if self.factor else loop.attrs
             made = replace(loop, kind="unroll", attrs=attrs)
-            return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+            return edited(program, site.path, (made,))
         step = int_value(loop.step) or 1
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         body = list(loop.body)
         for copy in range(1, self.factor):
             body += _shifted(loop.body, loop.var, copy * step, taken)
         made = replace(loop, step=const(step * self.factor, dtype_of(loop.var.type)), body=tuple(body))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path, _copied(site.path, loop.body, self.factor))
+        return edited(program, site.path, (made,), hints=_copied(site.path, loop.body, self.factor))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         if not isinstance(node, n.For):
@@ -128,19 +126,18 @@ class Unroll(Pass):
         return found or Miss("its body is not a number of copies of one")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        loop = node_at(program, site.path)
-        assert isinstance(loop, n.For)
+        loop = node_as(program, site.path, n.For)
         if self.form == "hint":
             made = replace(loop, kind="serial", attrs=tuple((k, v) for k, v in loop.attrs if k != "factor"))
         else:
             step = (int_value(loop.step) or 1) // self.factor
             made = replace(loop, step=const(step, dtype_of(loop.var.type)), body=loop.body[:len(loop.body) // self.factor])
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
 
 def _shifted(body: n.Block, var: n.Var, offset: int, taken: set[str]) -> n.Block:
     """A copy of the body for the iteration `offset` later, its own names fresh."""
-    names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(body))}
+    names = fresh_names(body, taken)
     moved = {var.name: add(var, const(offset, dtype_of(var.type)))}
     return tuple(replace(copy, label=None) for s in body if isinstance(copy := substitute(rename(s, names), moved), n.Stmt))  # type: ignore[type-var]  # every Stmt is a dataclass
 

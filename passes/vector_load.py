@@ -51,10 +51,12 @@ from kir.ir.printer import expr_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, node_at
+from kir.rewrite.match import block_and_index, fresh_at, from_zero, loads_of, matched, matched_as, node_as, params_as, regions_of, sibling, splice
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.materialize import buffers_written, suggested_name
+from kir.rewrite.match.thread_team import team_at
 
-from ._materialize import buffers_written, suggested_name
-from ._thread_team import mentions, team_at
 from ._vector_loop import offset_of
 
 COUNTS = (2, 4, 8, 16)
@@ -62,8 +64,7 @@ COUNTS = (2, 4, 8, 16)
 
 def _site(program: n.Program, site: Site) -> tuple[n.For, n.Load, n.Load]:
     """(loop, load of an element, load of the vector)."""
-    loop, item = node_at(program, site.path), site.params
-    assert isinstance(loop, n.For) and isinstance(item, VectorLoad)
+    loop, item = node_as(program, site.path, n.For), params_as(site, VectorLoad)
     element = next(x for x in _elements(loop) if expr_text(x) == item.value)
     return loop, element, _vector(element, loop)
 
@@ -71,8 +72,8 @@ def _site(program: n.Program, site: Site) -> tuple[n.For, n.Load, n.Load]:
 def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
     _, _, vector = _site(program, site)
     b, known = vector.at.buffer, Facts.at(program, site.path)
-    last = vector.at.index[-1]
-    assert isinstance(last, n.Span) and isinstance(last.extent, int)
+    last = matched_as(vector.at.index[-1], n.Span)
+    assert isinstance(last.extent, int)
     width = min(16, last.extent * b.dtype.bytes)
     first = n.Region(b, (*vector.at.index[:-1], last.lo))
     offset = offset_of(first)
@@ -92,8 +93,8 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _whole(program: n.Program, site: Site, context: Context) -> Verdict:
     _, _, vector = _site(program, site)
-    last, known = vector.at.index[-1], Facts.at(program, site.path)
-    assert isinstance(last, n.Span) and isinstance(last.extent, int)
+    last, known = matched_as(vector.at.index[-1], n.Span), Facts.at(program, site.path)
+    assert isinstance(last.extent, int)
     edge = vector.at.buffer.shape[-1]
     if not vector.clip:
         return proved("the loop reads every element of the vector")
@@ -141,10 +142,9 @@ def _elements(loop: n.For) -> Iterator[n.Load]:
 def _vector(x: n.Load, loop: n.For) -> n.Load:
     """The load of all elements that a loop's loads of one take in turn."""
     *outer, last = x.at.index
-    count = build.int_value(loop.hi)
-    assert count is not None and isinstance(last, n.Expr)
-    parts = split_affine(last, loop.var)
-    assert parts is not None
+    count = matched(build.int_value(loop.hi))
+    assert isinstance(last, n.Expr)
+    parts = matched(split_affine(last, loop.var))
     return replace(x, at=n.Region(x.at.buffer, (*outer, n.Span(parts[0], count))))
 
 
@@ -174,13 +174,13 @@ class VectorLoad(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector before the loop, its elements inside."""
         loop, element, vector = _site(program, site)
-        i, dtype = int(site.path[-1]), element.at.buffer.dtype
-        name = fresh(f"{suggested_name(element)}_vector", names_in(program, kernel_of(program, site.path)))
+        dtype = element.at.buffer.dtype
+        name = fresh_at(program, site.path, f"{suggested_name(element)}_vector")
         made = n.Buffer(name, dtype, (loop.hi,), "register")
         one = n.Load(n.Region(made, (loop.var,)))
         inside = transform(loop, lambda old, new: one if old == element else new)
-        out = edit_block(program, site.path, lambda b: (*b[:i], n.Alloc(made, vector), inside, *b[i + 1:]))
-        return Rewritten(out, site.path, {site.path: ((*site.path[:-1], i + 1),)})
+        out = splice(program, site.path, (n.Alloc(made, vector), inside))
+        return Rewritten(out, site.path, {site.path: (sibling(site.path, 1),)})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a private array that begins with a vector, of which one loop after it reads element by element."""
@@ -192,13 +192,13 @@ class VectorLoad(Pass):
         if count not in COUNTS or vector.at.buffer.space not in ("global", "shared") or not isinstance(last, n.Span) or last.step != 1 or any(
                 isinstance(i, n.Span) for i in vector.at.index[:-1]):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         users = [k for k in range(i + 1, len(block)) if mentions(block[k], b.name)]
         loop = block[users[0]] if len(users) == 1 else None
         if not isinstance(loop, n.For) or not _is_short(loop) or build.int_value(loop.hi) != count:
             return Miss(f"no one loop over its elements reads '{b.name}'")
-        reads = [x for x in walk(loop) if isinstance(x, n.Region) and x.buffer.name == b.name]
-        loads = [x for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.name == b.name]
+        reads = regions_of(loop, b.name)
+        loads = loads_of(loop, b.name)
         if len(reads) != len(loads) or any(x.at.index != (loop.var,) or x.mask is not None for x in loads):
             return Miss(f"'{b.name}' is not only read, an element an iteration")
         return Site(path, replace(self, value=expr_text(_element(vector, loop))), {"loop": users[0]})
@@ -207,8 +207,8 @@ class VectorLoad(Pass):
         """The loads of elements, in the loop."""
         node, i, at = node_at(program, site.path), int(site.path[-1]), int(site.captures["loop"])
         block = block_at(program, site.path)
-        loop = block[at]
-        assert isinstance(node, n.Alloc) and isinstance(node.init, n.Load) and isinstance(loop, n.For)
+        loop = matched_as(block[at], n.For)
+        assert isinstance(node, n.Alloc) and isinstance(node.init, n.Load)
         one, name = _element(node.init, loop), node.buffer.name
         inside = transform(loop, lambda old, new: one if isinstance(old, n.Load) and old.at.buffer.name == name else new)
         out = edit_block(program, site.path, lambda b: (*b[:i], *b[i + 1:at], inside, *b[at + 1:]))
@@ -217,11 +217,10 @@ class VectorLoad(Pass):
 
 def _element(vector: n.Load, loop: n.For) -> n.Load:
     """The load of the element that an iteration takes."""
-    last = vector.at.index[-1]
-    assert isinstance(last, n.Span)
+    last = matched_as(vector.at.index[-1], n.Span)
     place = build.add(last.lo, build.cast(loop.var, dtype_of(last.lo.type)))
     return replace(vector, at=n.Region(vector.at.buffer, (*vector.at.index[:-1], place)))
 
 
 def _is_short(loop: n.For) -> bool:
-    return loop.kind in ("serial", "unroll") and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) and build.int_value(loop.hi) in COUNTS
+    return loop.kind in ("serial", "unroll") and from_zero(loop) and build.int_value(loop.hi) in COUNTS

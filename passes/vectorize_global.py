@@ -47,20 +47,18 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text, region_text
-from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.types import TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
-from kir.rewrite.edit import node_at, replace_stmts
-
-from ._local_buffers import kind_of_copy, width_of
+from kir.rewrite.match import edited, node_as, params_as
+from kir.rewrite.match.local_buffers import kind_of_copy, width_of
 
 VECTORS = (4, 8, 16)
 """Bytes of a vector load or store of one thread, beside single elements (PTX ISA, ld)."""
 
 
 def _copy(program: n.Program, site: Site) -> tuple[n.Copy, int]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Copy) and isinstance(item, VectorizeGlobal)
+    node, item = node_as(program, site.path, n.Copy), params_as(site, VectorizeGlobal)
     return node, item.width
 
 
@@ -77,14 +75,8 @@ def _strides(b: n.Buffer) -> list[n.Expr]:
     step: n.Expr | None = None
     for d in reversed(b.shape):
         out.append(build.const(1) if step is None else step)
-        step = d if step is None else build.mul(step, build.cast(d, _dtype(step)))
+        step = d if step is None else build.mul(step, build.cast(d, dtype_of(step.type)))
     return out[::-1]
-
-
-def _dtype(e: n.Expr) -> DType:
-    dtype = dtype_of(e.type)
-    assert isinstance(dtype, DType)
-    return dtype
 
 
 def _index(r: n.Region) -> tuple[n.Expr | n.Span, ...]:
@@ -129,9 +121,9 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
             lo = place.lo if isinstance(place, n.Span) else place
             if isinstance(lo.type, TileType):
                 return unknown(f"'{r.buffer.name}' is gathered", needs="a place that is a range")
-            offsets = [(f"the place {expr_text(lo)} starts", build.mul(lo, build.cast(stride, _dtype(lo))))]
+            offsets = [(f"the place {expr_text(lo)} starts", build.mul(lo, build.cast(stride, dtype_of(lo.type))))]
             if isinstance(place, n.Span) and k + 1 < len(index):
-                offsets.insert(0, ("row 1 starts", build.mul(stride, build.cast(_expr(place.step), _dtype(stride)))))
+                offsets.insert(0, ("row 1 starts", build.mul(stride, build.cast(_expr(place.step), dtype_of(stride.type)))))
             for what, offset in offsets:
                 if not known.divides(width, offset):
                     found = _misaligned(known, r, what, offset, width)
@@ -148,7 +140,7 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
 def _multiple(known: Facts, e: n.Expr, width: int) -> n.Expr:
     """The condition that an integer is a multiple of the vector's width."""
     e = known.expanded(e)
-    return build.compare("eq", build.mod(e, build.const(width, _dtype(e))), 0)
+    return build.compare("eq", build.mod(e, build.const(width, dtype_of(e.type))), 0)
 
 
 def _expr(value: int | n.Expr) -> n.Expr:
@@ -188,7 +180,7 @@ def _example(known: Facts, offset: n.Expr, width: int) -> tuple[str, int] | None
         d = ranges[name]
         return d is None or ((d.lo is None or v >= d.lo) and (d.hi is None or v <= d.hi)
                              and (v == d.residue if d.modulus == 0 else (v - d.residue) % d.modulus == 0))
-    dtypes = {x.name: _dtype(x) for x in _variables(offset)}
+    dtypes = {x.name: dtype_of(x.type) for x in _variables(offset)}
     for v in tries:
         chosen = {name: next((x for x in (v, *tries) if allowed(name, x)), None) for name in names}
         if None in chosen.values():
@@ -270,9 +262,9 @@ class VectorizeGlobal(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy, in vectors."""
         s, width = _copy(program, site)
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via=f"vector({width})"),)), site.path)
+        return edited(program, site.path, (replace(s, via=f"vector({width})"),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The copy, element by element."""
         s, _ = _copy(program, site)
-        return Rewritten(replace_stmts(program, site.path, (replace(s, via="plain"),)), site.path)
+        return edited(program, site.path, (replace(s, via="plain"),))

@@ -52,7 +52,7 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite import Context, Precondition, Site, Verdict, proved, refuted
-from kir.rewrite.edit import node_at
+from kir.rewrite.match import node_as
 
 from ._vector_loop import VectorLoop, aligned, one_owner, regions_of
 
@@ -62,8 +62,7 @@ def _aligned(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _whole(program: n.Program, site: Site, context: Context) -> Verdict:
-    loop = node_at(program, site.path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, site.path, n.For)
     count = int(str(dict(loop.attrs)["factor"]))
     for r in regions_of(loop, "shared"):
         b = r.buffer

@@ -54,6 +54,7 @@ from kir.ir.visit import walk
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.guard import fallback_name, with_guard, without_guard
+from kir.rewrite.match import matched
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,7 @@ class VersionKernel(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Both versions, alike so far, and the plan that chooses."""
-        guard = self._guard(program)
-        assert guard is not None
+        guard = matched(self._guard(program))
         return Rewritten(with_guard(program, program, kernel_of(program, site.path).name, guard), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

@@ -40,16 +40,15 @@ from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.ir.visit import names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
-from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, node_at, replace_kernel
-
-from ._independence import independent
+from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, node_as
+from kir.rewrite.match.independence import independent
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     made = site.params.optimize(program, site).program
     path = (*site.path, 0)
-    loop = node_at(made, path)
-    assert isinstance(loop, n.For)
+    loop = node_as(made, path, n.For)
     return independent(made, path, loop)
 
 
@@ -87,12 +86,12 @@ class WalkItems(Pass):
         axis, taken = kernel.grid[self.axis], names_in(program, kernel)
         rest = (kernel.grid[:self.axis], kernel.grid[self.axis + 1:])
         if not self.ctas:
-            loop = n.For(build.var(axis.name), build.const(0), axis.extent, build.const(1), kernel.body)
+            loop = counting(build.var(axis.name), axis.extent, kernel.body)
             return self._made(program, site, (*rest[0], *rest[1]), loop)
-        cta, k = n.Axis(fresh("cta", taken), build.const(self.ctas)), n.Var(fresh("k", taken), I32)
+        cta, k = n.Axis(fresh("cta", taken), build.const(self.ctas)), fresh_var("k", taken)
         at = build.add(build.var(cta.name), build.mul(k, self.ctas))
         body = tuple(substitute(s, {axis.name: at}) for s in kernel.body)
-        loop = n.For(k, build.const(0), _share(axis.extent, build.var(cta.name), self.ctas), build.const(1), body)
+        loop = counting(k, _share(axis.extent, build.var(cta.name), self.ctas), body)
         return self._made(program, site, (*rest[0], cta, *rest[1]), loop)
 
     def _made(self, program: n.Program, site: Site, grid: tuple[n.Axis, ...], *body: n.Stmt) -> Rewritten:
@@ -103,7 +102,7 @@ class WalkItems(Pass):
         """At a kernel of one thread that is one loop, over items or over those of a CTA."""
         loop = node.body[0] if isinstance(node, n.Kernel) and len(node.body) == 1 and build.is_const(node.threads, 1) and not node.cluster else None
         if not (isinstance(node, n.Kernel) and isinstance(loop, n.For) and loop.kind == "serial" and not loop.attrs and loop.var.of == I32
-                and build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)):
+                and from_zero(loop)):
             return None
         if not names_read(loop.hi) & {a.name for a in node.grid}:
             if not any(isinstance(s, n.Store) and s.at.buffer.space == "global" and any(
@@ -131,13 +130,11 @@ class WalkItems(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A CTA for each item."""
         kernel = kernel_of(program, site.path)
-        loop = kernel.body[0]
-        assert isinstance(loop, n.For)
+        loop = matched_as(kernel.body[0], n.For)
         if not self.ctas:
             grid = (*kernel.grid[:self.axis], n.Axis(loop.var.name, loop.hi), *kernel.grid[self.axis:])
             return self._made(program, site, grid, *loop.body)
-        found = self._items(kernel, loop, self.axis)
-        assert found is not None
+        found = matched(self._items(kernel, loop, self.axis))
         extent, body = found
         axis = n.Axis(fresh(element_name(kernel.grid[self.axis].name), names_in(program, kernel)), extent)
         grid = (*kernel.grid[:self.axis], axis, *kernel.grid[self.axis + 1:])

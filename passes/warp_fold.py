@@ -48,17 +48,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, names_at
+from kir.rewrite.match.exchange import REDUCTIONS, Exchange, fold_at
+from kir.rewrite.match.thread_team import is_scalar, team_at, warps_arrive, whole
 
 from ._readers import Readers
-from ._thread_team import REDUCTIONS, Exchange, fold_at, is_scalar, team_at, warps_arrive, whole
 from .shuffle_exchange import WARP, ladder_of
-from .tree_reduction import identity
 
 Lanes = Literal["each", "first", "threads"]
 LANES: tuple[Lanes, ...] = ("each", "first", "threads")
@@ -67,8 +68,7 @@ BY: tuple[By, ...] = ("warp", "thread")
 
 
 def _one_each(program: n.Program, site: Site, context: Context) -> Verdict:
-    team, found = team_at(program, site.path), fold_at(block_at(program, site.path), int(site.path[-1]))
-    assert team is not None and found is not None
+    team, found = matched(team_at(program, site.path)), matched(fold_at(block_at(program, site.path), int(site.path[-1])))
     if found[0].count > WARP:
         return refuted(f"a warp has {WARP} lanes for {found[0].count} values", f"value {WARP} is left out", needs=f"at most {WARP} values")
     if team.threads % WARP:
@@ -203,22 +203,22 @@ class WarpFold(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A load of each lane's value, and the ladder."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        found = fold_at(block, i)
-        assert found is not None and team is not None
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found = matched(fold_at(block, i))
+        assert team is not None
         made, size = found
-        taken = names_in(program, kernel_of(program, site.path))
-        s, other = n.Var(fresh("s", taken), I32), n.Var(fresh("other", taken), made.result.dtype)
+        taken = names_at(program, site.path)
+        s, other = fresh_var("s", taken), fresh_var("other", taken, made.result.dtype)
         place, own, t = n.Region(made.result), self.own(made, team.thread), team.thread
         distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(WARP // 2), s)
         body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
                 n.Store(place, build.binary(made.op, whole(made.result), other)))
         first: n.Stmt = n.Alloc(made.result, own, label=block[i].label) if made.fresh else n.Store(place, own, label=block[i].label)
-        ladder: n.Stmt = n.For(s, build.const(0), build.const(WARP.bit_length() - 1), build.const(1), body)
+        ladder: n.Stmt = counting(s, WARP.bit_length() - 1, body)
         if self.around == "ladder":
             ladder = n.If(_is_first(t, self.by), (ladder,))
         stmts: n.Block = (n.If(_is_first(t, self.by), (first, ladder)),) if self.around == "both" else (first, ladder)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + size:])), site.path)
+        return edited(program, site.path, stmts, 0, size)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a load of each lane's value, with a ladder of shuffles over the warp after it."""
@@ -230,13 +230,11 @@ class WarpFold(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every thread folds all values."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        assert team is not None
-        found = warps_at(block, i, team.thread)
-        assert found is not None
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
+        found = matched(warps_at(block, i, team.thread))
         inner = block[i]
         label = (inner.then[0] if isinstance(inner, n.If) else inner).label
-        first, *rest = found.made.fold(n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32))
+        first, *rest = found.made.fold(fresh_var("w", names_at(program, site.path)))
         assert isinstance(first, (n.Alloc, n.Store))
         stmts = (replace(first, label=label), *rest)
-        return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], *stmts, *b[i + found.size:])), site.path)
+        return edited(program, site.path, stmts, 0, found.size)

@@ -59,11 +59,15 @@ from kir.ir.printer import expr_text
 from kir.ir.visit import buffers_named, names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import block_and_index, fresh_at, matched, node_as, params_as, regions_of, sibling, splice
+from kir.rewrite.match.exchange import fold_at
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.shared_arrays import declaration
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, everyone_arrives, is_call, is_in_loop, team_at, whole
 from kir.rewrite.view import expression_at
 
-from ._materialize import buffers_read, buffers_written, is_pure
-from ._thread_team import ThreadTeam, barrier, declaration, everyone_arrives, fold_at, is_call, is_in_loop, mentions, team_at, whole
 from .shuffle_exchange import WARP
 from .warp_fold import warp_fold_at
 
@@ -78,10 +82,8 @@ def _folded(block: n.Block, i: int, team: ThreadTeam) -> tuple[n.Buffer, int] | 
 
 
 def _alone(program: n.Program, site: Site, context: Context) -> Verdict:
-    item, block, i, team = site.params, block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-    assert isinstance(item, WarpLeader) and team is not None
-    found = _folded(block, i, team)
-    assert found is not None
+    item, (block, i), team = params_as(site, WarpLeader), block_and_index(program, site.path), matched(team_at(program, site.path))
+    found = matched(_folded(block, i, team))
     _, size = found
     if any(buffers_written((s,)) & {x for y in walk(s) if isinstance(y, n.Expr) for x in buffers_read(y)} - {found[0].name} for s in block[i:i + size]):
         return refuted("what the warp reads it writes as well", needs="a fold of memory that others wrote")
@@ -125,7 +127,7 @@ class WarpLeader(Pass):
         """What is handed on of the result of a fold of `size` statements: a value that is the same for all threads."""
         if not self.value:
             return whole(result)
-        found = expression_at(program, (*path[:-1], int(path[-1]) + size), self.value)
+        found = expression_at(program, sibling(path, size), self.value)
         return found if found is not None and _of_result(program, path, found, result) else None
 
     def _guard(self, t: n.Var) -> n.Expr:
@@ -136,7 +138,7 @@ class WarpLeader(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, (n.Alloc, n.Store)):
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         found = _folded(block, i, team)
         if found is None:
             return None
@@ -158,32 +160,28 @@ class WarpLeader(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The fold under a branch, a store of its result, a barrier, and reads of the slot."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        assert team is not None
-        found = _folded(block, i, team)
-        assert found is not None
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
+        found = matched(_folded(block, i, team))
         result, size = found
         if self.slot:
-            home = declaration(program, site.path, self.slot)
-            assert home is not None
+            home = matched(declaration(program, site.path, self.slot))
             slot = n.Region(home.buffer, (build.const(0),))
         else:
-            slot = n.Region(n.Buffer(fresh(f"{result.name}_slot", names_in(program, kernel_of(program, site.path))), result.dtype, (), "shared"))
-        value = self.handed(program, site.path, result, size)
-        assert value is not None
+            slot = n.Region(n.Buffer(fresh_at(program, site.path, f"{result.name}_slot"), result.dtype, (), "shared"))
+        value = matched(self.handed(program, site.path, result, size))
         write: n.Stmt = n.Store(slot, value)
         if self.writers == "lane":
             write = n.If(build.compare("eq", team.thread, 0), (write,))
         made = n.If(self._guard(team.thread), (*block[i:i + size], write))
         read = n.Load(slot)
         rest = tuple(transform(s, lambda old, new: read if old == value else new) for s in block[i + size:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], made, barrier(), *rest))
+        out = splice(program, site.path, (made, barrier(), *rest), 0, None)
         top = int(site.path[1])
         at: Path = site.path
         if not self.slot:
             out = edit_block(out, site.path[:2], lambda b: (*b[:top], n.Alloc(slot.buffer), *b[top:]))
             at = (site.path[0], top + 1, *site.path[2:])
-        hints = {(*site.path[:-1], i + k): ((*at[:-1], i, "then", k),) for k in range(size)}
+        hints = {sibling(site.path, k): ((*at[:-1], i, "then", k),) for k in range(size)}
         return Rewritten(out, at, hints)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -197,7 +195,7 @@ class WarpLeader(Pass):
         found = _folded(node.then, 0, team)
         if bound is None or found is None or len(node.then) != found[1] + 1:
             return None
-        write, block, i = node.then[-1], block_at(program, path), int(path[-1])
+        write, (block, i) = node.then[-1], block_and_index(program, path)
         writers = "warp"
         if isinstance(write, n.If) and write.cond == build.compare("eq", team.thread, 0) and len(write.then) == 1 and not write.orelse:
             write, writers = write.then[0], "lane"
@@ -209,29 +207,26 @@ class WarpLeader(Pass):
         slot, home = write.at, declaration(program, path, write.at.buffer.name)
         if home is None or home.init is not None:
             return Miss(f"'{slot.buffer.name}' is not declared by the kernel itself")
-        later = [x for s in block[i + 2:] for x in walk(s) if isinstance(x, n.Region) and x.buffer.name == slot.buffer.name]
+        later = regions_of(block[i + 2:], slot.buffer.name)
         if any(x != slot for x in later):
             return Miss(f"another element of '{slot.buffer.name}' is used later")
         if any(mentions(s, found[0].name) for s in block[i + 2:]):
             return Miss(f"'{found[0].name}' is used later")
         if slot.index:
             return Site(path, WarpLeader(slot.buffer.name, writers, bound, value)) if slot.index == (build.const(0),) else Miss("not the first element")  # type: ignore[arg-type]  # literals above
-        if sum(isinstance(x, n.Region) and x.buffer.name == slot.buffer.name for x in walk(kernel_of(program, path))) != 1 + len(later):
+        if len(regions_of(kernel_of(program, path), slot.buffer.name)) != 1 + len(later):
             return Miss(f"'{slot.buffer.name}' is used before")
         at = next(k for k, s in enumerate(kernel_of(program, path).body) if s is home)
         return Site(path, WarpLeader("", writers, bound, value), {"home": at})  # type: ignore[arg-type]  # literals above
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Every warp folds, and keeps the result."""
-        node, block, i, item = node_at(program, site.path), block_at(program, site.path), int(site.path[-1]), site.params
-        team = team_at(program, site.path)
-        assert isinstance(node, n.If) and isinstance(item, WarpLeader) and team is not None
+        node, (block, i), item = node_as(program, site.path, n.If), block_and_index(program, site.path), params_as(site, WarpLeader)
         write = node.then[-1].then[0] if isinstance(node.then[-1], n.If) else node.then[-1]
-        found = _folded(node.then, 0, team)
-        assert isinstance(write, n.Store) and found is not None
+        assert isinstance(write, n.Store)
         name, value = write.at.buffer.name, write.value
         rest = tuple(transform(s, lambda old, new: value if isinstance(old, n.Load) and old.at.buffer.name == name else new) for s in block[i + 2:])
-        out = edit_block(program, site.path, lambda b: (*b[:i], *node.then[:-1], *rest))
+        out = splice(program, site.path, (*node.then[:-1], *rest), 0, None)
         at: Path = site.path
         if not item.slot:
             k = int(site.captures["home"])

@@ -40,19 +40,17 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, shape_of
+from kir.ir.types import shape_of
 from kir.ir.visit import names_read
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
-from kir.target import target
-
-from ._local_buffers import team_level
-from ._slices import NoSlice, part, part_of_region, whole, whole_of_region
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import counting, edited, fresh_var, hardware_of, matched, names_at, node_as, params_as
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
 
 
 def _product(program: n.Program, site: Site) -> tuple[n.Mma, WarpPartition]:
-    node, item = node_at(program, site.path), site.params
-    assert isinstance(node, n.Mma) and isinstance(item, WarpPartition)
+    node, item = node_as(program, site.path, n.Mma), params_as(site, WarpPartition)
     return node, item
 
 
@@ -68,7 +66,7 @@ def _extents(s: n.Mma) -> tuple[int, int] | None:
 def _all_warps(program: n.Program, site: Site, context: Context) -> Verdict:
     _, item = _product(program, site)
     threads = build.int_value(kernel_of(program, site.path).threads)
-    warp = (context.target or target("sm_80")).architecture.warp_size
+    warp = hardware_of(context).architecture.warp_size
     if threads == item.rows * item.columns * warp:
         return proved(f"{item.rows} x {item.columns} blocks for {threads // warp} warps")
     return refuted(f"{item.rows} x {item.columns} blocks are not one for each warp", f"the CTA has {threads} threads",
@@ -77,8 +75,7 @@ def _all_warps(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _whole_blocks(program: n.Program, site: Site, context: Context) -> Verdict:
     s, item = _product(program, site)
-    found = _extents(s)
-    assert found is not None
+    found = matched(_extents(s))
     for extent, count, what in zip(found, (item.rows, item.columns), ("rows", "columns"), strict=True):
         if extent % count:
             return refuted(f"{extent} {what} do not divide into {count}", f"{what[:-1]} {extent - extent % count} belongs to no block",
@@ -149,11 +146,10 @@ class WarpPartition(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the warps around the block of one."""
         s, _ = _product(program, site)
-        size = _extents(s)
-        assert size is not None
-        w = n.Var(fresh("w", names_in(program, kernel_of(program, site.path))), I32)
-        loop = n.For(w, build.const(0), build.const(self.rows * self.columns), build.const(1), (self._divided(s, w, size),), "warp")
-        return Rewritten(replace_stmts(program, site.path, (loop,)), site.path)
+        size = matched(_extents(s))
+        w = fresh_var("w", names_at(program, site.path))
+        loop = counting(w, self.rows * self.columns, (self._divided(s, w, size),), "warp")
+        return edited(program, site.path, (loop,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop over warps whose only statement is the block of a product."""
@@ -185,4 +181,4 @@ class WarpPartition(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The product of the whole CTA."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["product"],)), site.path)
+        return edited(program, site.path, (site.captures["product"],))

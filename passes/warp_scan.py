@@ -67,24 +67,14 @@ from typing import ClassVar
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, splice
+from kir.rewrite.match.exchange import REDUCTIONS
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, team_at, whole
 
-from ._thread_team import (
-    REDUCTIONS,
-    ThreadTeam,
-    barrier,
-    declaration,
-    shifted,
-    slot_array,
-    team_at,
-    uses,
-    whole,
-    with_shared,
-    without_shared,
-)
 from .parallel_scan import Running, _doubling, _scan_at
 
 WARP, SIZE = 32, 7
@@ -92,8 +82,7 @@ WARP, SIZE = 32, 7
 
 
 def _whole_warps(program: n.Program, site: Site, context: Context) -> Verdict:
-    team = team_at(program, site.path)
-    assert team is not None
+    team = matched(team_at(program, site.path))
     if team.threads % WARP:
         return refuted(f"{team.threads} threads are no whole warps", f"lanes {team.threads % WARP} to 31 of the last warp do not exist",
                        needs=f"a multiple of {WARP} threads")
@@ -117,25 +106,23 @@ class WarpScan(Pass):
         team = team_at(program, path)
         if team is None or not isinstance(node, n.Store) or node.at.buffer.space != "shared":
             return None
-        block, i = block_at(program, path), int(path[-1])
+        block, i = block_and_index(program, path)
         if i + 2 >= len(block) or not isinstance(block[i + 2], n.For) or _scan_at(block, i, team) is None:
             return None
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shuffles within warps, then the sums of the warps before."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
-        node, scan = block[i], None if team is None else _scan_at(block, i, team)
-        assert team is not None and scan is not None and isinstance(node, n.Store)
-        taken, sums = names_in(program, kernel_of(program, site.path)), node.at.buffer
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        node, scan = matched_as(block[i], n.Store), None if team is None else _scan_at(block, i, team)
+        assert team is not None and scan is not None
+        taken, sums = names_at(program, site.path), node.at.buffer
         tops = slot_array(fresh("tops", taken), sums.dtype, max(1, team.threads // WARP))
         own = n.Buffer(fresh("own", taken), sums.dtype, (), "register")
-        loop = block[i + 2]
-        assert isinstance(loop, n.For)
-        made = _levels(*scan, sums, tops, own, loop.var, n.Var(fresh("near", taken), sums.dtype), n.Var(fresh("w", taken), I32), team)
-        first = made[0]
-        assert isinstance(first, n.Alloc)
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(first, label=node.label), *made[1:], *b[i + 3:]))
+        loop = matched_as(block[i + 2], n.For)
+        made = _levels(*scan, sums, tops, own, loop.var, fresh_var("near", taken, sums.dtype), fresh_var("w", taken), team)
+        first = matched_as(made[0], n.Alloc)
+        out = splice(program, site.path, (replace(first, label=node.label), *made[1:]), 0, 3)
         return Rewritten(with_shared(out, team, tops), shifted(site.path, int(team.path[1]), 1))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -156,16 +143,15 @@ class WarpScan(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Steps of doubling reach in shared memory."""
-        block, i, team = block_at(program, site.path), int(site.path[-1]), team_at(program, site.path)
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
         found = None if team is None else _found(block, i, team)
         assert team is not None and found is not None
         running, reverse, sums, tops = found
-        taken, shuffles = names_in(program, kernel_of(program, site.path)), block[i + 1]
-        assert isinstance(shuffles, n.For)
+        taken, shuffles = names_at(program, site.path), matched_as(block[i + 1], n.For)
         other = n.Buffer(fresh("other", taken), sums.dtype, (), "register")
         first, *rest = _doubling(running, sums, shuffles.var, other, team, reverse)
         assert isinstance(first, n.Store)
-        out = edit_block(program, site.path, lambda b: (*b[:i], replace(first, label=block[i].label), *rest, *b[i + SIZE:]))
+        out = splice(program, site.path, (replace(first, label=block[i].label), *rest), 0, SIZE)
         out, at = without_shared(out, str(site.path[0]), tops.name)
         return Rewritten(out, shifted(site.path, at, -1))
 

@@ -67,10 +67,10 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.target import target
+from kir.rewrite.match import fresh_var, hardware_of, matched_as, node_as
+from kir.rewrite.match.local_buffers import mentions, tile_of
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 
-from ._local_buffers import mentions, tile_of
-from ._materialize import buffers_read, buffers_written
 from ._rings import NoRing, Rings, counted, init_at, offset_of, roles_at, started
 
 WARP, WARPGROUP = 32, 128
@@ -99,8 +99,7 @@ def bytes_of(s: n.Stmt) -> int:
 
 def _parts(program: n.Program, path: Path) -> tuple[n.Block, n.Block]:
     """The loads that a loop's body begins with, views among them left out, and the rest of it."""
-    loop = node_at(program, path)
-    assert isinstance(loop, n.For)
+    loop = node_as(program, path, n.For)
     count = next((i for i, s in enumerate(loop.body) if not is_load(s) and not isinstance(s, n.View)), len(loop.body))
     return tuple(s for s in loop.body[:count] if is_load(s)), tuple(s for i, s in enumerate(loop.body) if i >= count or not is_load(s))
 
@@ -111,7 +110,7 @@ def _filled(loads: n.Block) -> set[str]:
 
 def _room(program: n.Program, site: Site, context: Context) -> Verdict:
     total = (int_value(kernel_of(program, site.path).threads) or 0) + WARPGROUP
-    hardware = (context.target or target("sm_90a")).architecture
+    hardware = hardware_of(context, "sm_90a").architecture
     if total > hardware.max_threads_per_cta:
         return refuted(f"{total} threads with the producer's; a CTA of {hardware.name} has at most {hardware.max_threads_per_cta}",
                        f"thread {hardware.max_threads_per_cta} does not exist", needs=f"at most {hardware.max_threads_per_cta - WARPGROUP} threads")
@@ -192,14 +191,13 @@ class WarpSpecialize(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Two roles, and an mbarrier each for a full and an empty slot."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
-        loop = kernel.body[i]
-        assert isinstance(loop, n.For)
+        loop = matched_as(kernel.body[i], n.For)
         loads, rest = _parts(program, site.path)
         taken = names_in(program, kernel)
         full, empty = (n.Buffer(fresh(x, taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty"))
         front = tuple(s for s in kernel.body[:i] if _is_front(s))
         before = tuple(s for s in kernel.body[:i] if not _is_front(s))
-        own = n.Var(fresh(loop.var.name, taken), loop.var.of)
+        own = fresh_var(loop.var.name, taken, loop.var.of)
         again = {loop.var.name: own.name} | {x: fresh(x, taken) for x in bound_names(loads)}
         total = sum(map(bytes_of, loads))
         lead: n.Block = (n.Eval(build.call("mbar_wait", build.region(empty, 0), build.mod(build.add(own, 1), 2))),
@@ -235,8 +233,7 @@ class WarpSpecialize(Pass):
         kernel = kernel_of(program, path)
         rings = Rings.of(kernel)
         at, count, counts, _ = init_at(kernel, rings)
-        roles = kernel.body[int(path[1])]
-        assert isinstance(roles, n.Roles)
+        roles = matched_as(kernel.body[int(path[1])], n.Roles)
         if rings.stages != 1 or len(roles.roles) != 2 or len(rings.bars) != 2 or set(counts.values()) != {1}:
             raise NoRing("more than one stage, two roles, or two mbarriers of one arrival each")
         lead, follow = roles.roles
@@ -308,8 +305,7 @@ def _bar(s: n.Stmt, fn: str) -> n.Region:
 
 def _parity(s: n.Stmt) -> n.Expr:
     assert isinstance(s, n.Eval)
-    e = s.call.args[1]
-    assert isinstance(e, n.Expr)
+    e = matched_as(s.call.args[1], n.Expr)
     return e
 
 

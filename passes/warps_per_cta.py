@@ -52,18 +52,17 @@ from kir.ir import nodes as n
 from kir.ir.visit import names_read, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.target import target
+from kir.rewrite.match import hardware_of, matched, params_as
+from kir.rewrite.match.thread_team import is_call
 
-from ._thread_team import is_call
 from .tile import divides_exactly
 
 WARP = 32
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
-    item = site.params
-    assert isinstance(item, WarpsPerCta)
-    most = (context.target or target("sm_80")).architecture.max_threads_per_cta
+    item = params_as(site, WarpsPerCta)
+    most = hardware_of(context).architecture.max_threads_per_cta
     if item.warps * WARP > most:
         return refuted(f"{item.warps} warps are {item.warps * WARP} threads", f"a CTA has at most {most}", needs=f"at most {most // WARP} warps")
     return proved(f"{item.warps * WARP} threads of one CTA")
@@ -101,8 +100,7 @@ class WarpsPerCta(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A warp of the CTA for each of the items."""
         kernel = kernel_of(program, site.path)
-        loop, axis = _team(kernel, WARP), kernel.grid[self.axis]
-        assert loop is not None
+        loop, axis = matched(_team(kernel, WARP)), kernel.grid[self.axis]
         tile = n.Axis(fresh(tile_name(axis.name), names_in(program, kernel)), build.ceildiv(axis.extent, self.warps))
         at = build.add(build.mul(build.var(tile.name), self.warps), build.floordiv(loop.var, WARP))
         body: n.Block = tuple(substitute(s, {axis.name: at, loop.var.name: build.mod(loop.var, WARP)}) for s in loop.body)
@@ -152,10 +150,8 @@ class WarpsPerCta(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A CTA for each warp."""
         kernel = kernel_of(program, site.path)
-        loop = _team(kernel, self.warps * WARP)
-        assert loop is not None
-        found = self._single(program, kernel, loop)
-        assert found is not None
+        loop = matched(_team(kernel, self.warps * WARP))
+        found = matched(self._single(program, kernel, loop))
         return self._made(program, site, found[0], WARP, found[1])
 
 

@@ -49,32 +49,26 @@ from kir.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at, replace_stmts
-from kir.target import target
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, hardware_of, node_as
+from kir.rewrite.match.local_buffers import team_threads
 
-from ._local_buffers import team_threads
 from ._rings import NoRing, Rings
 
 PAIRS = frozenset({("f16", "f32"), ("bf16", "f32")})
 """Operand and accumulator dtypes that wgmma takes with either axis contiguous (PTX ISA, wgmma.mma_async)."""
 
 
-def _product(program: n.Program, site: Site) -> n.Mma:
-    node = node_at(program, site.path)
-    assert isinstance(node, n.Mma)
-    return node
-
-
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
-    hardware = context.target or target("sm_90a")
+    hardware = hardware_of(context, "sm_90a")
     if hardware.architecture.has("wgmma"):
         return proved(f"{hardware.name} has wgmma")
-    return refuted(f"{hardware.name} has no wgmma", "the product at " + (_product(program, site).label or "this place"), needs="sm_90a",
+    return refuted(f"{hardware.name} has no wgmma", "the product at " + (node_as(program, site.path, n.Mma).label or "this place"), needs="sm_90a",
                    attempt="mma{via=mma_sync}")
 
 
 def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
-    s = _product(program, site)
+    s = node_as(program, site.path, n.Mma)
     a, b, acc = dtype_of(s.a.type), dtype_of(s.b.type), s.acc.buffer.dtype
     if a == b and (a.name, acc.name) in PAIRS:
         return proved(f"{a} x {b} -> {acc} is a product of wgmma")
@@ -83,7 +77,7 @@ def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _shape(program: n.Program, site: Site, context: Context) -> Verdict:
-    s, threads = _product(program, site), team_threads(program, site.path)
+    s, threads = node_as(program, site.path, n.Mma), team_threads(program, site.path)
     reason = product_refusal(s, threads)
     if reason:
         return refuted(reason, f"a team of {threads} threads", needs="64 rows for each warpgroup, up to 256 columns, whole steps of k")
@@ -91,7 +85,7 @@ def _shape(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _descriptors(program: n.Program, site: Site, context: Context) -> Verdict:
-    s, kernel = _product(program, site), kernel_of(program, site.path)
+    s, kernel = node_as(program, site.path, n.Mma), kernel_of(program, site.path)
     for e, left in ((s.a, True), (s.b, False)):
         reason = operand_refusal(kernel, e, left)
         if reason:
@@ -141,8 +135,8 @@ class Wgmma(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product by wgmma."""
-        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via="wgmma"),)), site.path)
+        return edited(program, site.path, (replace(node_as(program, site.path, n.Mma), via="wgmma"),))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The same product by whichever instruction the target has."""
-        return Rewritten(replace_stmts(program, site.path, (replace(_product(program, site), via="auto"),)), site.path)
+        return edited(program, site.path, (replace(node_as(program, site.path, n.Mma), via="auto"),))

@@ -48,18 +48,17 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, fresh_names, fresh_var, is_counted, matched, names_at, node_as
+from kir.rewrite.match.materialize import buffers_read, buffers_written
 from kir.rewrite.precondition import decided
-
-from ._materialize import buffers_read, buffers_written
 
 Asked = Literal["last", "end"]
 Edge = Literal["loop", "same"]
 
 
 def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
-    found = _piece(node_at(program, site.path))
-    assert found is not None
+    found = matched(_piece(node_at(program, site.path)))
     _, base, _end, count = found
     low, high = I32.range
     known = Facts.at(program, site.path)
@@ -92,26 +91,25 @@ class WholePieces(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A branch: the piece as a whole, or what there is of it."""
-        loop, found = node_at(program, site.path), _piece(node_at(program, site.path))
-        assert isinstance(loop, n.For) and found is not None
+        loop, found = node_as(program, site.path, n.For), matched(_piece(node_at(program, site.path)))
         branch, base, end, count = found
         cond = build.compare("lt", build.add(base, count - 1), end) if self.asked == "last" else build.compare("le", build.add(base, count), end)
-        taken = names_in(program, kernel_of(program, site.path))
+        taken = names_at(program, site.path)
         other = replace(loop, label=None) if self.edge == "same" else replace(loop, hi=build.sub(end, base), body=branch.then, label=None)
-        var = n.Var(fresh(loop.var.name, taken), I32)
-        names = {name: fresh(name, taken) for name in dict.fromkeys(bound_names(loop.body))}
+        var = fresh_var(loop.var.name, taken)
+        names = fresh_names(loop.body, taken)
         rest = rename(replace(other, var=var, body=tuple(substitute(s, {loop.var.name: var}) for s in other.body)), names, labels=False)
         made = n.If(cond, (replace(loop, body=branch.then),), (rest,))
-        return Rewritten(replace_stmts(program, site.path, (made,)), site.path)
+        return edited(program, site.path, (made,))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a branch between a loop and the same one, as far as it goes."""
         if not isinstance(node, n.If) or node.static or len(node.then) != 1 or len(node.orelse) != 1:
             return None
         loop, other = node.then[0], node.orelse[0]
-        count = build.int_value(loop.hi) if isinstance(loop, n.For) and _is_plain(loop) else None
+        count = build.int_value(loop.hi) if is_counted(loop, of=I32, plain=True) else None
         cond = node.cond
-        if not (isinstance(loop, n.For) and isinstance(other, n.For) and _is_plain(other) and count and isinstance(cond, n.Binary) and cond.a.type == I32):
+        if not (isinstance(loop, n.For) and is_counted(other, of=I32, plain=True) and count and isinstance(cond, n.Binary) and cond.a.type == I32):
             return None
         asked: Asked = "last" if cond.op == "lt" else "end"
         if cond.op not in ("lt", "le"):
@@ -124,17 +122,12 @@ class WholePieces(Pass):
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop that asks for each item."""
-        return Rewritten(replace_stmts(program, site.path, (site.captures["made"],)), site.path)
-
-
-def _is_plain(s: n.Stmt) -> bool:
-    """Whether a statement is a serial loop from 0 by 1."""
-    return isinstance(s, n.For) and s.kind == "serial" and not s.attrs and build.is_const(s.lo, 0) and build.is_const(s.step, 1) and s.var.of == I32
+        return edited(program, site.path, (site.captures["made"],))
 
 
 def _piece(s: Place) -> tuple[n.If, n.Expr, n.Expr, int] | None:
     """(the branch, base, end, length) of a loop over items that only asks `base + item < end`, which nothing inside changes."""
-    branch = s.body[0] if isinstance(s, n.For) and _is_plain(s) and len(s.body) == 1 else None
+    branch = s.body[0] if is_counted(s, of=I32, plain=True) and len(s.body) == 1 else None
     count = build.int_value(s.hi) if isinstance(s, n.For) else None
     if not (isinstance(s, n.For) and isinstance(branch, n.If) and not branch.orelse and not branch.static and count is not None and count > 1):
         return None

@@ -39,10 +39,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType, shape_of
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import node_at, replace_stmts
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.materialize import is_pure
 
-from ._local_buffers import team_level
-from ._materialize import is_pure
 from .write_out import Unlike, between
 
 MOST = 16
@@ -84,8 +85,9 @@ class WriteLanes(Pass):
 
     def _with(self, program: n.Program, site: Site, change: object) -> Rewritten:
         s = node_at(program, site.path)
-        assert isinstance(s, n.Let | n.Store) and callable(change)
-        return Rewritten(replace_stmts(program, site.path, (replace(s, value=change(s.value)),)), site.path)
+        assert isinstance(s, (n.Let, n.Store))
+        assert callable(change)
+        return edited(program, site.path, (replace(s, value=change(s.value)),))
 
 
 def _count(e: n.Expr) -> int | None:

@@ -43,7 +43,8 @@ from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
 from kir.ir.visit import children, names_read, once, statements, substitute, transform, unshared
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
-from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at
+from kir.rewrite.edit import block_at, edit_block, fresh
+from kir.rewrite.match import block_and_index, counting, fresh_var, is_counted, names_at, node_as, sibling, splice
 
 MOST_COPIES = 64
 MOST_STATEMENTS = 8
@@ -189,7 +190,7 @@ class WriteOut(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of a literal number of iterations."""
-        if not (isinstance(node, n.For) and node.kind == "serial" and not node.attrs and build.is_const(node.lo, 0) and build.is_const(node.step, 1)
+        if not (is_counted(node, plain=True)
                 and node.var.of == I32):
             return None
         count = build.int_value(node.hi)
@@ -205,20 +206,19 @@ class WriteOut(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A copy for each iteration, with names of its own."""
-        loop, i = node_at(program, site.path), int(site.path[-1])
-        assert isinstance(loop, n.For)
-        taken, out = names_in(program, kernel_of(program, site.path)), list[n.Stmt]()
+        loop = node_as(program, site.path, n.For)
+        taken, out = names_at(program, site.path), list[n.Stmt]()
         for k in range(build.int_value(loop.hi) or 0):
             names = {x: fresh(x, taken) for x in bound_names(loop.body)} if k else {}
             out += [rename(s if not k else _unlabeled(s), names) for s in copy_of(loop.body, loop.var, k)]
-        made = edit_block(program, site.path, lambda b: (*b[:i], *out, *b[i + 1:]))
-        return Rewritten(made, site.path, {site.path: tuple((*site.path[:-1], i + k) for k in range(len(out)))})
+        made = splice(program, site.path, out)
+        return Rewritten(made, site.path, {site.path: tuple(sibling(site.path, k) for k in range(len(out)))})
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At the first of several copies of a few statements, in which integers grow evenly from 0."""
         if not isinstance(node, (n.Store, n.Let, n.If, n.For, n.Eval, n.Copy, n.Mma)) or (isinstance(node, n.For) and node.kind == "thread"):
             return None
-        block, i, var = block_at(program, path), int(path[-1]), n.Var("%v", I32)
+        (block, i), var = block_and_index(program, path), n.Var("%v", I32)
         amid = _amid(node)
         for size in range(1, MOST_STATEMENTS + 1):
             if amid and i >= size and block[i - size:i + 2 * size] in amid:
@@ -236,7 +236,7 @@ class WriteOut(Pass):
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the copies."""
         i, copy, count, size = int(site.path[-1]), site.captures["copy"], site.captures["count"], site.captures["size"]
-        var = n.Var(fresh("v", names_in(program, kernel_of(program, site.path))), I32)
+        var = fresh_var("v", names_at(program, site.path))
         body = tuple(substitute(s, {"%v": var}) for s in copy)
-        loop = n.For(var, build.const(0), build.const(count), build.const(1), body, label=block_at(program, site.path)[i].label)
+        loop = counting(var, count, body, label=block_at(program, site.path)[i].label)
         return Rewritten(edit_block(program, site.path, lambda b: (*b[:i], loop, *b[i + size * count:])), site.path)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 
+import kir
 from kir.dataclass import dataclass
 from kir.registry import Entry, registry
 
@@ -155,15 +156,25 @@ def _collect(c: ast.ClassDef, tree: ast.Module, file: Path, values: dict[str, ob
 
 
 def _class(name: str, tree: ast.Module, file: Path) -> tuple[ast.ClassDef, ast.Module, Path] | None:
-    """A class of the same module, or of a module of the same package that it is imported from."""
+    """A class of the same module, or of one that the module imports it from: in its own package, or in KIR."""
     for s in tree.body:
         if isinstance(s, ast.ClassDef) and s.name == name:
             return s, tree, file
-        if isinstance(s, ast.ImportFrom) and s.level and s.module and any(a.name == name for a in s.names):
-            sibling = file.parents[s.level - 1].joinpath(*s.module.split(".")).with_suffix(".py")
-            if sibling.is_file():
-                return _class(name, ast.parse(sibling.read_bytes()), sibling)
+        if isinstance(s, ast.ImportFrom) and s.module and name != "Pass" and any(a.name == name for a in s.names):
+            home = _file(s, file)
+            if home is not None:
+                return _class(name, ast.parse(home.read_bytes()), home)
     return None
+
+
+def _file(s: ast.ImportFrom, file: Path) -> Path | None:
+    """The file of the module that an import takes names from: a relative one, or one of KIR's own."""
+    parts = (s.module or "").split(".")
+    if s.level == 0 and parts[0] != "kir":
+        return None
+    root = file.parents[s.level - 1] if s.level else Path(kir.__file__).parents[1]
+    found = root.joinpath(*parts).with_suffix(".py")
+    return found if found.is_file() else None
 
 
 def _literal(e: ast.expr | None) -> object:

@@ -1,122 +1,25 @@
-"""The threads of a CTA as a place in a program: the loop over them, what surrounds a statement inside it, and how they meet."""
+"""Folds into a scalar, and reductions in which threads exchange values through shared memory."""
 from __future__ import annotations
 
 from dataclasses import replace
 
 from kir.analysis.elements import split_affine
-from kir.analysis.uniform import depends, of_whole_groups, varying
+from kir.analysis.normal_form import is_pure
+from kir.analysis.reductions import identity
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import DType
-from kir.ir.visit import buffers_named, walk
-from kir.rewrite import Context, Path, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, replace_stmts
+from kir.ir.visit import walk
+from kir.rewrite import Path
+from kir.rewrite.edit import block_at, kernel_of
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.thread_team import is_call, is_scalar, whole
 
 REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
 """Reductions by the binary operation that folds them."""
+
 IDEMPOTENT = frozenset({"max", "min"})
-
-
-@dataclass(frozen=True)
-class ThreadTeam:
-    """The loop at `path` over all threads of a CTA, each once; `threads` of them."""
-
-    path: Path
-    loop: n.For
-    threads: int
-
-    @property
-    def thread(self) -> n.Var:
-        """The number of the thread, from 0."""
-        return self.loop.var
-
-
-def whole_team(program: n.Program, path: Path, s: n.Stmt) -> ThreadTeam | None:
-    """The team of a statement that is a loop over all threads of its CTA."""
-    if not (isinstance(s, n.For) and s.kind == "thread" and build.is_const(s.lo, 0) and build.is_const(s.step, 1)):
-        return None
-    threads = build.int_value(s.hi)
-    if threads is None or build.int_value(kernel_of(program, path).threads) != threads:
-        return None
-    return ThreadTeam(path, s, threads)
-
-
-def team_at(program: n.Program, path: Path) -> ThreadTeam | None:
-    """The team whose loop, one of a kernel's own statements, is around a path; None when there is none of all threads."""
-    if len(path) < 4:
-        return None
-    return whole_team(program, path[:2], kernel_of(program, path).body[int(path[1])])
-
-
-def is_in_loop(program: n.Program, path: Path) -> bool:
-    """Whether a statement inside a thread loop is executed several times by a thread."""
-    return any(isinstance(s, n.While) or (isinstance(s, n.For) and s.kind != "thread") for p, s in enclosing(program, path) if len(p) > 2)
-
-
-def everyone_arrives(program: n.Program, site: Site, context: Context) -> Verdict:
-    """Whether all threads of the CTA come to the site together, so that a barrier may stand there."""
-    return _meeting(program, site.path, 0)
-
-
-def warps_arrive(program: n.Program, site: Site, context: Context) -> Verdict:
-    """Whether all lanes of a warp come to the site together."""
-    return _meeting(program, site.path, 32)
-
-
-def _meeting(program: n.Program, path: Path, group: int) -> Verdict:
-    team = team_at(program, path)
-    assert team is not None
-    known = varying(team.loop)
-    who = "lanes of a warp" if group else "threads"
-    for p, s in enclosing(program, path):
-        if len(p) <= 2 or not isinstance(s, (n.If, n.For, n.While)):
-            continue
-        parts = (s.lo, s.hi, s.step) if isinstance(s, n.For) else (s.cond,)
-        for e in parts:
-            if depends(of_whole_groups(e, team.thread.name, group) if group else e, known[p[2:]]):
-                from kir.ir.printer import expr_text
-                return refuted(f"some {who} do not come here", f"whether a thread comes here depends on {expr_text(e)}",
-                               needs=f"control flow that all {who} agree on")
-        if isinstance(s, n.While) or any(isinstance(x, n.Jump) for x in walk(s)):
-            return refuted(f"some {who} may leave early", "a loop around has an exit of its own")
-    return proved(f"no branch or loop bound around depends on the {'lane' if group else 'thread'}")
-
-
-def barrier() -> n.Stmt:
-    """All threads of the CTA wait for each other."""
-    return n.Eval(build.call("barrier"))
-
-
-def warp_sync() -> n.Stmt:
-    """The lanes of a warp wait for each other."""
-    return n.Eval(build.call("warp_sync"))
-
-
-def is_call(s: n.Stmt | None, fn: str) -> bool:
-    """Whether a statement is a call without operands."""
-    return isinstance(s, n.Eval) and s.call.fn == fn and not s.call.args
-
-
-def whole(b: n.Buffer) -> n.Expr:
-    """The value of a scalar buffer."""
-    return n.Load(n.Region(b))
-
-
-def is_scalar(s: n.Stmt | None) -> bool:
-    """Whether a statement declares a private scalar."""
-    return isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape
-
-
-def mentions(x: n.Node, buffer: str) -> bool:
-    """Whether anything below refers to a buffer."""
-    return buffer in buffers_named(x)
-
-
-def uses(program: n.Program, path: Path, buffer: str) -> int:
-    """How many places in the kernel of a path name a buffer, its declaration left out."""
-    return sum(isinstance(x, n.Region) and x.buffer.name == buffer for x in walk(kernel_of(program, path)))
 
 
 def folded(s: n.Stmt, acc: n.Buffer) -> tuple[str, n.Expr] | None:
@@ -153,7 +56,6 @@ def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
             case n.Copy() | n.Mma() | n.Eval() | n.Opaque() | n.Hole() | n.Jump() | n.While() | n.Roles() | n.View():
                 return None
             case n.Call():
-                from kir.analysis.normal_form import is_pure
                 if not is_pure(x):
                     return None
             case _:
@@ -162,8 +64,6 @@ def accumulation(loop: n.Stmt, acc: n.Buffer) -> str | None:
         return None
     return ops.pop()
 
-
-# ----------------------------------------------------------------------------------------------- reductions through shared memory
 
 @dataclass(frozen=True)
 class Exchange:
@@ -189,7 +89,6 @@ class Exchange:
 
     def fold(self, var: n.Var) -> n.Block:
         """What follows the rendezvous."""
-        from .tree_reduction import identity
         start = identity(REDUCTIONS[self.op], self.result.dtype)
         place = n.Region(self.result)
         begin: n.Block = (n.Alloc(self.result, start),) if self.fresh else () if self.onto else (n.Store(place, start),)
@@ -199,7 +98,6 @@ class Exchange:
 
 def fold_at(block: n.Block, i: int) -> tuple[Exchange, int] | None:
     """An exchange's fold that begins at statement `i`, and how many statements it has; `at`, `value` and `sync` are left open."""
-    from .tree_reduction import identity
     first = block[i] if i < len(block) else None
     fresh, onto, start = False, False, 1
     match first:
@@ -250,34 +148,6 @@ def exchange_at(block: n.Block, i: int, trailing: bool) -> tuple[Exchange, int] 
             return None
         size += 1
     return replace(made, at=s.at.index[0], value=value, sync=name), size
-
-
-def with_shared(program: n.Program, team: ThreadTeam, buffer: n.Buffer) -> n.Program:
-    """`program` with a buffer of the CTA declared just before the thread loop, which moves on by one statement."""
-    return edit_block(program, team.path, lambda b: (*b[:int(team.path[1])], n.Alloc(buffer), *b[int(team.path[1]):]))
-
-
-def without_shared(program: n.Program, kernel: str, buffer: str) -> tuple[n.Program, int]:
-    """`program` without the declaration of a buffer of the CTA, and at which statement of the kernel that stood."""
-    body = kernel_of(program, (kernel,)).body
-    i = next(i for i, s in enumerate(body) if isinstance(s, n.Alloc) and s.buffer.name == buffer)
-    return replace_stmts(program, (kernel, i), ()), i
-
-
-def shifted(path: Path, at: int, by: int) -> Path:
-    """A path after `by` statements came (or, negative, went) at statement `at` of its kernel."""
-    return (path[0], int(path[1]) + by, *path[2:]) if int(path[1]) >= at else path
-
-
-def declaration(program: n.Program, path: Path, buffer: str) -> n.Alloc | None:
-    """The statement of the kernel itself that declares a buffer of the CTA."""
-    found = [s for s in kernel_of(program, path).body if isinstance(s, n.Alloc) and s.buffer.name == buffer]
-    return found[0] if len(found) == 1 else None
-
-
-def slot_array(name: str, dtype: DType, count: int) -> n.Buffer:
-    """Shared memory with a slot for each of `count` writers."""
-    return n.Buffer(name, dtype, (build.const(count),), "shared")
 
 
 def is_read_later(program: n.Program, path: Path, count: int, buffer: str) -> bool:

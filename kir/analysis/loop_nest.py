@@ -5,13 +5,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from kir.analysis.integer_eval import NAMES, computed
 from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, TileType
 from kir.ir.visit import names_read, substitute
-
-from ._by_number import NAMES, computed
 
 MOST = 1 << 18
 """Most iterations that are counted out one by one."""

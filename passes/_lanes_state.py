@@ -1,4 +1,4 @@
-"""One thread of a CTA: which registers stand for its fragments, and its share of a tile's elements as loops."""
+"""What is known of one lane while tile statements become its code: how it holds fragments, and its loops over what it holds."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -8,8 +8,8 @@ from kir.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
-from kir.ir.types import I32, DType
-from kir.rewrite.edit import fresh
+from kir.ir.types import DType
+from kir.rewrite.match import counting, fresh_var, matched_as
 
 from ._lanes_holding import Exprs, Holding, Matrix, lane_of, linear
 from ._lanes_infer import Held, NotLowered, Team
@@ -26,8 +26,8 @@ def piece(r: n.Region, at: Exprs, count: int = 1) -> n.Region:
         raise NotLowered(f"{region_text(r)} is a gathered place")
     out: list[n.Expr | n.Span] = list(index)
     for k, position in zip(spans, at, strict=True):
-        i = index[k]
-        assert isinstance(i, n.Span) and isinstance(i.lo.type, DType)
+        i = matched_as(index[k], n.Span)
+        assert isinstance(i.lo.type, DType)
         step = i.step if isinstance(i.step, n.Expr) else build.const(i.step, i.lo.type)
         lo = build.add(i.lo, build.mul(build.cast(position, i.lo.type), build.cast(step, i.lo.type)))
         last = k == spans[-1] and count > 1
@@ -36,8 +36,8 @@ def piece(r: n.Region, at: Exprs, count: int = 1) -> n.Region:
 
 
 @dataclass
-class Thread:
-    """Thread `t` of `threads`. `held` says how fragments are held, `registers` which array stands for each."""
+class LaneState:
+    """What is known of the code of thread `t` of `threads`. `held` says how fragments are held, `registers` which array stands for each."""
 
     t: n.Expr
     threads: int
@@ -56,7 +56,7 @@ class Thread:
             if extent == 1:
                 at.append(build.const(0))
             else:
-                v = n.Var(fresh("i", self.taken), I32)
+                v = fresh_var("i", self.taken)
                 variables.append((v, extent))
                 at.append(v)
         made = body(tuple(at))
@@ -66,7 +66,7 @@ class Thread:
         for v, extent in reversed(variables):
             kind = "serial" if self.threads == 1 or extent > UNROLLED else "unroll"
             options = self.hint(extent) if kind == "unroll" else ()
-            made = (n.For(v, build.const(0), build.const(extent), build.const(1), made, kind, options),)
+            made = (counting(v, extent, made, kind, options),)
         return made
 
     def hint(self, extent: int) -> n.Attrs:
