@@ -154,7 +154,7 @@ def test_anchor_maps_are_total_and_keep_labels(part: str, file: str) -> None:
 
 
 def anchors_are_kept(name: str, file: str) -> None:
-    """Law 7: every statement goes somewhere or is said to be gone."""
+    """Law 4: every statement goes somewhere or is said to be gone."""
     p = of(file)
     cls = PASSES[name]
     for direction in ("forward", "backward"):

@@ -27,7 +27,7 @@ from kir.ir.visit import statements
 from kir.lineage.source import load_expert
 from kir.surface import backend
 from tests.frontends.tilelang.reading import opaque, read, written
-from tests.frontends.tilelang.test_others import F16, F32, Arrays, Kernel, between
+from tests.frontends.tilelang.test_hand_written_kernels import F16, F32, Arrays, Kernel, between
 
 TYPED = Kernel("""
 @tilelang.jit

@@ -12,7 +12,7 @@ from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, interpreted
-from tests.laws.test_threads_doing_several import State, walked
+from tests.laws.test_coarsened_threads_to_naive import State, walked
 
 CUDA = """
 #include <cuda_fp16.h>
