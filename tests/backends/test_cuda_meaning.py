@@ -19,9 +19,9 @@ from kir.ir.visit import substitute
 from kir.problem import load_problem, numpy_dtype
 from kir.surface import Emitted, backend
 from tests.backends.conftest import Arrays
+from tests.programs import EXPERTS, parsed
 
 HOST = Path(__file__).with_name("host_cuda.h")
-EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
 EMULATED = ("copy_async", "copy_async_commit", "copy_async_wait", "load_matrix_2", "load_matrix_4", "load_matrix_2_trans",
             "load_matrix_4_trans", "mma_m16n8k16_f16", "shared_address")
 PRODUCTS = ("mma_m16n8k16_f16_f16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8", "mma_m16n8k32_u8")
@@ -89,7 +89,7 @@ def agrees(p: n.Program, folder: Path, arrays: Arrays, scalars: Mapping[str, int
     ("", "softmax", {"M": 2, "N": 9}), ("", "conv2d", {})])
 def test_experts_and_naive_programs_agree_with_the_interpreter(tmp_path: Path, file: str, problem: str, sizes: dict[str, int]) -> None:
     wanted = load_problem(problem)
-    p = parse_program((EXPERTS / f"{file}.kir").read_text(), file) if file else wanted.naive
+    p = parsed(EXPERTS / f"{file}.kir") if file else wanted.naive
     at = wanted.tagged("small")[0]
     at = at.model_copy(update={"name": "here", "sizes": {**at.sizes, **sizes}})
     arrays = wanted.inputs(at, seed=4)

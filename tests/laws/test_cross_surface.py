@@ -20,10 +20,8 @@ from kir.rewrite import Trace
 from kir.rewrite.meaning import difference, interpreted
 from kir.surface import backend
 from kir.target import target
-from tests.backends import test_triton_law
-from tests.laws import test_cuda_law, test_tilelang_law
+from tests.round_trips import ROUND_TRIPS
 
-READ_BACK = {"cuda": test_cuda_law.read_back, "tilelang": test_tilelang_law.read_back, "triton": test_triton_law.read_back}
 HEADS = {"py": "import tilelang\nimport tilelang.language as T\nimport triton\nimport triton.language as tl\n\n",
          "cu": "#include <cuda_fp16.h>\n#include <cuda_fp8.h>\n\n"}
 AS_IT_IS, TAKEN_BACK, PERHAPS = "as it is", "after steps back", "after steps back, or not"
@@ -334,7 +332,7 @@ def means_the_same_everywhere(case: Kernel, tmp_path: Path) -> n.Program:
         assert bool(notes) == (how != AS_IT_IS), (surface, notes)
         folder = tmp_path / surface
         folder.mkdir()
-        assert difference(wanted, interpreted(READ_BACK[surface](done.program, folder), sizes), "approximate") == "", surface
+        assert difference(wanted, interpreted(ROUND_TRIPS[surface].read_back(done.program, folder), sizes), "approximate") == "", surface
     return p
 
 

@@ -24,7 +24,8 @@ from kir.rewrite.box import box_of
 from kir.rewrite.driver import forward_site
 from kir.rewrite.pipeline import run as run_pipeline
 from kir.rewrite.registry import pass_class
-from tests.laws.test_cuda_law import holds
+from tests.programs import bound
+from tests.round_trips import CUDA
 
 SKILLS = Path(__file__).parents[2] / "skills"
 SOURCES = {"scan": "scan/scan.cu", "transpose": "transpose/transpose.cu", "topk": "topk/topk_radix.cu"}
@@ -46,9 +47,8 @@ STEPS = {
 }
 
 
-@cache
 def expert(name: str) -> n.Program:
-    return load_expert(str(SKILLS / "experts" / SOURCES[name]), SKILLS / "bindings" / BINDINGS[name]).program
+    return bound(SOURCES[name], BINDINGS[name])
 
 
 @cache
@@ -109,7 +109,7 @@ def test_the_walk_finds_the_way_of_the_transposition_by_itself() -> None:
 def test_what_their_passes_write_is_read_back_from_cuda(tmp_path: Path, name: str) -> None:
     box = box_of(sys.modules[pass_class(name).__module__].__doc__ or "", name)
     for p in (box.before, box.after):
-        holds(replace(p, params=tuple(sorted(p.params, key=lambda q: q.role != "size"))), tmp_path)
+        CUDA.holds(replace(p, params=tuple(sorted(p.params, key=lambda q: q.role != "size"))), tmp_path)
 
 
 POINTERS = """

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -27,8 +25,8 @@ from kir.rewrite.declarations import declared_first
 from kir.rewrite.driver import forward_site, undone
 from kir.rewrite.edit import places
 from kir.rewrite.residue import Residue, residue
+from tests.programs import ROOT, normal, parsed
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted(str(p.relative_to(ROOT)) for folder in ("skills", "tests") for p in (ROOT / folder).rglob("*.kir")
                if not (p.name == "naive.kir" and "carriers" in p.parts) and "lineages" not in p.parts)
 """Every program but the states of lineages, which are replayed; the naive one of a contract is that of its problem, without the grid axes."""
@@ -39,11 +37,9 @@ PARTS = {f"passes {i + 1} of 4": tuple(PASSES)[i::4] for i in range(4)}
 """A test goes through a quarter of the passes on one program: a test for each pair would cost more than what it tests."""
 
 
-@cache
 def program(file: str) -> n.Program | None:
     """A shipped program in normal form; None for a generic one."""
-    read = parse_program((ROOT / file).read_text(encoding="utf-8"), file)
-    return None if is_generic(read) else normalize(read)
+    return None if is_generic(parsed(ROOT / file)) else normal(ROOT / file)
 
 
 SPECIALIZED = [f for f in FILES if program(f) is not None]

@@ -1,33 +1,30 @@
 """Law 3: before and after agree in the interpreter, bit for bit where a pass says so, else within the problem's error bound."""
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from kir.analysis import normalize
 from kir.analysis.metas import at_defaults
 from kir.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir import nodes as n
-from kir.ir.parser import parse_program
 from kir.problem import Problem, Shape, load_problem
 from kir.rewrite import apply, judge, passes, sites
 from kir.rewrite.driver import unfit
 from kir.rewrite.meaning import difference
 from kir.rewrite.text import Direction
+from tests.programs import EXPERTS, SHIPPED, SKILLS, normal
 
-SKILLS = Path(__file__).parents[2] / "skills"
 PASSES = {cls.name: cls for cls in passes()}
 DIRECTIONS: tuple[Direction, ...] = ("backward", "forward")
 
 
 def _programs() -> dict[str, tuple[Path, str]]:
     found = {f"{f.parent.name} naive": (f, f.parent.name) for f in sorted((SKILLS / "problems").glob("*/naive.kir"))}
-    for name, row in tomllib.loads((SKILLS / "experts" / "experts.toml").read_text(encoding="utf-8")).items():
-        found[name] = (SKILLS / "experts" / row["file"], row["problem"])
+    for name, row in SHIPPED.items():
+        found[name] = (EXPERTS / row["file"], row["problem"])
     return found
 
 
@@ -38,7 +35,7 @@ PROGRAMS = _programs()
 def loaded(name: str) -> tuple[n.Program, Problem, Shape]:
     """A shipped program in normal form, its problem, and the least work at which its facts hold."""
     file, problem_name = PROGRAMS[name]
-    p, problem = normalize(parse_program(file.read_text(encoding="utf-8"), str(file))), load_problem(problem_name)
+    p, problem = normal(file), load_problem(problem_name)
 
     def work(shape: Shape) -> int:
         out = 1

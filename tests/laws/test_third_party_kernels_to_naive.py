@@ -12,7 +12,7 @@ from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, interpreted
-from tests.laws.test_coarsened_threads_to_naive import State, walked
+from tests.laws.walks import Item, State, walked
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -268,14 +268,6 @@ SOURCES = {"cu": CUDA, "triton.py": TRITON, "tilelang.py": TILELANG}
 
 
 @dataclass(frozen=True)
-class Item:
-    """A work item of the predicate N."""
-
-    kind: str
-    axes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Way:
     """A kernel in a surface: its binding without sizes, sizes to interpret both ends at, its tensors, what a work item is (None: what the kernel
     itself says), passes that must be among its steps, those taken back last, and more facts."""
@@ -343,6 +335,7 @@ def test_it_ends_in_a_naive_program_of_the_same_meaning(name: str, tmp_path: Pat
     binding.write_text(_binding(name, way), encoding="utf-8")
     expert = load_expert(f"{source}::{way.kernel or name}", binding).program
     asked: dict[str, Any] = {"work_item": way.item, "state": way.state}
-    found, steps = walked(PassEngine(asked), expert, way.last)
+    done = walked(PassEngine(asked), expert, way.last)
+    found, steps = done.program, done.names
     assert is_naive(found, **asked) == () and way.steps <= set(steps), steps
     assert difference(interpreted(expert, dict(way.sizes), 1), interpreted(found, dict(way.sizes), 1), "approximate(16)") == ""

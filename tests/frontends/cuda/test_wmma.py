@@ -17,8 +17,8 @@ from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
 from kir.target import target
-from tests.frontends.cuda.reading import opaque
-from tests.laws.test_cuda_law import read_back
+from tests.frontends.reading import opaque
+from tests.round_trips import CUDA
 
 TYPES = {"half": "f16", "__nv_bfloat16": "bf16", "wmma::precision::tf32": "f32", "float": "f32"}
 SIZES = {"M": 32, "N": 16, "K": 32}
@@ -100,7 +100,7 @@ def test_a_product_of_fragments_is_a_product(case: Product, tmp_path: Path) -> N
     assert np.abs(found.outputs["C"].astype(np.float64) - wanted).max() <= 4e-3 * np.abs(wanted).max()
     loads = {x.fn for k in p.kernels for x in walk(k) if isinstance(x, n.Call)} & {"ldmatrix", "mma_sync"}
     assert loads == ({"ldmatrix", "mma_sync"} if case.shared else {"mma_sync"})
-    assert difference(found, interpreted(read_back(normalize(p), tmp_path), SIZES), "approximate") == ""
+    assert difference(found, interpreted(CUDA.read_back(normalize(p), tmp_path), SIZES), "approximate") == ""
 
 
 @pytest.mark.nvcc
@@ -119,7 +119,7 @@ def test_fragments_of_other_shapes_stay_text_with_a_reason(tmp_path: Path) -> No
                       tensors={x: Tensor(shape=["M", "K"], dtype="f16" if x != "C" else "f32") for x in "ABC"})
     (tmp_path / "binding.toml").write_text(binding.text())
     p = load_expert(f"{tmp_path / 'product.cu'}::product", tmp_path / "binding.toml").program
-    assert "the class 'fragment', which is only declared" in {s.reason for s in opaque(p)}
+    assert "the class 'fragment', which is only declared" in opaque(p)
 
 
 def test_an_array_that_is_written_as_a_whole_is_read_through_its_views_too(tmp_path: Path) -> None:

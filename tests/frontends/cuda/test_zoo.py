@@ -21,7 +21,7 @@ from kir.ir.verify import check
 from kir.ir.visit import substitute
 from kir.lineage.source import read_generic
 from kir.problem import load_problem
-from tests.frontends.cuda.reading import opaque
+from tests.frontends.reading import opaque
 
 ROOT = Path(__file__).parents[3]
 ZOO = {k: v for k, v in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text()).items() if v.get("surface") == "cuda"}
