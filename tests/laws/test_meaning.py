@@ -61,7 +61,7 @@ def filled(name: str) -> dict[str, str]:
     return {"answer": min(f.stem for f in contract.folder.glob("*.kir") if f.stem != "naive")} if contract is not None else {}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", PROGRAMS, scope="module")
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
     p, problem, shape = loaded(program)
@@ -79,7 +79,7 @@ def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
                 assert problem.compare(after.outputs, problem.inputs(shape, seed=1), shape).ok, what
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", PROGRAMS, scope="module")
 def test_what_is_offered_applies(program: str) -> None:
     """A forward site whose preconditions hold, and that a pass with `tried` finds again, is one that `apply` takes."""
     p, _, _ = loaded(program)
