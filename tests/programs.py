@@ -41,3 +41,10 @@ def bound(source: str, binding: str) -> n.Program:
     path, _, kernel = source.partition("::")
     place = str(EXPERTS / path) if (EXPERTS / path).exists() else path
     return load_expert(f"{place}::{kernel}" if kernel else place, BINDINGS / f"{binding}.toml").program
+
+
+def from_source(folder: Path, file: str, source: str, kernel: str, binding: str) -> n.Program:
+    """A kernel of a source text under the text of a binding, both written into a folder; in normal form."""
+    (folder / file).write_text(source, encoding="utf-8")
+    (folder / "binding.toml").write_text(binding, encoding="utf-8")
+    return load_expert(f"{folder / file}::{kernel}", folder / "binding.toml").program

@@ -14,8 +14,8 @@ from kir.ir.binding import Binding
 from kir.ir.canonical import alpha_equal, bound_names, rename
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
-from kir.lineage.source import load_expert
 from kir.surface import Emitted, backend, frontend
+from tests.programs import from_source
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,8 @@ def _read_cuda(emitted: Emitted, folder: Path) -> n.Program:
 
 
 def _read_tilelang(emitted: Emitted, folder: Path) -> n.Program:
-    (folder / "emitted.py").write_text(emitted.text)
     ((function, binding),) = emitted.bindings
-    (folder / "emitted.toml").write_text(binding)
-    return load_expert(f"{folder / 'emitted.py'}::{function}", folder / "emitted.toml").program
+    return from_source(folder, "emitted.py", emitted.text, function, binding)
 
 
 def _read_triton(emitted: Emitted, folder: Path) -> n.Program:

@@ -10,10 +10,10 @@ import pytest
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.meeting import meetings
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
 from tests.laws.walks import Item, State, walked
+from tests.programs import from_source
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -325,11 +325,8 @@ def _binding(name: str, walk: Walk) -> str:
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_ends_in_a_naive_program_of_the_same_meaning(name: str, tmp_path: Path) -> None:
     walk = KERNELS[name]
-    source = tmp_path / ("kernels.cu" if walk.source == "cuda" else "kernels.py")
-    source.write_text(CUDA if walk.source == "cuda" else TILELANG, encoding="utf-8")
-    binding = tmp_path / "binding.toml"
-    binding.write_text(_binding(name, walk), encoding="utf-8")
-    expert = load_expert(f"{source}::{name}", binding).program
+    file, source = ("kernels.cu", CUDA) if walk.source == "cuda" else ("kernels.py", TILELANG)
+    expert = from_source(tmp_path, file, source, name, _binding(name, walk))
     state = (State(),) if name in ATTENTION else ()
     done = walked(PassEngine({"work_item": walk.item, "state": state}), expert, walk.last)
     found, steps = done.program, done.names

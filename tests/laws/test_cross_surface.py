@@ -15,11 +15,11 @@ from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.lineage.bringing import brought
-from kir.lineage.source import load_expert
 from kir.rewrite import Trace
 from kir.rewrite.meaning import difference, interpreted
 from kir.surface import backend
 from kir.target import target
+from tests.programs import from_source
 from tests.round_trips import ROUND_TRIPS
 
 HEADS = {"py": "import tilelang\nimport tilelang.language as T\nimport triton\nimport triton.language as tl\n\n",
@@ -306,9 +306,7 @@ KERNELS = {"an online softmax": ONLINE, "a scan and a histogram": SCAN, "a produ
 
 
 def loaded(case: Kernel, folder: Path) -> n.Program:
-    (folder / f"source.{case.suffix}").write_text(HEADS[case.suffix] + case.source)
-    (folder / "binding.toml").write_text(replace(case.binding, kernel="kernel").text())
-    return load_expert(f"{folder / f'source.{case.suffix}'}::kernel", folder / "binding.toml").program
+    return from_source(folder, f"source.{case.suffix}", HEADS[case.suffix] + case.source, "kernel", replace(case.binding, kernel="kernel").text())
 
 
 @pytest.mark.parametrize("name", KERNELS)

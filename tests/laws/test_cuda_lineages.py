@@ -17,14 +17,13 @@ from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import descend
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite import Applied, Pipeline, apply
 from kir.rewrite.box import box_of
 from kir.rewrite.driver import forward_site
 from kir.rewrite.pipeline import run as run_pipeline
 from kir.rewrite.registry import pass_class
-from tests.programs import bound
+from tests.programs import bound, from_source
 from tests.round_trips import CUDA
 
 SKILLS = Path(__file__).parents[2] / "skills"
@@ -141,9 +140,7 @@ Y = { shape = ["N"], dtype = "f32" }
 
 
 def test_pointers_that_a_kernel_steps_are_places_again(tmp_path: Path) -> None:
-    (tmp_path / "p.cu").write_text(POINTERS)
-    (tmp_path / "p.toml").write_text(BINDING)
-    p = load_expert(f"{tmp_path / 'p.cu'}::column_sums", tmp_path / "p.toml").program
+    p = from_source(tmp_path, "p.cu", POINTERS, "column_sums", BINDING)
     trace = run_pipeline(p, "~strength-reduce@column_sums/t/i; ~strength-reduce")
     assert not any(isinstance(s, n.View) for s in trace.program.kernels[0].body)
     assert trace.steps[1].witness.params.options()["place"] == "X[M - i_1 - 1, block_x * 128 + t]"

@@ -36,6 +36,8 @@ PASSES = {cls.name: cls for cls in passes()}
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 MOST = 12
 """Sites tried of each pass in each program."""
+FIRST = 2
+"""Sites at which anchor maps are looked at."""
 PARTS = {f"passes {i + 1} of 4": tuple(PASSES)[i::4] for i in range(4)}
 """A test goes through a quarter of the passes on one program: a test for each pair would cost more than what it tests."""
 
@@ -58,20 +60,26 @@ each_file = pytest.mark.parametrize("file", SPECIALIZED, scope="module")
 """All tests of a program come one after another, so that what one finds in it the next need not look for."""
 
 
-@lru_cache(maxsize=4 * len(PASSES))
+@lru_cache(maxsize=2 * len(PASSES))
 def found(name: str, file: str, direction: Direction) -> tuple[Site, ...]:
     """The first sites of a pass in a program."""
     return sites(PASSES[name].with_options({}), of(file), direction)[:MOST]
 
 
-@lru_cache(maxsize=4 * len(PASSES))
 def applied(name: str, file: str, direction: Direction, k: int) -> Applied | KirError:
     """A pass applied at one of these sites, or why it refuses."""
+    return first_applied(name, file, direction, k) if k < FIRST else newly_applied(name, file, direction, k)
+
+
+def newly_applied(name: str, file: str, direction: Direction, k: int) -> Applied | KirError:
     site = found(name, file, direction)[k]
     try:
         return apply(of(file), site.params, site, direction)
     except KirError as refused:
         return refused
+
+
+first_applied = lru_cache(maxsize=2 * FIRST * len(PASSES))(newly_applied)
 
 
 def held(law: Callable[[str, str], None], part: str, file: str) -> None:
@@ -170,7 +178,7 @@ def anchors_are_kept(name: str, file: str) -> None:
     """Law 4: every statement goes somewhere or is said to be gone."""
     p = of(file)
     for direction in DIRECTIONS:
-        for k in range(len(found(name, file, direction)[:2])):
+        for k in range(len(found(name, file, direction)[:FIRST])):
             done = applied(name, file, direction, k)
             if isinstance(done, KirError):
                 continue

@@ -22,8 +22,8 @@ from kir.ir.specialize import specialize
 from kir.ir.types import I32
 from kir.ir.verify import verify
 from kir.ir.visit import statements, walk
-from kir.lineage.source import load_expert
 from kir.surface import backend, frontend
+from tests.programs import from_source
 from tests.round_trips import CUDA, ROUND_TRIPS
 
 SMALL = ("naive", "rmsnorm.cu", "softmax.cu", "scan.cu", "transpose.cu")
@@ -69,9 +69,7 @@ def bound(name: str, block: str = "threads_x", dtypes: dict[str, str] | None = N
 
 
 def read(folder: Path, suffix: str, text: str, binding: Binding) -> n.Program:
-    (folder / f"source.{suffix}").write_text(text)
-    (folder / "binding.toml").write_text(binding.text())
-    return load_expert(f"{folder / f'source.{suffix}'}::k", folder / "binding.toml").program
+    return from_source(folder, f"source.{suffix}", text, "k", binding.text())
 
 
 @pytest.mark.parametrize("name", ["t", "block_x", "grid_0", "shared_bytes", "x_extent", "threads_y", "k", "x_flat", "mod", "size", "in_", "kernel", "f32", "T"])

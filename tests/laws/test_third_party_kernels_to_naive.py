@@ -10,9 +10,9 @@ import pytest
 
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
-from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, interpreted
 from tests.laws.walks import Item, State, walked
+from tests.programs import from_source
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -330,10 +330,8 @@ def _binding(name: str, way: Way) -> str:
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_ends_in_a_naive_program_of_the_same_meaning(name: str, tmp_path: Path) -> None:
     way = KERNELS[name]
-    source, binding = tmp_path / f"kernels.{way.surface.rsplit('.', maxsplit=1)[-1]}", tmp_path / "binding.toml"
-    source.write_text(SOURCES[way.surface], encoding="utf-8")
-    binding.write_text(_binding(name, way), encoding="utf-8")
-    expert = load_expert(f"{source}::{way.kernel or name}", binding).program
+    file = f"kernels.{way.surface.rsplit('.', maxsplit=1)[-1]}"
+    expert = from_source(tmp_path, file, SOURCES[way.surface], way.kernel or name, _binding(name, way))
     asked: dict[str, Any] = {"work_item": way.item, "state": way.state}
     done = walked(PassEngine(asked), expert, way.last)
     found, steps = done.program, done.names

@@ -13,10 +13,10 @@ from kir.ir import nodes as n
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.meeting import meetings
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
 from tests.laws.walks import Item, walked
+from tests.programs import from_source
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -258,14 +258,12 @@ def way(name: str, surface: str) -> tuple[n.Program, n.Program, tuple[str, ...]]
     """A kernel, where its walk ends, and the intents on the way."""
     usual = KERNELS[name, surface]
     with TemporaryDirectory() as folder:
-        source, binding = Path(folder) / f"kernels_{surface}" if surface != "cu" else Path(folder) / "kernels.cu", Path(folder) / "binding.toml"
-        source.write_text(SOURCES[surface], encoding="utf-8")
         scalars = {"layer_norm": "N", "softmax": "N"}.get(name, "N,M,K" if name == "gemm" else "N,M" if name == "row_sum" else "")
         eps = "eps = 1e-6\n" if name == "layer_norm" else ""
         missing = "" if "[scalars]" in usual.binding or surface == "tilelang.py" else "[scalars]\n" + "".join(
             f'{s} = "{s}"\n' for s in scalars.split(",") if not (name == "row_sum" and surface == "triton.py" and s == "M"))
-        binding.write_text(f'kernel = "{name}"\n{usual.binding}{missing}{eps}', encoding="utf-8")
-        expert = load_expert(f"{source}::{name}", binding).program
+        file = "kernels.cu" if surface == "cu" else f"kernels_{surface}"
+        expert = from_source(Path(folder), file, SOURCES[surface], name, f'kernel = "{name}"\n{usual.binding}{missing}{eps}')
     found = walked(PassEngine({"work_item": usual.item}), expert, usual.last)
     return expert, found.program, found.intents
 

@@ -13,9 +13,9 @@ from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.verify import verify
-from kir.lineage.source import load_expert
 from tests.frontends.reading import opaque
-from tests.frontends.tilelang.reading import written
+from tests.frontends.tilelang.reading import HEAD
+from tests.programs import from_source
 from tests.round_trips import TILELANG
 
 F16, F32, I32 = np.float16, np.float32, np.int32
@@ -38,9 +38,7 @@ def between(*sizes: str) -> list[str]:
 
 def loaded(folder: Path, source: str, binding: Binding) -> Program:
     """The function `kernel` of a source text under a binding, without a statement that is not understood."""
-    file, place = written(folder, source), folder / "binding.toml"
-    place.write_text(replace(binding, kernel="kernel").text())
-    program = load_expert(f"{file}::kernel", place).program
+    program = from_source(folder, "source.py", HEAD + source, "kernel", replace(binding, kernel="kernel").text())
     assert opaque(program) == []
     return program
 
