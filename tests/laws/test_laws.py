@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import pytest
 
@@ -42,6 +42,7 @@ PARTS = {f"passes {i + 1} of 4": tuple(PASSES)[i::4] for i in range(4)}
 """A test goes through a quarter of the passes on one program: a test for each pair would cost more than what it tests."""
 
 
+@cache
 def program(file: str) -> n.Program | None:
     """A shipped program in normal form; None for a generic one."""
     return None if is_generic(parsed(ROOT / file)) else normal(ROOT / file)
