@@ -15,10 +15,10 @@ PACKAGES = {
     "tile_kernels_transpose": ("tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", ("stage-shared", "partition-rows"),
                                {"num_batches": 1, "shape_x": 64, "shape_y": 64}),
     "tile_kernels_per_token_cast": ("tile_kernels:quant/per_token_cast_kernel.py::per_token_cast_kernel", ("pack-panels", "tree-reduction", "operand-reuse"),
-                                    {"num_tokens": 2}),
+                                    {"num_tokens": 3}),
     "fla_dplr_cumsum": ("fla:ops/generalized_delta_rule/dplr/backends/tilelang/cumsum.py::chunk_local_cumsum_rect_tl",
                         ("mma", "specialize-tail", "retain-tile"),
-                        {"B": 1, "Tt": 70, "H": 1, "K": 2}),
+                        {"B": 1, "Tt": 70, "H": 1, "K": 5}),
     "tile_kernels_cast_back": ("tile_kernels:quant/cast_back_kernel.py::cast_back_kernel", ("retain-tile", "partition-rows"),
                                {"num_tokens": 5}),
 }
