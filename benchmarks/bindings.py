@@ -84,13 +84,13 @@ def _place(path: Path, text: str) -> str:
 
 def of_tests(folder: Path) -> list[Instance]:
     """The kernels of tests/laws that have a binding each."""
-    from tests.laws import test_as_written, test_unnamed
+    from tests.laws import test_cross_surface, test_cross_surface_regressions
 
     out: list[Instance] = []
-    for module in (test_as_written, test_unnamed):
+    for module in (test_cross_surface_regressions, test_cross_surface):
         for name, kernel in module.KERNELS.items():
             file = folder / f"{len(out)}_{re.sub(r'[^a-z]+', '_', name)}.{kernel.suffix}"
-            file.write_text(test_unnamed.HEADS[kernel.suffix] + kernel.source, encoding="utf-8")
+            file.write_text(test_cross_surface.HEADS[kernel.suffix] + kernel.source, encoding="utf-8")
             out.append(Instance(name, str(file), kernel.binding.text()))
     return out
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.surface import Backend, backend
 from kir.target import target
+from tests.programs import EXPERTS, parsed
 
-EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
 HEAD = """kir 1
 program p
   size N: i32
@@ -27,10 +26,6 @@ program p
 @pytest.fixture(scope="module")
 def cuda() -> Backend:
     return backend("cuda")
-
-
-def expert(name: str) -> str:
-    return (EXPERTS / f"{name}.kir").read_text()
 
 
 def body(lines: str, threads: int = 64) -> str:
@@ -115,10 +110,10 @@ def test_refusals_name_their_place(cuda: Backend, what: str) -> None:
 @pytest.mark.nvcc
 @pytest.mark.sass
 def test_the_experts_compile_with_the_instructions_that_they_name(cuda: Backend) -> None:
-    gemm = cuda.compile(cuda.emit(parse_program(expert("gemm/gemm_sm80_lanes"), "g.kir")), target("sm_80"))
+    gemm = cuda.compile(cuda.emit(parsed(EXPERTS / "gemm/gemm_sm80_lanes.kir")), target("sm_80"))
     assert gemm.mix["HMMA"] == 2 * 4 * 4 and gemm.mix["LDGSTS"] == 12 and gemm.mix["LDSM"] == 2 * (4 + 4) and gemm.mix["STG.128"] == 8
     assert gemm.spills == 0 and gemm.shared_bytes == 2 * (3 * 128 * 32 + 3 * 32 * 128 + 128 * 128)
-    softmax = cuda.compile(cuda.emit(parse_program(expert("softmax/softmax"), "s.kir")), target("sm_90a"))
+    softmax = cuda.compile(cuda.emit(parsed(EXPERTS / "softmax/softmax.kir")), target("sm_90a"))
     assert softmax.mix["SHFL"] == 10 and softmax.mix["BAR"] == 2 and softmax.shared_bytes == 32
     assert {"ptx", "sass"} <= set(softmax.kernels[0].texts)
 

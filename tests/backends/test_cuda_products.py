@@ -17,7 +17,7 @@ from kir.rewrite.pipeline import run
 from kir.surface import backend
 from kir.target import target
 from tests.backends.conftest import Arrays
-from tests.backends.test_cuda_meaning import agrees
+from tests.backends.host_cuda import agrees
 
 GEMM = """kir 1
 program gemm

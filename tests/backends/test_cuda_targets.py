@@ -1,24 +1,20 @@
 """What the backend writes compiles for each target that has its instructions, with nothing for nvcc to say; others are refused, located."""
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kir.analysis.legalize import legalize
 from kir.backends._ptxas import Used, used
-from kir.ir.parser import parse_program
 from kir.surface import backend
 from kir.target import target
-
-EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
+from tests.programs import EXPERTS, parsed
 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("name", "on"), [("gemm/gemm_sm80_lanes", "sm_120"), ("topk/topk_radix", "sm_120"), ("softmax/softmax", "sm_90a"),
                                           ("rmsnorm/rmsnorm", "sm_120")])
 def test_experts_compile_without_a_warning(name: str, on: str) -> None:
-    program = parse_program((EXPERTS / f"{name}.kir").read_text(), name)
+    program = parsed(EXPERTS / f"{name}.kir")
     assert legalize(program, target(on).architecture) == ()
     made = backend("cuda").compile(backend("cuda").emit(program), target(on))
     assert made.target == on and made.spills == 0
@@ -28,7 +24,7 @@ def test_experts_compile_without_a_warning(name: str, on: str) -> None:
 @pytest.mark.parametrize("name", ["gemm/gemm_sm90", "gemm/gemm_sm90_lanes", "fmha/fmha_sm90"])
 @pytest.mark.parametrize("on", ["sm_80", "sm_120"])
 def test_warpgroup_products_are_refused_elsewhere_at_their_place(name: str, on: str) -> None:
-    program = parse_program((EXPERTS / f"{name}.kir").read_text(), f"{name}.kir")
+    program = parsed(EXPERTS / f"{name}.kir")
     found = legalize(program, target(on).architecture)
     assert any("wgmma" in d.message for d in found) and all(d.anchor or d.origin is not None for d in found)
 

@@ -18,7 +18,7 @@ from kir.ir.printer import program_text
 from kir.lineage.source import load_expert
 from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Image, Passed, backend
 from tests.backends.conftest import program
-from tests.laws.test_tilelang_law import read_back
+from tests.round_trips import TILELANG
 
 HEAD = """kir 1
 program p
@@ -243,5 +243,5 @@ def test_a_fixed_index_of_a_fragment_is_one_round_of_a_loop_over_all(tilelang: B
     emitted = tilelang.emit(p)
     assert "for at, at_, i in T.Parallel(2, 64, 16):\n                if at == 1 and at_ == 2:" in emitted.text
     assert tilelang.compile(tilelang.launched_with(emitted, {"N": 64}), target("sm_90a")).kernels
-    again = read_back(form(normalize(p)), tmp_path)
+    again = TILELANG.read_back(form(normalize(p)), tmp_path)
     assert alpha_equal(again, form(normalize(p))), program_text(again)

@@ -11,6 +11,7 @@ from kir.ir.generic import is_generic
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.surface import EditableFrontend, backend, frontend
+from tests.round_trips import TILELANG
 
 HEAD = """import math
 import tilelang
@@ -160,12 +161,11 @@ def test_a_fragment_that_is_dealt_by_digits_is_a_function_of_its_index(tmp_path:
     from kir.analysis.normal_form import normalize
     from kir.backends.tilelang.prepare import form
     from kir.ir.canonical import alpha_equal
-    from tests.laws.test_tilelang_law import read_back
 
     p = form(normalize(parse_program(ROUND, "p.kir")))
     text = backend("tilelang").emit(p).text
     assert "T.Fragment((8, 512), forward_fn=lambda i, j: (i % 2 * 64 + j // 8, i // 2 * 8 + j % 8))" in text
-    assert alpha_equal(read_back(p, tmp_path), p)
+    assert alpha_equal(TILELANG.read_back(p, tmp_path), p)
     copied = parse_program(ROUND.replace("[64, 2], [1, 0], [8, 1]", "[64, 2], [1, -1], [8, 0]").replace("[8, 4], [1, 0], [1, 2]",
                            "[8, 8], [1, 0], [1, 1]"), "p.kir")
     (found,) = backend("tilelang").accepts(copied)

@@ -7,7 +7,7 @@ import pytest
 
 from kir.ir.parser import parse_program
 from kir.surface import backend
-from tests.backends.test_triton_law import holds
+from tests.round_trips import TRITON
 
 ROWS = ("log2_approx(x)", "exp2_approx(x, subnormal=true)", "rsqrt_approx(x)", "tanh_approx(x)", "add_rounded(x, x, rounding=rz)",
         "fma_rounded(x, x, x, ftz=true, rounding=ru)", "to_tf32(x, rounding=rna)")
@@ -26,4 +26,4 @@ kernel main grid (b: M) threads 128
   Y[b, 0 +: 16] = {row}
 """)
     assert "tl.inline_asm_elementwise(" in backend("triton").emit(p).text
-    holds(p, tmp_path)
+    TRITON.holds(p, tmp_path)

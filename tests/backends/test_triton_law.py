@@ -1,27 +1,21 @@
 """Law 5a: what the Triton backend writes, the Triton frontend reads back as the same program, whatever the local names."""
 from __future__ import annotations
 
-import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.analysis.regions import raised
 from kir.gate import gate_cpu
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.canonical import alpha_equal, bound_names, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
 from kir.ir.visit import walk
 from kir.lineage.source import load_expert
 from kir.problem import load_problem
-from kir.surface import backend, frontend
 from kir.target import target
 from tests.backends.conftest import program
+from tests.round_trips import TRITON
 
 BINDINGS = Path(__file__).parents[2] / "skills" / "bindings"
 VARIANTS = {
@@ -35,42 +29,15 @@ VARIANTS = {
 }
 
 
-def fuzzed(p: n.Program, seed: int) -> n.Program:
-    """The program with other local names, some of them awkward in Python."""
-    words = random.Random(seed)
-    pool = ["lambda", "tl", "x", "_", "acc_1", "pid", "range", "offs_m", "None_", "total", "mask", "arange", "load", "M_", "k1", "class"]
-    def other(k: n.Kernel) -> n.Kernel:
-        old = [*(a.name for a in k.grid), *bound_names(k.body)]
-        fresh = [f"{words.choice(pool)}{i if words.random() < 0.9 else ''}_{i}" for i in range(len(old))]
-        return rename(k, dict(zip(old, fresh, strict=True)))
-    return replace(p, kernels=tuple(map(other, p.kernels)))
-
-
-def read_back(p: n.Program, folder: Path) -> n.Program:
-    """The one kernel of a program, written as Triton, read, bound and brought to normal form."""
-    emitted = backend("triton").emit(p)
-    (folder / "emitted.py").write_text(emitted.text)
-    ((function, binding),) = emitted.bindings
-    made = raised(specialize(frontend("triton").parse(folder / "emitted.py", function), Binding.parse(binding)))
-    names = {k.name: old.name for k, old in zip(made.kernels, p.kernels, strict=True)}
-    return replace(made, name=p.name, kernels=tuple(replace(k, name=names[k.name]) for k in made.kernels))
-
-
-def holds(p: n.Program, folder: Path, seed: int = 0) -> None:
-    p = normalize(p)
-    again = read_back(fuzzed(p, seed), folder)
-    assert alpha_equal(again, p), f"{program_text(p)}\n{program_text(again)}"
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["gemm_tile", "softmax_tile", "rmsnorm_tile"])
 def test_tile_programs_are_read_back(tmp_path: Path, name: str, seed: int) -> None:
-    holds(program(name), tmp_path, seed)
+    TRITON.holds(program(name), tmp_path, seed)
 
 
 @pytest.mark.parametrize("name", ["gemm", "softmax", "rmsnorm", "topk", "conv2d"])
 def test_naive_programs_are_read_back(tmp_path: Path, name: str) -> None:
-    holds(load_problem(name).naive, tmp_path)
+    TRITON.holds(load_problem(name).naive, tmp_path)
 
 
 @pytest.mark.parametrize("what", VARIANTS)
@@ -78,7 +45,7 @@ def test_variants_of_the_gemm_are_read_back(tmp_path: Path, what: str) -> None:
     source = program_text(program("gemm_tile"))
     text = VARIANTS[what](source)
     assert text != source
-    holds(parse_program(text, "p.kir"), tmp_path)
+    TRITON.holds(parse_program(text, "p.kir"), tmp_path)
 
 
 EXPERTS = {
@@ -93,8 +60,7 @@ EXPERTS = {
 @pytest.mark.parametrize("name", EXPERTS)
 def test_kernels_that_others_wrote_are_read_back(tmp_path: Path, name: str) -> None:
     expert = load_expert(EXPERTS[name], BINDINGS / f"{name}.toml")
-    again = read_back(fuzzed(expert.program, 1), tmp_path)
-    assert alpha_equal(again, expert.program), f"{program_text(expert.program)}\n{program_text(again)}"
+    TRITON.is_read_back(expert.program, tmp_path, 1)
 
 
 @pytest.mark.zoo

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.cli._main import run
+from tests.command_line import called
 
 PROGRAM = """kir 1
 program scale
@@ -25,12 +25,6 @@ def file(tmp_path: Path) -> str:
     path = tmp_path / "scale.kir"
     path.write_text(PROGRAM)
     return str(path)
-
-
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = run(list(arguments))
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 def test_opt_prints_the_result_and_with_trace_why(file: str, capsys: pytest.CaptureFixture[str]) -> None:

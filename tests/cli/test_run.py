@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kir.skills
-from kir.cli._main import run
+from tests.command_line import called
 
 EXPERTS = Path(next(iter(kir.skills.__path__))) / "experts"
 RACY = """kir 1
@@ -20,12 +20,6 @@ kernel main grid (b: 1) threads 32
     @put s[t] = X[t]
     @take Y[t] = s[31 - t]
 """
-
-
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = run(list(arguments))
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 def test_run_judges_outputs_and_hazards(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kir.cli._main import run
 from kir.ir.parser import parse_program
 from kir.rewrite.meaning import interpreted
+from tests.command_line import called
 
 PROGRAM = """kir 1
 program stage
@@ -29,12 +29,6 @@ def file(tmp_path: Path) -> str:
     path = tmp_path / "stage.kir"
     path.write_text(PROGRAM)
     return str(path)
-
-
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = run(list(arguments))
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 def test_sites_refuses_with_a_witness(file: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,58 +1,18 @@
 """Law 5a: what the CUDA backend writes, the CUDA frontend reads back as the same program, whatever the local names and without comments."""
 from __future__ import annotations
 
-import random
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kir.analysis.normal_form import normalize
-from kir.analysis.regions import raised
-from kir.ir import nodes as n
-from kir.ir.binding import Binding
-from kir.ir.canonical import alpha_equal, bound_names, rename
+from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
 from kir.problem import load_problem
-from kir.surface import backend, frontend
-
-EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
-POOL = ["threadIdx", "half", "x", "acc_1", "smem", "float4", "total", "mask", "load", "tile", "k1", "class_", "t", "row", "copy_async", "v", "e", "m", "at"]
-
-
-def fuzzed(p: n.Program, seed: int) -> n.Program:
-    """The program with other local names, some of them awkward in C++."""
-    words = random.Random(seed)
-
-    def other(k: n.Kernel) -> n.Kernel:
-        old = [*(a.name for a in k.grid), *bound_names(k.body)]
-        fresh = [f"{words.choice(POOL)}_{i}{words.choice(('', '_'))}" for i in range(len(old))]  # `v_7_` is what the writer itself makes
-        return rename(k, dict(zip(old, fresh, strict=True)))
-
-    return replace(p, kernels=tuple(map(other, p.kernels)))
-
-
-def read_back(p: n.Program, folder: Path) -> n.Program:
-    """The one kernel of a program, written as CUDA, read, bound and brought to normal form."""
-    emitted = backend("cuda").emit(p)
-    (folder / "emitted.cu").write_text(re.sub(r"//[^\n]*", "", emitted.text))
-    ((function, text),) = emitted.bindings
-    binding = Binding.parse(text)
-    assert Binding.parse(binding.text()) == binding
-    read = frontend("cuda").instantiate(folder / "emitted.cu", function, binding)  # type: ignore[attr-defined]  # beyond the protocol
-    made = raised(specialize(read, binding))
-    return replace(made, name=p.name, kernels=tuple(replace(k, name=old.name) for k, old in zip(made.kernels, p.kernels, strict=True)))
-
-
-def holds(p: n.Program, folder: Path, seed: int = 0) -> None:
-    """The law, for one program."""
-    p = normalize(p)
-    again = read_back(fuzzed(p, seed), folder)
-    assert alpha_equal(again, p), f"{program_text(p)}\n{program_text(again)}"
-
+from tests.programs import EXPERTS, normal
+from tests.round_trips import CUDA
 
 PRODUCT = """kir 1
 program p
@@ -72,19 +32,19 @@ kernel main grid (row: M) threads 32
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_array_that_is_declared_as_a_product_is_written_again(tmp_path: Path, seed: int) -> None:
-    read = read_back(fuzzed(parse_program(PRODUCT), seed), tmp_path)
+    read = CUDA.read_back(CUDA.fuzzed(parse_program(PRODUCT), seed), tmp_path)
     assert re.search(r"register \w+: f32\[4\] = mma_sync", program_text(read)) is not None
-    assert alpha_equal(read_back(fuzzed(read, seed + 1), tmp_path), read)
+    assert alpha_equal(CUDA.read_back(CUDA.fuzzed(read, seed + 1), tmp_path), read)
 
 
 @pytest.mark.parametrize("name", ["softmax/softmax", "rmsnorm/rmsnorm", "topk/topk_radix", "gemm/gemm_sm80_lanes"])
 def test_experts_of_threads_are_read_back(tmp_path: Path, name: str) -> None:
-    holds(parse_program((EXPERTS / f"{name}.kir").read_text(), name), tmp_path, 1)
+    CUDA.holds(normal(EXPERTS / f"{name}.kir"), tmp_path, 1)
 
 
 @pytest.mark.parametrize("name", ["gemm", "softmax", "rmsnorm", "topk", "conv2d", "fmha", "fmha_causal", "gdn"])
 def test_naive_programs_are_read_back(tmp_path: Path, name: str) -> None:
-    holds(load_problem(name).naive, tmp_path, 2)
+    CUDA.holds(load_problem(name).naive, tmp_path, 2)
 
 
 TRITON_GEMMS = {"own": (f"{EXPERTS / 'gemm' / 'triton.py'}::gemm_persistent", "triton_gemm.toml"),
@@ -102,7 +62,7 @@ def test_triton_gemms_written_as_cuda_are_read_back(tmp_path: Path, name: str) -
     program = load_expert(source, EXPERTS.parent / "bindings" / binding).program
     threads, _, refused = thread_code(program)
     assert refused == ()
-    assert alpha_equal(read_back(fuzzed(threads, 3), tmp_path), normalize(threads))
+    assert alpha_equal(CUDA.read_back(CUDA.fuzzed(threads, 3), tmp_path), normalize(threads))
 
 
 VARIANTS = {
@@ -118,4 +78,4 @@ def test_variants_of_the_softmax_are_read_back(tmp_path: Path, what: str) -> Non
     source = (EXPERTS / "softmax" / "softmax.kir").read_text()
     text = source.replace(*VARIANTS[what])
     assert text != source
-    holds(parse_program(text, "p.kir"), tmp_path)
+    CUDA.holds(parse_program(text, "p.kir"), tmp_path)

@@ -17,14 +17,14 @@ from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import descend
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite import Applied, Pipeline, apply
 from kir.rewrite.box import box_of
 from kir.rewrite.driver import forward_site
 from kir.rewrite.pipeline import run as run_pipeline
 from kir.rewrite.registry import pass_class
-from tests.laws.test_cuda_law import holds
+from tests.programs import bound, from_source
+from tests.round_trips import CUDA
 
 SKILLS = Path(__file__).parents[2] / "skills"
 SOURCES = {"scan": "scan/scan.cu", "transpose": "transpose/transpose.cu", "topk": "topk/topk_radix.cu"}
@@ -46,9 +46,8 @@ STEPS = {
 }
 
 
-@cache
 def expert(name: str) -> n.Program:
-    return load_expert(str(SKILLS / "experts" / SOURCES[name]), SKILLS / "bindings" / BINDINGS[name]).program
+    return bound(SOURCES[name], BINDINGS[name])
 
 
 @cache
@@ -109,7 +108,7 @@ def test_the_walk_finds_the_way_of_the_transposition_by_itself() -> None:
 def test_what_their_passes_write_is_read_back_from_cuda(tmp_path: Path, name: str) -> None:
     box = box_of(sys.modules[pass_class(name).__module__].__doc__ or "", name)
     for p in (box.before, box.after):
-        holds(replace(p, params=tuple(sorted(p.params, key=lambda q: q.role != "size"))), tmp_path)
+        CUDA.holds(replace(p, params=tuple(sorted(p.params, key=lambda q: q.role != "size"))), tmp_path)
 
 
 POINTERS = """
@@ -141,9 +140,7 @@ Y = { shape = ["N"], dtype = "f32" }
 
 
 def test_pointers_that_a_kernel_steps_are_places_again(tmp_path: Path) -> None:
-    (tmp_path / "p.cu").write_text(POINTERS)
-    (tmp_path / "p.toml").write_text(BINDING)
-    p = load_expert(f"{tmp_path / 'p.cu'}::column_sums", tmp_path / "p.toml").program
+    p = from_source(tmp_path, "p.cu", POINTERS, "column_sums", BINDING)
     trace = run_pipeline(p, "~strength-reduce@column_sums/t/i; ~strength-reduce")
     assert not any(isinstance(s, n.View) for s in trace.program.kernels[0].body)
     assert trace.steps[1].witness.params.options()["place"] == "X[M - i_1 - 1, block_x * 128 + t]"

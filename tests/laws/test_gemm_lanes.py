@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis import normalize
 from kir.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
@@ -25,14 +24,10 @@ from kir.rewrite.driver import forward_site
 from kir.rewrite.meaning import difference, interpreted
 from kir.rewrite.registry import pass_class
 from kir.surface import backend
+from tests.programs import EXPERTS, normal
 
-FOLDER = Path(__file__).parents[2] / "skills" / "experts" / "gemm"
+LANES = EXPERTS / "gemm" / "gemm_sm80_lanes.kir"
 SIZES = {"M": 3, "N": 8, "K": 40}
-
-
-def expert(name: str) -> n.Program:
-    path = FOLDER / f"{name}.kir"
-    return normalize(parse_program(path.read_text(encoding="utf-8"), path.name))
 
 
 def raised(p: n.Program) -> Applied:
@@ -52,7 +47,7 @@ def walk() -> tuple[Applied, ...]:
     """Every step to naive, as the lineage takes them."""
     problem = load_problem("gemm")
     engine = PassEngine({"work_item": problem.work_item, "state": problem.state})
-    p, out = expert("gemm_sm80_lanes"), []
+    p, out = normal(LANES), []
     while is_naive(p, problem.work_item, problem.state):
         for candidate in engine.candidates(p, ("partition-rows",)):
             try:
@@ -69,12 +64,12 @@ def walk() -> tuple[Applied, ...]:
 
 
 def states() -> Iterator[n.Program]:
-    yield expert("gemm_sm80_lanes")
+    yield normal(LANES)
     yield from (done.program for done in walk())
 
 
 def test_the_tiles_of_the_lanes_are_the_tile_expert() -> None:
-    tiles = raised(expert("gemm_sm80_lanes")).program
+    tiles = raised(normal(LANES)).program
     kernel = tiles.kernels[0]
     assert [s.label for s in kernel.body if s.label] == ["prologue", "k_loop", "stage_C", "store_C"]
     assert sum(isinstance(s, n.For) and s.kind == "warp" for x in kernel.body if isinstance(x, n.For) for s in x.body) == 1
@@ -82,7 +77,7 @@ def test_the_tiles_of_the_lanes_are_the_tile_expert() -> None:
 
 
 def test_forward_gives_the_lanes_again() -> None:
-    p = expert("gemm_sm80_lanes")
+    p = normal(LANES)
     done = raised(p)
     there = forward_site(done.program, done.witness.params, done.witness.path)
     assert apply(done.program, there.params, there, left=done.witness.residue).program == p
@@ -90,7 +85,7 @@ def test_forward_gives_the_lanes_again() -> None:
 
 def test_names_bare_loops_and_written_out_swizzles_are_parameters() -> None:
     path = Path(__file__).with_name("gemm_by_hand.kir")
-    p = normalize(parse_program(path.read_text(encoding="utf-8"), path.name))
+    p = normal(path)
     done = raised(p)
     assert {"bare": True, "explicit": True}.items() <= done.witness.params.options().items()
     assert "layout swizzle(2, 4, 3)" in program_text(done.program)

@@ -2,23 +2,20 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from kir.analysis import normalize
-from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
-from kir.ir.parser import parse_program
 from kir.problem import load_problem
-from kir.rewrite import Applied, Pass, apply, passes, sites
+from kir.rewrite import Applied, apply, passes
 from kir.rewrite.driver import forward_site
 from kir.rewrite.meaning import difference, interpreted
+from tests.laws.walks import lineage_of
+from tests.programs import EXPERTS, normal
 
-EXPERT = Path(__file__).parents[2] / "skills" / "experts" / "gemm" / "gemm_sm80.kir"
+EXPERT = EXPERTS / "gemm" / "gemm_sm80.kir"
 SIZES = {"M": 3, "N": 8, "K": 168}
 """Every branch is taken, tails are cut on all three axes, and the ring of four wraps."""
 LAST = ("partition-rows", "partition-block", "fuse-epilogue")
@@ -26,34 +23,13 @@ LAST = ("partition-rows", "partition-block", "fuse-epilogue")
 
 
 def expert() -> n.Program:
-    return normalize(parse_program(EXPERT.read_text(encoding="utf-8"), EXPERT.name))
-
-
-def _next(p: n.Program) -> Applied | None:
-    item: type[Pass]
-    for item in sorted(passes(), key=lambda c: c.name in LAST):
-        for site in sites(item.with_options({}), p, "backward"):
-            try:
-                done = apply(p, site.params, site, "backward")
-            except KirError as refused:
-                assert all(d.id[4] == "P" for d in refused.diagnostics), refused
-                continue
-            if decreases(p, done.program):
-                return done
-    return None
+    return normal(EXPERT)
 
 
 @cache
 def lineage() -> tuple[tuple[n.Program, Applied], ...]:
     """Each step with the program that it was taken from, the expert's first."""
-    p, out = expert(), []
-    while is_naive(p, load_problem("gemm").work_item):
-        done = _next(p)
-        if done is None:
-            break
-        out.append((p, done))
-        p = done.program
-    return tuple(out)
+    return lineage_of(expert(), load_problem("gemm"), sorted(passes(), key=lambda c: c.name in LAST))
 
 
 def test_it_ends_in_a_naive_program() -> None:

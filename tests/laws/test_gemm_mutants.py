@@ -9,6 +9,7 @@ from kir.ir import nodes as n
 from kir.problem import load_problem
 from tests.backends.test_cuda_products import gemm
 from tests.kir.interp.mutation import Mutant, mutants
+from tests.programs import bound
 
 SKILLS = Path(__file__).parents[2] / "skills"
 
@@ -20,9 +21,7 @@ def from_an_open_product() -> n.Program:
 
 def from_source() -> n.Program:
     """gemm_sm80.cu as read, at tiles small enough to be checked often."""
-    from kir.lineage.source import load_expert
-    source = SKILLS / "experts" / "gemm" / "gemm_sm80.cu"
-    return load_expert(f"{source}::gemm_sm80", SKILLS / "bindings" / "gemm_sm80.toml").program
+    return bound("gemm/gemm_sm80.cu::gemm_sm80", "gemm_sm80")
 
 
 def caught(m: Mutant, sizes: dict[str, int]) -> str:

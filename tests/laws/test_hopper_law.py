@@ -10,17 +10,15 @@ import pytest
 from kir.analysis.normal_form import normalize
 from kir.backends.cuda.lowering import thread_code
 from kir.ir import nodes as n
-from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.target import target
 from kir.tune import load_space
 from kir.tune.rank import built, given_of
-from tests.laws.test_cuda_law import fuzzed, read_back
+from tests.programs import EXPERTS, SKILLS, normal
+from tests.round_trips import CUDA
 
-SKILLS = Path(__file__).parents[2] / "skills"
-EXPERTS = ("gemm/gemm_sm90", "gemm/gemm_sm90_lanes", "gemm/gemm_sm90_persistent", "fmha/fmha_sm90", "fmha/fmha_causal_sm90")
+NAMES = ("gemm/gemm_sm90", "gemm/gemm_sm90_lanes", "gemm/gemm_sm90_persistent", "fmha/fmha_sm90", "fmha/fmha_causal_sm90")
 
 
 @cache
@@ -37,14 +35,12 @@ def holds(program: n.Program, folder: Path, seed: int) -> None:
     """The law, for the threads of a program."""
     threads, _, refused = thread_code(normalize(program))
     assert refused == ()
-    threads = normalize(threads)
-    again = read_back(fuzzed(threads, seed), folder)
-    assert alpha_equal(again, threads), f"{program_text(threads)}\n{program_text(again)}"
+    CUDA.holds(threads, folder, seed)
 
 
-@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_experts_are_read_back(tmp_path: Path, name: str) -> None:
-    holds(parse_program((SKILLS / "experts" / f"{name}.kir").read_text(), name), tmp_path, 4)
+    holds(normal(EXPERTS / f"{name}.kir"), tmp_path, 4)
 
 
 @pytest.mark.parametrize(("name", "problem"), [("gemm_sm90_cluster", "gemm"), ("gemm_sm90_multicast", "gemm"), ("gemm_sm90_tt", "gemm_tt")])

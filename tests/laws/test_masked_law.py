@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kir.ir.parser import parse_program
-from tests.laws.test_cuda_law import holds
+from tests.round_trips import CUDA
 
 BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4}
 
@@ -52,7 +52,7 @@ def programs(draw: st.DrawFn) -> str:
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=programs(), seed=st.integers(0, 9))
 def test_masked_tiles_are_read_back(text: str, seed: int, tmp_path: Path) -> None:
-    holds(parse_program(text, "masked"), tmp_path, seed)
+    CUDA.holds(parse_program(text, "masked"), tmp_path, seed)
 
 
 ROWS = """kir 1
@@ -80,4 +80,4 @@ kernel main grid (g: ceildiv(N, 128)) threads 64
 @pytest.mark.parametrize("ahead", [64, 4, 1])
 def test_rows_that_lie_ahead_stay_rows(tmp_path: Path, ahead: int) -> None:
     """An offset of whole rows counts as rows where the mask bounds them, and not as columns."""
-    holds(parse_program(ROWS.replace("64, g", f"{ahead}, g"), "rows"), tmp_path, 3)
+    CUDA.holds(parse_program(ROWS.replace("64, g", f"{ahead}, g"), "rows"), tmp_path, 3)

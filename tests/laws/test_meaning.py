@@ -1,33 +1,30 @@
 """Law 3: before and after agree in the interpreter, bit for bit where a pass says so, else within the problem's error bound."""
 from __future__ import annotations
 
-import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
 
-from kir.analysis import normalize
 from kir.analysis.metas import at_defaults
 from kir.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir import nodes as n
-from kir.ir.parser import parse_program
 from kir.problem import Problem, Shape, load_problem
-from kir.rewrite import apply, judge, passes, sites
+from kir.rewrite import Site, apply, judge, passes, sites
 from kir.rewrite.driver import unfit
 from kir.rewrite.meaning import difference
 from kir.rewrite.text import Direction
+from tests.programs import EXPERTS, SHIPPED, SKILLS, normal
 
-SKILLS = Path(__file__).parents[2] / "skills"
 PASSES = {cls.name: cls for cls in passes()}
 DIRECTIONS: tuple[Direction, ...] = ("backward", "forward")
 
 
 def _programs() -> dict[str, tuple[Path, str]]:
     found = {f"{f.parent.name} naive": (f, f.parent.name) for f in sorted((SKILLS / "problems").glob("*/naive.kir"))}
-    for name, row in tomllib.loads((SKILLS / "experts" / "experts.toml").read_text(encoding="utf-8")).items():
-        found[name] = (SKILLS / "experts" / row["file"], row["problem"])
+    for name, row in SHIPPED.items():
+        found[name] = (EXPERTS / row["file"], row["problem"])
     return found
 
 
@@ -38,7 +35,7 @@ PROGRAMS = _programs()
 def loaded(name: str) -> tuple[n.Program, Problem, Shape]:
     """A shipped program in normal form, its problem, and the least work at which its facts hold."""
     file, problem_name = PROGRAMS[name]
-    p, problem = normalize(parse_program(file.read_text(encoding="utf-8"), str(file))), load_problem(problem_name)
+    p, problem = normal(file), load_problem(problem_name)
 
     def work(shape: Shape) -> int:
         out = 1
@@ -64,12 +61,29 @@ def filled(name: str) -> dict[str, str]:
     return {"answer": min(f.stem for f in contract.folder.glob("*.kir") if f.stem != "naive")} if contract is not None else {}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+each_program = pytest.mark.parametrize("program", PROGRAMS, scope="module")
+"""All tests of a program come one after another, so that what one finds in it the next need not look for."""
+
+
+@lru_cache(maxsize=2 * len(PASSES))
+def offered(name: str, program: str) -> tuple[Site, ...]:
+    """Where a pass applies forward in a program, without options."""
+    return sites(PASSES[name].with_options({}), loaded(program)[0])
+
+
+def first_site(name: str, program: str, direction: Direction) -> tuple[Site, ...]:
+    """One site at the most."""
+    if direction == "forward" and not filled(name):
+        return offered(name, program)[:1]
+    return sites(PASSES[name].with_options(filled(name) if direction == "forward" else {}), loaded(program)[0], direction)[:1]
+
+
+@each_program
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
     p, problem, shape = loaded(program)
     for direction in DIRECTIONS:
-        for site in sites(PASSES[name].with_options(filled(name) if direction == "forward" else {}), p, direction)[:1]:
+        for site in first_site(name, program, direction):
             try:
                 done = apply(p, site.params, site, direction)
             except KirError as refused:
@@ -82,13 +96,13 @@ def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
                 assert problem.compare(after.outputs, problem.inputs(shape, seed=1), shape).ok, what
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@each_program
 def test_what_is_offered_applies(program: str) -> None:
     """A forward site whose preconditions hold, and that a pass with `tried` finds again, is one that `apply` takes."""
     p, _, _ = loaded(program)
-    for cls in PASSES.values():
+    for name, cls in PASSES.items():
         item = cls.with_options({})
         validity = {each.id for each in item.preconditions if each.kind == "validity"}
-        for site in sites(item, p):
+        for site in offered(name, program):
             if all(v for id_, v in judge(p, site) if id_ in validity) and not unfit(p, site):
                 apply(p, item, site)

@@ -11,7 +11,7 @@ from kir.diagnostic import KirError
 from kir.instructions import table
 from kir.ir.parser import parse_program
 from kir.surface import backend
-from tests.laws.test_cuda_law import holds
+from tests.round_trips import CUDA
 
 F, H, B, S, U = "f32", "f16", "bf16", "i32", "u32"
 
@@ -143,7 +143,7 @@ def test_a_row_is_written_and_read_back(fn: str, tmp_path: Path) -> None:
             program = parse_program(f"kir 1\nprogram p\n{text}", f"{fn} {k}")
         except KirError as bad:
             raise AssertionError(f"{text}\n{bad}") from bad
-        holds(program, tmp_path, k)
+        CUDA.holds(program, tmp_path, k)
 
 
 FP8 = effects("Y[t, 0 +: 4] = mma_sync(A[t, 0 +: 16], B[t, 0 +: 8], C[t, 0 +: 4], shape=m16n8k32)", tail="",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,10 @@ from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.lineage.source import load_expert
 from kir.rewrite import Pipeline, apply
 from kir.rewrite.driver import forward_site
 from kir.rewrite.pipeline import run
+from tests.programs import bound, from_source
 
 ROOT = Path(__file__).parents[2]
 ROWS = re.findall(r"^\| (?!in CUDA)([^|-][^|]*?) \| ([^|]*) \| [^|]* \|$", (ROOT / "docs" / "raising.md").read_text(encoding="utf-8"), re.M)
@@ -172,13 +171,6 @@ EXAMPLES = {
 }
 
 
-@cache
-def expert(text: str) -> n.Program:
-    """An expert's file and binding, read."""
-    file, binding = text.split()
-    return load_expert(str(ROOT / "skills" / "experts" / file), ROOT / "skills" / "bindings" / f"{binding}.toml").program
-
-
 def program(text: str, threads: int, folder: Path) -> n.Program:
     """What an example's text is read as."""
     if text.startswith("kir"):
@@ -186,13 +178,12 @@ def program(text: str, threads: int, folder: Path) -> n.Program:
         tiles = parse_program(text)
         return apply(tiles, LowerTiles(), forward_site(tiles, LowerTiles(), ("k",))).program
     if ".cu " in text:
-        return expert(text)
-    source, binding_file = folder / "k.cu", folder / "k.toml"
-    source.write_text(f"__global__ void __launch_bounds__({threads}) k(const float* __restrict__ X, float* __restrict__ Y, int M) {{\n  {text}\n}}\n")
+        return bound(*text.split())
+    source = f"__global__ void __launch_bounds__({threads}) k(const float* __restrict__ X, float* __restrict__ Y, int M) {{\n  {text}\n}}\n"
     tensor = '{ shape = ["M", 1024], dtype = "f32" }'
-    binding_file.write_text(f'kernel = "k"\nsizes = ["M"]\nfacts = ["M <= 65536"]\ngrid = ["M"]\nmetas = {{ threads_x = {threads} }}\n'
-                            f"[tensors]\nX = {tensor}\nY = {tensor}\n")
-    return load_expert(f"{source}::k", binding_file).program
+    binding = (f'kernel = "k"\nsizes = ["M"]\nfacts = ["M <= 65536"]\ngrid = ["M"]\nmetas = {{ threads_x = {threads} }}\n'
+               f"[tensors]\nX = {tensor}\nY = {tensor}\n")
+    return from_source(folder, "k.cu", source, "k", binding)
 
 
 def test_every_row_has_an_example() -> None:

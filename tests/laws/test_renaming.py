@@ -22,12 +22,10 @@ from kir.ir.specialize import specialize
 from kir.ir.types import I32
 from kir.ir.verify import verify
 from kir.ir.visit import statements, walk
-from kir.lineage.source import load_expert
 from kir.surface import backend, frontend
-from tests.backends import test_triton_law
-from tests.laws import test_cuda_law, test_tilelang_law
+from tests.programs import from_source
+from tests.round_trips import CUDA, ROUND_TRIPS
 
-READ_BACK = {"cuda": test_cuda_law.read_back, "tilelang": test_tilelang_law.read_back, "triton": test_triton_law.read_back}
 SMALL = ("naive", "rmsnorm.cu", "softmax.cu", "scan.cu", "transpose.cu")
 """Kernels that are read and written within a tenth of a second."""
 STORE = """
@@ -71,9 +69,7 @@ def bound(name: str, block: str = "threads_x", dtypes: dict[str, str] | None = N
 
 
 def read(folder: Path, suffix: str, text: str, binding: Binding) -> n.Program:
-    (folder / f"source.{suffix}").write_text(text)
-    (folder / "binding.toml").write_text(binding.text())
-    return load_expert(f"{folder / f'source.{suffix}'}::k", folder / "binding.toml").program
+    return from_source(folder, f"source.{suffix}", text, "k", binding.text())
 
 
 @pytest.mark.parametrize("name", ["t", "block_x", "grid_0", "shared_bytes", "x_extent", "threads_y", "k", "x_flat", "mod", "size", "in_", "kernel", "f32", "T"])
@@ -82,7 +78,7 @@ def test_a_parameter_of_cuda_keeps_its_value_whatever_it_is_called(tmp_path: Pat
     p = read(tmp_path, "cu", STORE.format(t=name), bound(name))
     assert stored(p) == n.Var("M", stored(plain).type) and content_hash(p) == content_hash(plain)
     for surface in ("cuda", "tilelang"):  # Triton has no threads
-        assert content_hash(READ_BACK[surface](p, tmp_path)) == content_hash(READ_BACK[surface](plain, tmp_path)), surface
+        assert content_hash(ROUND_TRIPS[surface].read_back(p, tmp_path)) == content_hash(ROUND_TRIPS[surface].read_back(plain, tmp_path)), surface
 
 
 def test_words_of_kir_give_way_to_a_parameter_in_the_binding_too(tmp_path: Path) -> None:
@@ -288,7 +284,7 @@ def test_a_value_of_the_source_is_no_number_of_threads_because_of_its_name(tmp_p
 def test_a_size_that_a_surface_must_call_something_else_is_one_that_a_kernel_need_not_read(tmp_path: Path, surface: str, size: str) -> None:
     text = "kir 1\nprogram p\n  size {0}: i32\n  size N: i32\n  in x: f32[{0}, N]\n  out y: f32[{0}, N]\n  fact N % 64 == 0\n" \
            "kernel k grid (b: {0}) threads 64\n  for i in 0..N // 64\n    y[b, i * 64 +: 64] = x[b, i * 64 +: 64]\n"
-    plain, made = (READ_BACK[surface](normalize(parse_program(text.format(name))), tmp_path) for name in ("M", size))
+    plain, made = (ROUND_TRIPS[surface].read_back(normalize(parse_program(text.format(name))), tmp_path) for name in ("M", size))
     assert content_hash(made) == content_hash(called(plain, {"M": size})) and not verify(made)
 
 
@@ -302,7 +298,8 @@ def test_a_word_that_is_a_type_to_cuda_is_no_name_that_it_writes(tmp_path: Path)
     text = "kir 1\nprogram p\n  in x: f32[64]\n  out y: f32[64]\nkernel k grid (b: 1) threads 32\n  for {0} in 0..64\n    y[{0}] = x[63 - {0}] * 2.0\n"
     for name in ("ssize_t", "uint8_t", "concept", "restrict"):
         p = normalize(parse_program(text.format(name)))
-        assert alpha_equal(READ_BACK["cuda"](p, tmp_path), READ_BACK["cuda"](normalize(parse_program(text.format("j"))), tmp_path)), name
+        other = normalize(parse_program(text.format("j")))
+        assert alpha_equal(CUDA.read_back(p, tmp_path), CUDA.read_back(other, tmp_path)), name
 
 
 def test_what_callers_know_may_change_places() -> None:

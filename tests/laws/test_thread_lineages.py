@@ -2,24 +2,20 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from kir.analysis import normalize
 from kir.carrier import declared
-from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
-from kir.ir.parser import parse_program
 from kir.problem import load_problem
-from kir.rewrite import Applied, Pass, apply, passes, sites
+from kir.rewrite import Applied, apply, passes
 from kir.rewrite.driver import forward_site
+from tests.laws.walks import lineage_of
+from tests.programs import EXPERTS, normal
 
-EXPERTS = Path(__file__).parents[2] / "skills" / "experts"
 FILES = {"softmax": "softmax/softmax.kir", "rmsnorm": "rmsnorm/rmsnorm.kir", "topk": "topk/topk_radix.kir"}
 SHAPES = {"softmax": ("odd", "tail"), "rmsnorm": ("small", "tail"), "topk": ("one", "all")}
 ASSUMED = {"topk": frozenset({"KIR-P484", "KIR-P485"})}
@@ -34,35 +30,14 @@ LAST = ("spread-threads", "partition-rows")
 
 
 def expert(name: str) -> n.Program:
-    file = EXPERTS / FILES[name]
-    return normalize(parse_program(file.read_text(encoding="utf-8"), file.name))
-
-
-def _next(p: n.Program, assume: frozenset[str]) -> Applied | None:
-    item: type[Pass]
-    for item in sorted((c for c in passes() if c.walked), key=lambda c: (bool(declared(c)), c.name in LAST, c.name)):
-        for site in sites(item.with_options({}), p, "backward"):
-            try:
-                done = apply(p, site.params, site, "backward", assume=assume & {each.id for each in item.preconditions})
-            except KirError:
-                continue
-            if decreases(p, done.program):
-                return done
-    return None
+    return normal(EXPERTS / FILES[name])
 
 
 @cache
 def lineage(name: str) -> tuple[tuple[n.Program, Applied], ...]:
     """Each step with the program that it was taken from, the expert's first."""
-    problem, p = load_problem(name), expert(name)
-    out = []
-    while is_naive(p, problem.work_item, problem.state):
-        done = _next(p, ASSUMED.get(name, frozenset()))
-        if done is None:
-            break
-        out.append((p, done))
-        p = done.program
-    return tuple(out)
+    order = sorted((c for c in passes() if c.walked), key=lambda c: (bool(declared(c)), c.name in LAST, c.name))
+    return lineage_of(expert(name), load_problem(name), order, ASSUMED.get(name, frozenset()), lambda id: True)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -6,8 +6,6 @@ outside of loops over threads when it is read: for code of threads a second roun
 """
 from __future__ import annotations
 
-import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,18 +13,15 @@ import pytest
 from kir.analysis.normal_form import normalize
 from kir.backends.tilelang.prepare import form
 from kir.ir import nodes as n
-from kir.ir.canonical import alpha_equal, bound_names, rename
+from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
-from kir.ir.printer import program_text
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
-from kir.surface import backend
 from tests.backends.conftest import program
+from tests.programs import SKILLS, bound, normal
+from tests.round_trips import TILELANG
 
-HOME = Path(__file__).parents[2] / "skills"
 EXPERTS = {"gemm": "gemm_pipelined", "fmha": "fmha_forward", "softmax": "softmax_row", "rmsnorm": "rmsnorm_row"}
-WORDS = ("lambda", "T", "tilelang", "x", "_", "acc_1", "range", "Tensor", "None_", "total", "max", "class", "k1", "Parallel")
 VARIANTS = {
     "bfloat16": lambda text: text.replace("f16", "bf16"),
     "four stages": lambda text: text.replace("stages=3", "stages=4"),
@@ -67,33 +62,10 @@ kernel gemm_kernel grid (pid: ceildiv(M, 128) * ceildiv(N, 128)) threads 128
 """
 
 
-def fuzzed(p: n.Program, seed: int) -> n.Program:
-    """The program with other local names, some of them awkward in Python."""
-    words = random.Random(seed)
-
-    def other(k: n.Kernel) -> n.Kernel:
-        old = [*(a.name for a in k.grid), *bound_names(k.body)]
-        fresh = [f"{words.choice(WORDS)}{i if words.random() < 0.9 else ''}_{i}" for i in range(len(old))]
-        return rename(k, dict(zip(old, fresh, strict=True)))
-    return replace(p, kernels=tuple(map(other, p.kernels)))
-
-
-def read_back(p: n.Program, folder: Path) -> n.Program:
-    """The one kernel of a program, written as TileLang, without comments, read, bound and brought to normal form."""
-    emitted = backend("tilelang").emit(p)
-    (folder / "emitted.py").write_text(emitted.text)
-    ((function, binding),) = emitted.bindings
-    (folder / "emitted.toml").write_text(binding)
-    made = load_expert(f"{folder / 'emitted.py'}::{function}", folder / "emitted.toml").program
-    names = {k.name: old.name for k, old in zip(made.kernels, p.kernels, strict=True)}
-    return replace(made, name=p.name, kernels=tuple(replace(k, name=names[k.name]) for k in made.kernels))
-
-
 def holds(p: n.Program, folder: Path, seed: int = 0) -> None:
     p = form(normalize(p))
     assert alpha_equal(form(p), p), "the form of a form is itself"
-    again = read_back(fuzzed(p, seed), folder)
-    assert alpha_equal(again, p), f"{program_text(p)}\n{program_text(again)}"
+    TILELANG.is_read_back(p, folder, seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -116,9 +88,8 @@ def test_variants_of_the_gemm_are_read_back(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("name", EXPERTS)
 def test_experts_are_in_the_form_and_read_back_exactly(tmp_path: Path, name: str) -> None:
-    expert = load_expert(f"{HOME}/experts/{name}/tilelang.py::{EXPERTS[name]}", HOME / "bindings" / f"tilelang_{name}.toml").program
-    again = read_back(fuzzed(expert, 1), tmp_path)
-    assert alpha_equal(again, expert), f"{program_text(expert)}\n{program_text(again)}"
+    expert = bound(f"{name}/tilelang.py::{EXPERTS[name]}", f"tilelang_{name}")
+    TILELANG.is_read_back(expert, tmp_path, 1)
 
 
 PACKAGES = {
@@ -130,15 +101,14 @@ PACKAGES = {
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", PACKAGES)
 def test_kernels_that_others_wrote_are_read_back_exactly(tmp_path: Path, name: str) -> None:
-    expert = load_expert(PACKAGES[name], HOME / "bindings" / f"{name}.toml").program
-    again = read_back(fuzzed(expert, 1), tmp_path)
-    assert alpha_equal(again, expert), f"{program_text(expert)}\n{program_text(again)}"
+    expert = bound(PACKAGES[name], name)
+    TILELANG.is_read_back(expert, tmp_path, 1)
 
 
 @pytest.mark.parametrize("name", ["softmax", "rmsnorm"])
 def test_code_of_threads_keeps_its_meaning_and_comes_to_rest(tmp_path: Path, name: str) -> None:
-    p = normalize(parse_program((HOME / "experts" / name / f"{name}.kir").read_text(), name))
-    once = read_back(p, tmp_path)
+    p = normal(SKILLS / "experts" / name / f"{name}.kir")
+    once = TILELANG.read_back(p, tmp_path)
     sizes = {"M": 2, "N": 200, "eps": 1}
     assert difference(interpreted(p, sizes, 3), interpreted(once, sizes, 3), "reassociated(axis)") == ""
-    assert alpha_equal(read_back(fuzzed(once, 2), tmp_path), once)
+    assert alpha_equal(TILELANG.read_back(TILELANG.fuzzed(once, 2), tmp_path), once)

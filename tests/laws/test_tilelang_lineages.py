@@ -1,8 +1,6 @@
 """How far TileLang's kernels go back with registered passes: attention to the keys one by one, and others' kernels to loops over elements."""
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.lineages_tilelang import KERNELS, walked
@@ -11,8 +9,8 @@ from kir.lineage.meeting import meetings
 from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
+from tests.programs import SKILLS, bound
 
-HOME = Path(__file__).parents[2] / "skills"
 PACKAGES = {
     "tile_kernels_transpose": ("tile_kernels:transpose/batched_transpose_kernel.py::batched_transpose_kernel", ("stage-shared", "partition-rows"),
                                {"num_batches": 1, "shape_x": 64, "shape_y": 64}),
@@ -27,7 +25,7 @@ PACKAGES = {
 
 
 def test_attention_goes_back_to_a_softmax_and_a_sum_over_the_keys() -> None:
-    expert = load_expert(f"{HOME}/experts/fmha/tilelang.py::fmha_forward", HOME / "bindings" / "tilelang_fmha.toml").program
+    expert = bound("fmha/tilelang.py::fmha_forward", "tilelang_fmha")
     way = walked(expert, "fmha", ("partition-rows", "partition-block"))
     found, intents = way.program, way.intents
     problem = load_problem("fmha")
@@ -41,7 +39,7 @@ def test_attention_goes_back_to_a_softmax_and_a_sum_over_the_keys() -> None:
 @pytest.mark.parametrize("name", PACKAGES)
 def test_kernels_that_others_wrote_go_back_to_naive(name: str) -> None:
     source, intents, sizes = PACKAGES[name]
-    expert = load_expert(source, HOME / "bindings" / f"{name}.toml").program
+    expert = bound(source, name)
     way = walked(expert, "", next(kernel[3] for kernel in KERNELS if kernel[1] == name))
     found = way.program
     assert is_naive(found) == () and set(intents) <= set(way.intents)
@@ -51,7 +49,7 @@ def test_kernels_that_others_wrote_go_back_to_naive(name: str) -> None:
 @pytest.mark.parametrize(("problem", "surface"), [(p, s) for p in ("softmax", "rmsnorm") for s in ("cuda", "tilelang")])
 def test_the_naive_kernel_of_a_surface_is_the_problems_naive_program(problem: str, surface: str) -> None:
     file = {"cuda": "naive.cu", "tilelang": "naive_tilelang.py"}[surface]
-    kernel = load_expert(f"{HOME}/problems/{problem}/{file}::{problem}_naive", HOME / "bindings" / f"{problem}_naive_{surface}.toml").program
+    kernel = load_expert(f"{SKILLS}/problems/{problem}/{file}::{problem}_naive", SKILLS / "bindings" / f"{problem}_naive_{surface}.toml").program
     assert meetings([kernel]) == meetings([load_problem(problem).naive])
 
 

@@ -1,27 +1,16 @@
 """The hand-written programs are right against the float64 oracle of their problem, tails included, and free of hazards."""
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-
 import pytest
 
-import kir.skills
 from kir.analysis.normal_form import normalize
 from kir.interp import run
 from kir.ir import nodes as n
-from kir.ir.parser import parse_program
 from kir.ir.verify import verify
 from kir.problem import Problem, load_problem, problem_names
+from tests.programs import SHIPPED, shipped
 
-HOME = Path(next(iter(kir.skills.__path__)))
-EXPERTS = tomllib.loads((HOME / "experts" / "experts.toml").read_text())
 NAIVE = sorted(problem_names())
-
-
-def expert(name: str) -> n.Program:
-    path = HOME / "experts" / EXPERTS[name]["file"]
-    return parse_program(path.read_text(), str(path))
 
 
 def agrees(program: n.Program, problem: Problem, shape_name: str, distribution: str = "normal", seed: int = 0) -> None:
@@ -33,17 +22,17 @@ def agrees(program: n.Program, problem: Problem, shape_name: str, distribution: 
 
 
 @pytest.mark.parametrize(("name", "shape"), [
-    (name, shape.name) for name in sorted(EXPERTS) for shape in load_problem(EXPERTS[name]["problem"]).shapes_for(expert(name))
+    (name, shape.name) for name in sorted(SHIPPED) for shape in load_problem(SHIPPED[name]["problem"]).shapes_for(shipped(name))
     if "timed" not in shape.tags])
 def test_an_expert_agrees_with_the_oracle(name: str, shape: str) -> None:
-    agrees(expert(name), load_problem(EXPERTS[name]["problem"]), shape)
+    agrees(shipped(name), load_problem(SHIPPED[name]["problem"]), shape)
 
 
-@pytest.mark.parametrize("name", sorted(EXPERTS))
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_an_expert_agrees_on_adversarial_inputs(name: str) -> None:
-    problem = load_problem(EXPERTS[name]["problem"])
+    problem = load_problem(SHIPPED[name]["problem"])
     for seed, distribution in enumerate(problem.distributions[1:]):
-        agrees(expert(name), problem, "tail", distribution, seed)
+        agrees(shipped(name), problem, "tail", distribution, seed)
 
 
 @pytest.mark.parametrize(("name", "shape"), [
@@ -60,18 +49,18 @@ def test_a_naive_program_agrees_on_adversarial_inputs(name: str) -> None:
         agrees(problem.naive, problem, "all" if name == "topk" else "odd", distribution, seed)
 
 
-@pytest.mark.parametrize("name", sorted(EXPERTS))
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_normal_form_of_an_expert_is_verified_and_agrees(name: str) -> None:
-    normal = normalize(expert(name))
+    normal = normalize(shipped(name))
     assert [d for d in verify(normal) if d.severity == "error"] == []
-    agrees(normal, load_problem(EXPERTS[name]["problem"]), EXPERTS[name]["check"])
+    agrees(normal, load_problem(SHIPPED[name]["problem"]), SHIPPED[name]["check"])
 
 
-@pytest.mark.parametrize("name", sorted(EXPERTS))
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_the_checker_finds_no_error_in_an_expert(name: str) -> None:
-    program = expert(name)
-    problem = load_problem(EXPERTS[name]["problem"])
-    shape = problem.shape(EXPERTS[name]["check"])
+    program = shipped(name)
+    problem = load_problem(SHIPPED[name]["problem"])
+    shape = problem.shape(SHIPPED[name]["check"])
     inputs = problem.inputs(shape)
     result = run(program, inputs, problem.scalars(shape), mode="check")
     assert [f for f in result.findings if f.severity == "error"] == []

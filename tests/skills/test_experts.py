@@ -2,12 +2,9 @@
 from __future__ import annotations
 
 import math
-import tomllib
-from pathlib import Path
 
 import pytest
 
-import kir.skills
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
@@ -16,25 +13,19 @@ from kir.ir.verify import verify
 from kir.ir.visit import walk
 from kir.problem import load_problem, problem_names
 from kir.target import target
+from tests.programs import EXPERTS, SHIPPED, shipped
 
-HOME = Path(next(iter(kir.skills.__path__)))
-EXPERTS = tomllib.loads((HOME / "experts" / "experts.toml").read_text())
 NAIVE = sorted(problem_names())
 
 
-def expert(name: str) -> tuple[Path, n.Program]:
-    path = HOME / "experts" / EXPERTS[name]["file"]
-    return path, parse_program(path.read_text(), str(path))
-
-
 def test_every_file_is_listed() -> None:
-    listed = {EXPERTS[name]["file"] for name in EXPERTS}
-    assert listed == {str(p.relative_to(HOME / "experts")) for p in (HOME / "experts").glob("*/*.kir")}
+    listed = {SHIPPED[name]["file"] for name in SHIPPED}
+    assert listed == {str(p.relative_to(EXPERTS)) for p in EXPERTS.glob("*/*.kir")}
 
 
-@pytest.mark.parametrize("name", sorted(EXPERTS))
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_an_expert_is_in_printed_form_and_verified(name: str) -> None:
-    path, program = expert(name)
+    path, program = EXPERTS / SHIPPED[name]["file"], shipped(name)
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     assert program_text(program).splitlines() == lines
     assert parse_program(program_text(program)) == program
@@ -49,10 +40,10 @@ def test_a_naive_program_is_in_printed_form_and_verified(name: str) -> None:
         assert [d for d in verify(load_problem(f"{name}:{dtype}").naive) if d.severity == "error"] == []
 
 
-@pytest.mark.parametrize("name", sorted(EXPERTS))
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_an_expert_fits_its_target(name: str) -> None:
-    limits = target(EXPERTS[name]["target"]).architecture
-    for kernel in expert(name)[1].kernels:
+    limits = target(SHIPPED[name]["target"]).architecture
+    for kernel in shipped(name).kernels:
         threads = build.int_value(kernel.threads)
         assert threads is not None and threads <= limits.max_threads_per_cta
         buffers = [s.buffer for s in walk(kernel) if isinstance(s, n.Alloc) and s.buffer.space == "shared"]

@@ -9,7 +9,6 @@ from kir.ir.binding import Binding
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
 from kir.ir.verify import verify
-from kir.ir.visit import statements
 from kir.surface import frontend
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -34,8 +33,3 @@ def body_of(text: str) -> str:
     """The lines below the kernel's own, without indentation that all share."""
     lines = text.split("kernel ", 1)[1].splitlines()[1:]
     return "\n".join(line[2:] for line in lines)
-
-
-def opaque(p: n.Program) -> list[n.Opaque]:
-    """What a kernel does not understand."""
-    return [s for k in p.kernels for s in statements(k.body) if isinstance(s, n.Opaque)]

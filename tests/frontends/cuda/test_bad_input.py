@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.cli._main import run
+from tests.command_line import called
 
 BINDING = """kernel = "k"
 grid = [1]
@@ -33,11 +33,6 @@ BAD = {
 }
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    code = run(list(arguments))
-    return code, capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_bad_source_is_one_located_error_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     text, id, line, words = BAD[name]
@@ -45,7 +40,7 @@ def test_bad_source_is_one_located_error_and_nothing_is_written(tmp_path: Path, 
     file.write_text(text)
     binding.write_text(BINDING)
     for arguments in (("run", str(file), "--bind", str(binding)), ("lineage", str(file), "--bind", str(binding), "-o", str(out))):
-        code, err = called(capsys, *arguments)
+        code, _, err = called(capsys, *arguments)
         assert code == 1 and f"error[{id}]" in err and re.search(rf"bad\.cu:{line}:\d+", err) and words in err, err
         assert "Traceback" not in err and "internal error" not in err
     assert not out.exists()
@@ -57,7 +52,7 @@ def test_bad_source_is_one_located_error_and_nothing_is_written(tmp_path: Path, 
 def test_an_instantiation_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str], kernel: str, id: str, words: str) -> None:
     file = tmp_path / "bad.cu"
     file.write_text("template <int N, typename T> __global__ void k(T* x) { x[threadIdx.x] = N; }\n")
-    code, err = called(capsys, "parse", f"{file}::{kernel}")
+    code, _, err = called(capsys, "parse", f"{file}::{kernel}")
     assert code in (1, 2) and f"error[{id}]" in err and words in err
 
 
@@ -65,7 +60,7 @@ def test_a_target_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixt
     file, binding, out = tmp_path / "k.cu", tmp_path / "k.toml", tmp_path / "out"
     file.write_text("__global__ void k(float* x) { x[threadIdx.x] = 1.f; }\n")
     binding.write_text(BINDING)
-    code, err = called(capsys, "lineage", str(file), "--bind", str(binding), "--target", "sm_12", "-o", str(out))
+    code, _, err = called(capsys, "lineage", str(file), "--bind", str(binding), "--target", "sm_12", "-o", str(out))
     assert code == 2 and "error[KIR-C005]" in err and "did you mean 'sm_120'" in err and not out.exists()
 
 
@@ -74,6 +69,6 @@ def test_a_target_that_lacks_an_instruction_is_refused_where_it_stands(tmp_path:
     file, binding, out = tmp_path / "k.cu", tmp_path / "k.toml", tmp_path / "out"
     file.write_text('__global__ void k(float* x) {\n  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");\n  x[threadIdx.x] = 1.f;\n}\n')
     binding.write_text(BINDING)
-    code, err = called(capsys, "lineage", str(file), "--bind", str(binding), "--target", "sm_80", "-o", str(out))
+    code, _, err = called(capsys, "lineage", str(file), "--bind", str(binding), "--target", "sm_80", "-o", str(out))
     assert code == 1 and "KIR-S015" in err and "error[KIR-V036] sm_80 has no setmaxnreg" in err and "k.cu:2:" in err
     assert not out.exists()

@@ -9,7 +9,8 @@ from kir.diagnostic import Diagnostic, KirError
 from kir.ir.binding import Binding
 from kir.ir.verify import verify
 from kir.surface import frontend
-from tests.frontends.cuda.reading import opaque, read
+from tests.frontends.cuda.reading import read
+from tests.frontends.reading import opaque_statements
 
 KERNEL = "__global__ void k(float* x) { x[threadIdx.x] = 1.f; }\n"
 
@@ -101,7 +102,7 @@ def test_what_is_not_understood_stays_with_its_reason(tmp_path: Path, statement:
     file.write_text(f"__global__ void k(float* x, float* y) {{\n  x[1] = 2.f;\n  {statement}\n  y[0] = 3.f;\n}}")
     program = read(file, "k")
     assert verify(program) == ()
-    kept = opaque(program)
+    kept = opaque_statements(program)
     assert kept and any(reason in s.reason for s in kept), [s.reason for s in kept]
     assert all(s.origin is not None and s.origin.line == 3 and s.reads == ("*",) and s.writes == ("*",) for s in kept)
 
@@ -109,6 +110,6 @@ def test_what_is_not_understood_stays_with_its_reason(tmp_path: Path, statement:
 def test_a_use_of_a_macro_carries_its_place(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text("#define BAD(a) strange(a, a)\n\n__global__ void k(float* x) {\n  x[0] = BAD(x[1]);\n}")
-    (kept,) = opaque(read(file, "k"))
+    (kept,) = opaque_statements(read(file, "k"))
     assert kept.origin is not None and kept.origin.line == 4
     assert kept.text == "x[0] = BAD(x[1]);"

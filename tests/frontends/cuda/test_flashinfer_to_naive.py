@@ -3,14 +3,13 @@ from __future__ import annotations
 
 import pytest
 
-from kir.analysis.regions import raised
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
 from kir.problem import load_problem
 from kir.rewrite.registry import pass_class
-from tests.frontends.cuda.test_zoo import ZOO, bound
+from tests.zoo import CUDA, normal
 
 NAMES = ["retain-tile", "retain-tile"]
 LANES = ["reuse-operand", "reuse-operand", "reuse-operand", "reuse-operand", "unroll", "unroll", "unroll", "warp-leader", "warp-fold"]
@@ -34,8 +33,8 @@ def taken_back(program: n.Program, name: str) -> n.Program:
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", WALKS)
 def test_flashinfer_becomes_naive(name: str) -> None:
-    problem = load_problem(ZOO[name]["problem"])
-    program = raised(bound(name))
+    problem = load_problem(CUDA[name]["problem"])
+    program = normal(name)
     for step in WALKS[name]:
         program = taken_back(program, step)
     assert is_naive(program, problem.work_item, problem.state) == ()

@@ -10,7 +10,8 @@ from kir.interp import run
 from kir.ir.printer import program_text
 from kir.ir.verify import check
 from kir.surface import frontend
-from tests.frontends.cuda.reading import KERNELS, body_of, opaque, read, text_of
+from tests.frontends.cuda.reading import KERNELS, body_of, read, text_of
+from tests.frontends.reading import opaque
 
 BASIC = KERNELS / "basic.cu"
 TENSORS = '[tensors.x]\nshape = ["N"]\ndtype = "f32"\n[tensors.y]\nshape = ["N"]\ndtype = "f32"\n'
@@ -107,7 +108,7 @@ def test_a_padded_tile_keeps_its_shape() -> None:
 
 def test_templates_stay_opaque_until_they_are_instantiated() -> None:
     generic = read(BASIC, "scale")
-    assert [s.reason.split(",")[0] for s in opaque(generic)] == ["a template"]
+    assert [reason.split(",")[0] for reason in opaque(generic)] == ["a template"]
     assert opaque(read(BASIC, "scale<half, 8>")) == []
 
 

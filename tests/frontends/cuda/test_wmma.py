@@ -17,8 +17,9 @@ from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
 from kir.target import target
-from tests.frontends.cuda.reading import opaque
-from tests.laws.test_cuda_law import read_back
+from tests.frontends.reading import opaque
+from tests.programs import from_source
+from tests.round_trips import CUDA
 
 TYPES = {"half": "f16", "__nv_bfloat16": "bf16", "wmma::precision::tf32": "f32", "float": "f32"}
 SIZES = {"M": 32, "N": 16, "K": 32}
@@ -73,14 +74,12 @@ __global__ void product(const {kind}* A, const {kind}* B, {self.into}* C, int M,
 """
 
     def program(self, folder: Path) -> n.Program:
-        (folder / "product.cu").write_text(self.source)
         tensors = {"A": Tensor(shape=["K", "M"] if self.a == "col" else ["M", "K"], dtype=TYPES[self.of]),
                    "B": Tensor(shape=["N", "K"] if self.b == "col" else ["K", "N"], dtype=TYPES[self.of]),
                    "C": Tensor(shape=["M", "N"], dtype=TYPES[self.into])}
         facts = [f for x in "MNK" for f in (f"{x} >= 16", f"{x} <= 16384", f"{x} % 16 == 0")]
         binding = Binding(kernel="product", sizes=["M", "N", "K"], facts=facts, grid=["N // 16", "M // 16"], metas={"threads_x": 32}, tensors=tensors)
-        (folder / "binding.toml").write_text(binding.text())
-        return load_expert(f"{folder / 'product.cu'}::product", folder / "binding.toml").program
+        return from_source(folder, "product.cu", self.source, "product", binding.text())
 
 
 PRODUCTS = [Product("half", "float"), Product("half", "float", "row", "col"), Product("half", "float", "col", "row"),
@@ -100,7 +99,7 @@ def test_a_product_of_fragments_is_a_product(case: Product, tmp_path: Path) -> N
     assert np.abs(found.outputs["C"].astype(np.float64) - wanted).max() <= 4e-3 * np.abs(wanted).max()
     loads = {x.fn for k in p.kernels for x in walk(k) if isinstance(x, n.Call)} & {"ldmatrix", "mma_sync"}
     assert loads == ({"ldmatrix", "mma_sync"} if case.shared else {"mma_sync"})
-    assert difference(found, interpreted(read_back(normalize(p), tmp_path), SIZES), "approximate") == ""
+    assert difference(found, interpreted(CUDA.read_back(normalize(p), tmp_path), SIZES), "approximate") == ""
 
 
 @pytest.mark.nvcc
@@ -114,12 +113,10 @@ def test_fragments_are_written_as_instructions_that_compile(tmp_path: Path) -> N
 def test_fragments_of_other_shapes_stay_text_with_a_reason(tmp_path: Path) -> None:
     case = PRODUCTS[0]
     text = case.source.replace("16, 16, 16, half", "32, 8, 16, half")
-    (tmp_path / "product.cu").write_text(text)
     binding = Binding(kernel="product", sizes=["M", "N", "K"], facts=[], grid=["1", "1"], metas={"threads_x": 32},
                       tensors={x: Tensor(shape=["M", "K"], dtype="f16" if x != "C" else "f32") for x in "ABC"})
-    (tmp_path / "binding.toml").write_text(binding.text())
-    p = load_expert(f"{tmp_path / 'product.cu'}::product", tmp_path / "binding.toml").program
-    assert "the class 'fragment', which is only declared" in {s.reason for s in opaque(p)}
+    p = from_source(tmp_path, "product.cu", text, "product", binding.text())
+    assert "the class 'fragment', which is only declared" in opaque(p)
 
 
 def test_an_array_that_is_written_as_a_whole_is_read_through_its_views_too(tmp_path: Path) -> None:

@@ -1,58 +1,35 @@
 """The CUDA kernels of tests/zoo.toml: read without a gap, specialized and raised they solve their problem."""
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 from kir.analysis.regions import raised
 from kir.interp import run
-from kir.ir import nodes as n
-from kir.ir.binding import Binding
 from kir.ir.build import const
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
 from kir.ir.types import BOOL
 from kir.ir.verify import check
 from kir.ir.visit import substitute
-from kir.lineage.source import read_generic
 from kir.problem import load_problem
-from tests.frontends.cuda.reading import opaque
-
-ROOT = Path(__file__).parents[3]
-ZOO = {k: v for k, v in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text()).items() if v.get("surface") == "cuda"}
+from tests.frontends.reading import opaque
+from tests.zoo import CUDA, normal, of_each
 
 
-def kernels(*, solving: bool = False) -> list[object]:
-    rows = [(k, v) for k, v in ZOO.items() if v["problem"] or not solving]
-    return [pytest.param(k, marks=() if v["file"].startswith("skills/") else pytest.mark.zoo) for k, v in rows]
-
-
-def bound(name: str, *, tails: bool = False) -> n.Program:
-    """The kernel under its binding; `tails` leaves out divisibility that only a compiler needs."""
-    row = ZOO[name]
-    file = str(ROOT / row["file"]) if row["file"].startswith("skills/") else row["file"]
-    path = ROOT / row["binding"]
-    binding = Binding.read(path)
-    return specialize(read_generic(f"{file}::{row['kernel']}", path)[0], binding)
-
-
-@pytest.mark.parametrize("name", kernels())
+@of_each(CUDA)
 def test_nothing_is_left_opaque(name: str) -> None:
-    program = raised(bound(name))
+    program = normal(name)
     check(program, specialized=True)
     assert opaque(program) == []
     assert parse_program(program_text(program)) == program
     assert raised(program) == program
 
 
-@pytest.mark.parametrize("name", kernels(solving=True))
+@of_each(CUDA, solving=True)
 def test_it_solves_its_problem_without_a_hazard(name: str) -> None:
-    program, problem = raised(bound(name)), load_problem(ZOO[name]["problem"])
+    program, problem = normal(name), load_problem(CUDA[name]["problem"])
     tried = 0
     for shape in problem.shapes:
         values = {k: const(v) for k, v in shape.sizes.items()}
@@ -68,7 +45,7 @@ def test_it_solves_its_problem_without_a_hazard(name: str) -> None:
 
 @pytest.mark.zoo
 def test_states_are_merged_by_their_weights() -> None:
-    program = raised(bound("flashinfer_merge_state"))
+    program = normal("flashinfer_merge_state")
     draw = np.random.default_rng(0)
     v_a, v_b = (draw.normal(size=(3, 4, 64)).astype(np.float16) for _ in range(2))
     s_a, s_b = (draw.normal(size=(3, 4)).astype(np.float32) for _ in range(2))
@@ -81,7 +58,7 @@ def test_states_are_merged_by_their_weights() -> None:
 
 @pytest.mark.zoo
 def test_the_router_is_a_product_with_a_transposed_matrix() -> None:
-    program = raised(bound("flashinfer_router_gemm"))
+    program = normal("flashinfer_router_gemm")
     draw = np.random.default_rng(0)
     a, b = (draw.normal(size=s).astype(ml_dtypes.bfloat16) for s in ((4, 2048), (16, 2048)))
     out = run(program, {"mat_a": a, "mat_b": b}, {}).outputs

@@ -11,14 +11,12 @@ from kir import machine
 from kir.analysis.regions import raised
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
-from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
 from kir.ir.verify import verify
-from kir.ir.visit import statements
 
 HEAD = "import tilelang\nimport tilelang.language as T\nimport torch\nimport math\n\n"
 ROOT = Path(__file__).parents[3]
@@ -45,11 +43,6 @@ def read(file: Path, kernel: str = "kernel") -> Program:
     assert parse_program(program_text(program)) == program
     assert verify(program) == ()
     return program
-
-
-def opaque(program: Program) -> list[str]:
-    """The reasons of what was not understood."""
-    return [s.reason for k in program.kernels for s in statements(k.body) if isinstance(s, n.Opaque)]
 
 
 def bound(file: Path, binding: Binding, kernel: str = "kernel") -> Program:

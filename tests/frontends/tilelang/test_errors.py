@@ -12,7 +12,8 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.specialize import specialize
 from kir.ir.visit import statements
-from tests.frontends.tilelang.reading import HEAD, opaque, read, written
+from tests.frontends.reading import opaque
+from tests.frontends.tilelang.reading import HEAD, read, written
 
 BODY = """
 @T.prim_func

@@ -13,9 +13,11 @@ from kir.backends.tilelang.prepare import form
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
 from kir.ir.binding import Binding
-from kir.ir.canonical import alpha_equal
 from kir.lineage.source import load_expert
-from tests.frontends.tilelang.reading import opaque, written
+from tests.frontends.reading import opaque
+from tests.frontends.tilelang.numpy_kernels import loaded
+from tests.frontends.tilelang.reading import written
+from tests.round_trips import TILELANG
 
 KERNEL = """
 def make(n, flag: bool = True, k: int = 3):
@@ -195,12 +197,7 @@ def votes(n: int = 32):
 
 
 def test_votes_and_shuffles_take_their_arguments_in_tilelangs_order(tmp_path: Path) -> None:
-    from tests.laws.test_tilelang_law import fuzzed, read_back
-
-    file, binding = written(tmp_path, VOTES), tmp_path / "binding.toml"
-    binding.write_text(Binding(kernel="kernel").text())
-    program = load_expert(f"{file}::kernel", binding).program
-    assert opaque(program) == []
+    program = loaded(tmp_path, VOTES, Binding())
     x, lane = np.random.default_rng(0).integers(0, 100, 32).astype(np.int32), np.arange(32)
     out = run(program, {"X": x}, mode="check").outputs
     votes = sum(int(v > 50) << i for i, v in enumerate(x))
@@ -210,8 +207,7 @@ def test_votes_and_shuffles_take_their_arguments_in_tilelangs_order(tmp_path: Pa
     np.testing.assert_array_equal(out["C"], x[lane ^ 1] + down + x[lane // 4 * 4 + 2])
     np.testing.assert_array_equal(out["D"], np.uint64(votes * 8))
     np.testing.assert_array_equal(out["F"], [sum(1 << j for j in range(32) if x[j] % 3 == x[i] % 3) for i in range(32)])
-    own = form(normalize(program))
-    assert alpha_equal(read_back(fuzzed(own, 1), tmp_path), own)
+    TILELANG.is_read_back(form(normalize(program)), tmp_path, 1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.verify import verify
-from tests.frontends.tilelang.reading import opaque
+from tests.frontends.reading import opaque
 
 EVERY = 8
 """One file in so many is read here; `kir corpus` reads them all."""

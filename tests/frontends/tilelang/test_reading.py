@@ -13,7 +13,8 @@ from kir.ir.binding import Binding
 from kir.ir.printer import program_text
 from kir.ir.visit import statements
 from kir.problem import load_problem
-from tests.frontends.tilelang.reading import bound, execute, opaque, read, written
+from tests.frontends.reading import opaque
+from tests.frontends.tilelang.reading import bound, execute, read, written
 
 GEMM = """
 @tilelang.jit(out_idx=[-1])

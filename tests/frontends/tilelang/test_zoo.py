@@ -12,7 +12,8 @@ from kir.analysis.regions import raised
 from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.visit import statements
-from tests.frontends.tilelang.reading import ROOT, bound, execute, installed, opaque, read
+from tests.frontends.reading import opaque
+from tests.frontends.tilelang.reading import ROOT, bound, execute, installed, read
 
 pytestmark = pytest.mark.zoo
 BINDINGS = {

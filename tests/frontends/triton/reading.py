@@ -10,14 +10,13 @@ import numpy as np
 from kir.analysis.regions import raised
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.interp import run
-from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.specialize import specialize
 from kir.ir.verify import verify
-from kir.ir.visit import statements
+from tests.frontends.reading import opaque
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"
 NAMES = {"float16": "f16", "float32": "f32", "int32": "i32", "int64": "i64", "float64": "f64"}
@@ -31,11 +30,6 @@ def read(folder: Path, source: str, kernel: str = "kernel") -> Program:
     assert parse_program(program_text(program)) == program
     assert verify(program) == ()
     return program
-
-
-def opaque(program: Program) -> list[str]:
-    """The reasons of what was not understood."""
-    return [s.reason for k in program.kernels for s in statements(k.body) if isinstance(s, n.Opaque)]
 
 
 def execute(

@@ -9,7 +9,8 @@ import pytest
 
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
-from tests.frontends.triton.reading import execute, opaque, read
+from tests.frontends.reading import opaque
+from tests.frontends.triton.reading import execute, read
 
 KERNEL = """
 @triton.jit

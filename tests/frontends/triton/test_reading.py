@@ -11,7 +11,8 @@ from kir.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir import nodes as n
 from kir.ir.visit import statements
-from tests.frontends.triton.reading import HEAD, execute, opaque, read
+from tests.frontends.reading import opaque
+from tests.frontends.triton.reading import HEAD, execute, read
 
 
 def values(*shape: int, dtype: type = np.float32, seed: int = 0) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Law 8: after a pass only the changed statements of a source are rewritten, what is written reads back, and undo gives the bytes back."""
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +19,9 @@ from kir.rewrite import run as run_pipeline
 from kir.rewrite.driver import run_backward, run_forward
 from kir.rewrite.residue import Residue
 from kir.rewrite.text import Direction
+from tests.zoo import TRITON, of_each
 
 ROOT = Path(__file__).parents[3]
-ZOO = {k: v for k, v in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text()).items() if v.get("surface", "triton") == "triton"}
 SOURCE = '''\
 import triton
 import triton.language as tl
@@ -164,7 +163,6 @@ def test_splices_invert() -> None:
         spliced(before, (Splice(0, 3, ""), Splice(2, 4, "")))
 
 
-KERNELS = [pytest.param(name, marks=() if row["file"].startswith("skills/") else pytest.mark.zoo) for name, row in ZOO.items()]
 LEAST = {"mm_kernel_general": 10, "rms_norm_forward": 5, "softmax_single_block_forward": 5, "gemm_persistent": 3}
 """How many sites of the zoo's kernels must end in an edit; the others are refused."""
 
@@ -174,9 +172,9 @@ def _steps(program: n.Program) -> list[tuple[Direction, Site]]:
     return [(d, s) for cls in passes() for d in directions for s in sites(cls.with_options({}), program, d)[:1]]
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@of_each(TRITON)
 def test_every_pass_on_a_kernel_of_the_zoo_edits_or_refuses(name: str) -> None:
-    row = ZOO[name]
+    row = TRITON[name]
     file = str(ROOT / row["file"]) if row["file"].startswith("skills/") else row["file"]
     path, _ = located(f"{file}::{row['kernel']}")
     binding = ROOT / row["binding"]

@@ -1,9 +1,6 @@
 """Sizes solved from a program's structure: what is foreseen is reached, and what only a second tile shows is refused."""
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,16 +14,16 @@ from kir.interp.coverage import MORE, ONE, TWO
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.problem import Problem, load_problem, problem_names
+from tests.programs import EXPERTS, SHIPPED, SKILLS, parsed
 
-EXPERTS = tomllib.loads(Path("skills/experts/experts.toml").read_text())
-PROGRAMS = {**{name: (f"skills/experts/{e['file']}", e["problem"]) for name, e in EXPERTS.items()},
-            **{f"naive {p}": (f"skills/problems/{p}/naive.kir", p) for p in problem_names() if Path(f"skills/problems/{p}/naive.kir").is_file()}}
+PROGRAMS = {**{name: (EXPERTS / e["file"], e["problem"]) for name, e in SHIPPED.items()},
+            **{f"naive {p}": (file, p) for p in problem_names() if (file := SKILLS / "problems" / p / "naive.kir").is_file()}}
 QUICK = [name for name in PROGRAMS if name not in ("gemm_sm90_lanes", "gemm_sm90_persistent", "gemm_sm80_lanes", "fmha_sm90")]
 
 
 def _read(name: str) -> tuple[Program, Problem]:
     file, problem = PROGRAMS[name]
-    return parse_program(Path(file).read_text(), file), load_problem(problem)
+    return parsed(file), load_problem(problem)
 
 
 @pytest.mark.parametrize("name", QUICK)

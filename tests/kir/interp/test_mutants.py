@@ -1,22 +1,17 @@
 """The checker finds every mechanical mutant of every expert program, and finds nothing in the originals."""
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-
 import pytest
 
-import kir.skills
 from kir.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.problem import Problem, load_problem
+from tests.programs import EXPERTS, SHIPPED
 
 from .mutation import Mutant, mutants, one_sided
 
-HOME = Path(next(iter(kir.skills.__path__))) / "experts"
-EXPERTS = tomllib.loads((HOME / "experts.toml").read_text())
 SHAPES = {"gemm_sm80": "ring"}
 DISTRIBUTIONS = {"topk_radix": "ties"}
 BY_THREADS = {"gemm_sm90_lanes": "gemm_sm90_persistent"}
@@ -46,13 +41,13 @@ EQUIVALENT = {
 
 
 def _expert(name: str) -> tuple[n.Program, Problem]:
-    path = HOME / EXPERTS[name]["file"]
-    return parse_program(path.read_text().replace(*CTAS.get(name, ("", ""))), str(path)), load_problem(EXPERTS[name]["problem"])
+    path = EXPERTS / SHIPPED[name]["file"]
+    return parse_program(path.read_text().replace(*CTAS.get(name, ("", ""))), str(path)), load_problem(SHIPPED[name]["problem"])
 
 
 def _caught(mutant: Mutant, problem: Problem, name: str) -> str:
     """Who finds the mutant: the checker, a refusal, or the oracle (one-sided layouts show as wrong values); "" if nobody."""
-    shape = problem.shape(SHAPES.get(name, EXPERTS[name]["check"]))
+    shape = problem.shape(SHAPES.get(name, SHIPPED[name]["check"]))
     inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
     try:
         result = run(mutant.program, inputs, problem.scalars(shape), mode="check")
@@ -63,10 +58,10 @@ def _caught(mutant: Mutant, problem: Problem, name: str) -> str:
     return "" if problem.compare(result.outputs, inputs, shape).ok else "oracle"
 
 
-@pytest.mark.parametrize("name", sorted(EXPERTS))
+@pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_an_original_has_no_error_finding(name: str) -> None:
     program, problem = _expert(name)
-    shape = problem.shape(EXPERTS[name]["check"])
+    shape = problem.shape(SHIPPED[name]["check"])
     inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
     checked = run(program, inputs, problem.scalars(shape), mode="check")
     assert not checked.errors, "\n".join(str(f.diagnostic()) for f in checked.errors)
@@ -74,7 +69,7 @@ def test_an_original_has_no_error_finding(name: str) -> None:
     assert {k: v.tobytes() for k, v in fast.outputs.items()} == {k: v.tobytes() for k, v in checked.outputs.items()}
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPERTS) - set(BY_THREADS)))
+@pytest.mark.parametrize("name", sorted(set(SHIPPED) - set(BY_THREADS)))
 def test_every_mutant_is_found(name: str) -> None:
     program, problem = _expert(name)
     missed = [m.name for m in (*mutants(program), *one_sided(program)) if not _caught(m, problem, name)]

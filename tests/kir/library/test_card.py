@@ -13,8 +13,7 @@ from kir.library.card import Anchor, Card, Carrier, Effect, Entry, Evidence, Pre
 from kir.library.lift import cards_of
 from kir.library.shelf import Library, Shelf
 from kir.lineage.folder import Folder
-from tests.kir.lineage.test_walk import finished, walked
-from tests.kir.lineage.toy import ToyEngine, ToyJudge
+from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

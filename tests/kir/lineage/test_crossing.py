@@ -20,7 +20,7 @@ from kir.lineage.source import load_expert, promised
 from kir.report.terminal import crossed_text
 from kir.rewrite import run
 from kir.surface import backend
-from tests.cli.test_lineage_commands import PaperJudge
+from tests.kir.lineage.paper_judge import PaperJudge
 
 SKILLS = Path(__file__).parents[3] / "skills"
 NAIVE = SKILLS / "problems" / "gemm" / "naive.kir"

@@ -13,8 +13,7 @@ from kir.lineage.folder import Folder, opened
 from kir.lineage.locate import span_of
 from kir.lineage.record import Lineage, dump, load
 from kir.lineage.replay import replay
-from tests.kir.lineage.test_walk import finished, walked
-from tests.kir.lineage.toy import HEADER, ToyEngine, ToyJudge, expert
+from tests.kir.lineage.toy import HEADER, ToyEngine, ToyJudge, expert, finished, walked
 
 
 @pytest.fixture

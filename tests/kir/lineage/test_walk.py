@@ -8,24 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kir.lineage.folder import Folder
 from kir.lineage.order import Declared, peel_ranks
-from kir.lineage.record import Lineage, chained
-from kir.lineage.walk import Budget, Engine, Judge, Walk, Walked
-from tests.kir.lineage.toy import HEADER, ToyEngine, ToyJudge, expert, names
-
-
-def walked(folder: Path, engine: Engine, judge: Judge, *, workers: int = 1, budget: Budget | None = None) -> Walked:
-    place = Folder(folder)
-    place.begin(HEADER)
-    start = expert()
-    return Walk(start, engine, judge, place, budget or Budget(), workers=workers).run(judge.gate(start))
-
-
-def finished(folder: Path, outcome: Walked) -> Lineage:
-    made = chained(HEADER, outcome.start, outcome.judgement.record, outcome.judgement.emitted, outcome.steps, outcome.outcome)
-    Folder(folder).finish(made)
-    return made
+from kir.lineage.walk import Budget
+from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, names, walked
 
 
 def test_the_walk_ends_in_naive_and_stores_the_way_forward(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kir.diagnostic import error
 from kir.ir.canonical import content_hash
@@ -11,8 +12,9 @@ from kir.ir.nodes import Program, attrs
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.lineage.candidates import Candidate
-from kir.lineage.record import Condition, Header, Realization, Step, Violation
-from kir.lineage.walk import Judgement, Move
+from kir.lineage.folder import Folder
+from kir.lineage.record import Condition, Header, Lineage, Realization, Step, Violation, chained
+from kir.lineage.walk import Budget, Engine, Judge, Judgement, Move, Walk, Walked
 
 TEXT = """kir 1
 program toy
@@ -111,3 +113,18 @@ class ToyJudge:
     def realized(self, before: Judgement, after: Judgement) -> Realization:
         changed: Mapping[str, str] = {} if before.artifact == after.artifact else {"ptx": f"{len(before.artifact)} to {len(after.artifact)} attributes"}
         return Realization(realized=bool(changed), reason="" if changed else "the compiler gives the same code", differences=dict(changed))
+
+
+def walked(folder: Path, engine: Engine, judge: Judge, *, workers: int = 1, budget: Budget | None = None) -> Walked:
+    """A walk in a folder, from the toy program."""
+    place = Folder(folder)
+    place.begin(HEADER)
+    start = expert()
+    return Walk(start, engine, judge, place, budget or Budget(), workers=workers).run(judge.gate(start))
+
+
+def finished(folder: Path, outcome: Walked) -> Lineage:
+    """The lineage of a walk, stored."""
+    made = chained(HEADER, outcome.start, outcome.judgement.record, outcome.judgement.emitted, outcome.steps, outcome.outcome)
+    Folder(folder).finish(made)
+    return made

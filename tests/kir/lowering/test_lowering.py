@@ -20,7 +20,7 @@ from kir.machine import toolkit
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
 from kir.target import target
-from tests.backends.test_cuda_meaning import agrees
+from tests.backends.host_cuda import agrees
 
 HEAD = """kir 1
 program p

@@ -1,8 +1,6 @@
 """Kernels whose warps have roles, lowered to threads: the same values, no hazard, and Hopper's instructions in what is compiled."""
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kir.diagnostic import KirError
@@ -14,18 +12,14 @@ from kir.lowering import lowered
 from kir.problem import load_problem
 from kir.surface import backend
 from kir.target import target
+from tests.programs import EXPERTS, parsed
 
-EXPERTS = Path(__file__).parents[3] / "skills" / "experts"
 HOPPER = {"gemm/gemm_sm90": "gemm", "gemm/gemm_sm90_persistent": "gemm", "fmha/fmha_sm90": "fmha"}
-
-
-def expert(name: str) -> str:
-    return (EXPERTS / f"{name}.kir").read_text()
 
 
 @pytest.mark.parametrize("name", HOPPER)
 def test_a_hopper_expert_computes_the_same_by_threads(name: str) -> None:
-    program = lowered(parse_program(expert(name)))
+    program = lowered(parsed(EXPERTS / f"{name}.kir"))
     check(program)
     assert parse_program(program_text(program)) == program
     assert lowered(program) is program
@@ -41,14 +35,14 @@ def test_a_hopper_expert_computes_the_same_by_threads(name: str) -> None:
 @pytest.mark.parametrize("name", HOPPER)
 def test_it_is_compiled_to_wgmma_and_tma_without_spills(name: str) -> None:
     made = backend("cuda")
-    artifact = made.compile(made.emit(parse_program(expert(name))), target("sm_90a"))
+    artifact = made.compile(made.emit(parsed(EXPERTS / f"{name}.kir")), target("sm_90a"))
     assert artifact.spills == 0
     if artifact.mix:
         assert artifact.mix["HGMMA"] > 0 and artifact.mix["UTMALDG"] > 0 and artifact.mix["UTMASTG"] > 0 and artifact.mix["USETMAXREG"] > 0
 
 
 def test_a_tile_of_the_whole_cta_before_its_roles_is_refused() -> None:
-    text = expert("gemm/gemm_sm90").replace("  roles\n", "  Cs = 0.0:f16\n  roles\n")
+    text = (EXPERTS / "gemm" / "gemm_sm90.kir").read_text().replace("  roles\n", "  Cs = 0.0:f16\n  roles\n")
     with pytest.raises(KirError) as bad:
         lowered(parse_program(text))
     found = bad.value.diagnostics[0]
@@ -56,7 +50,8 @@ def test_a_tile_of_the_whole_cta_before_its_roles_is_refused() -> None:
 
 
 def test_an_operand_that_wgmma_cannot_read_is_refused() -> None:
-    text = expert("gemm/gemm_sm90").replace("shared As: f16[3, 128, 64] layout swizzle(3, 4, 3) align 1024", "shared As: f16[3, 128, 64] align 1024")
+    text = (EXPERTS / "gemm" / "gemm_sm90.kir").read_text().replace(
+        "shared As: f16[3, 128, 64] layout swizzle(3, 4, 3) align 1024", "shared As: f16[3, 128, 64] align 1024")
     made = backend("cuda")
     with pytest.raises(KirError) as bad:
         made.emit(parse_program(text))

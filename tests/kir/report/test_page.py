@@ -17,8 +17,7 @@ from kir.report.chart import chart, seconds
 from kir.report.page import page
 from kir.report.terminal import realized_text, table
 from kir.report.verdict import verdict_rows
-from tests.kir.lineage.test_walk import finished, walked
-from tests.kir.lineage.toy import ToyEngine, ToyJudge
+from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 
 
 def plain_diff(before: Program, after: Program) -> str:

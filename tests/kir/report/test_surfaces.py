@@ -20,8 +20,7 @@ from kir.report.roofline import roofline
 from kir.report.shown import shown
 from kir.report.surfaces import intent_rows, surfaces
 from tests.conftest import browser
-from tests.kir.lineage.test_walk import finished, walked
-from tests.kir.lineage.toy import ToyEngine, ToyJudge
+from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 from tests.kir.report.test_page import Outline, plain_diff
 
 SUM = """kir 1

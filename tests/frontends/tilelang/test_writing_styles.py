@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.backends.tilelang.prepare import form
 from kir.corpus.equal import same_program
 from kir.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
@@ -24,10 +21,10 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.verify import verify
 from kir.ir.visit import statements
-from kir.lineage.source import load_expert
 from kir.surface import backend
-from tests.frontends.tilelang.reading import opaque, read, written
-from tests.frontends.tilelang.test_others import F16, F32, Arrays, Kernel, between
+from tests.frontends.reading import opaque
+from tests.frontends.tilelang.numpy_kernels import F16, F32, Arrays, Kernel, between, loaded, means_what_it_says_and_is_read_back
+from tests.frontends.tilelang.reading import read, written
 
 TYPED = Kernel("""
 @tilelang.jit
@@ -224,18 +221,7 @@ KERNELS = {"typed in the body": TYPED, "reducers": REDUCERS, "copies of threads"
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_style_means_what_it_says_and_is_read_back(name: str, tmp_path: Path) -> None:
-    from tests.laws.test_tilelang_law import fuzzed, read_back
-
-    case = KERNELS[name]
-    program = loaded(tmp_path, case.source, case.binding)
-    assert verify(program, specialized=True) == ()
-    arrays = case.inputs(np.random.default_rng(0))
-    result = run(program, dict(arrays), mode="check")
-    assert [str(x) for x in result.findings if x.severity == "error"] == []
-    for key, want in case.outputs(arrays).items():
-        np.testing.assert_allclose(result.outputs[key].astype(F32), want.astype(F32), rtol=1e-2, atol=1e-2)
-    own = form(normalize(program))
-    assert alpha_equal(read_back(fuzzed(own, 1), tmp_path), own)
+    means_what_it_says_and_is_read_back(KERNELS[name], tmp_path)
 
 
 def test_a_value_that_threads_read_before_and_after_the_team_does_something_stands_before_both(tmp_path: Path) -> None:
@@ -245,14 +231,6 @@ def test_a_value_that_threads_read_before_and_after_the_team_does_something_stan
     result = run(program, dict(arrays), mode="check")
     assert [str(x) for x in result.findings if x.severity == "error"] == []
     np.testing.assert_array_equal(result.outputs["Y"], _kept(arrays))
-
-
-def loaded(folder: Path, source: str, binding: Binding) -> Program:
-    file, place = written(folder, source), folder / "binding.toml"
-    place.write_text(replace(binding, kernel="kernel").text())
-    program = load_expert(f"{file}::kernel", place).program
-    assert opaque(program) == []
-    return program
 
 
 def test_tensors_typed_in_the_body_come_in_the_order_of_the_signature(tmp_path: Path) -> None:

@@ -15,15 +15,13 @@ from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.lineage.bringing import brought
-from kir.lineage.source import load_expert
 from kir.rewrite import Trace
 from kir.rewrite.meaning import difference, interpreted
 from kir.surface import backend
 from kir.target import target
-from tests.backends import test_triton_law
-from tests.laws import test_cuda_law, test_tilelang_law
+from tests.programs import from_source
+from tests.round_trips import ROUND_TRIPS
 
-READ_BACK = {"cuda": test_cuda_law.read_back, "tilelang": test_tilelang_law.read_back, "triton": test_triton_law.read_back}
 HEADS = {"py": "import tilelang\nimport tilelang.language as T\nimport triton\nimport triton.language as tl\n\n",
          "cu": "#include <cuda_fp16.h>\n#include <cuda_fp8.h>\n\n"}
 AS_IT_IS, TAKEN_BACK, PERHAPS = "as it is", "after steps back", "after steps back, or not"
@@ -308,9 +306,7 @@ KERNELS = {"an online softmax": ONLINE, "a scan and a histogram": SCAN, "a produ
 
 
 def loaded(case: Kernel, folder: Path) -> n.Program:
-    (folder / f"source.{case.suffix}").write_text(HEADS[case.suffix] + case.source)
-    (folder / "binding.toml").write_text(replace(case.binding, kernel="kernel").text())
-    return load_expert(f"{folder / f'source.{case.suffix}'}::kernel", folder / "binding.toml").program
+    return from_source(folder, f"source.{case.suffix}", HEADS[case.suffix] + case.source, "kernel", replace(case.binding, kernel="kernel").text())
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -334,7 +330,7 @@ def means_the_same_everywhere(case: Kernel, tmp_path: Path) -> n.Program:
         assert bool(notes) == (how != AS_IT_IS), (surface, notes)
         folder = tmp_path / surface
         folder.mkdir()
-        assert difference(wanted, interpreted(READ_BACK[surface](done.program, folder), sizes), "approximate") == "", surface
+        assert difference(wanted, interpreted(ROUND_TRIPS[surface].read_back(done.program, folder), sizes), "approximate") == "", surface
     return p
 
 

@@ -22,7 +22,7 @@ from kir.rewrite.meaning import draw, interpreted
 from kir.surface import backend
 from kir.target import target
 
-from .test_unnamed import AS_IT_IS, PERHAPS, TAKEN_BACK, Kernel, loaded, means_the_same_everywhere, tensor, within
+from .test_cross_surface import AS_IT_IS, PERHAPS, TAKEN_BACK, Kernel, loaded, means_the_same_everywhere, tensor, within
 
 EVERYWHERE = {"cuda": AS_IT_IS, "tilelang": AS_IT_IS, "triton": TAKEN_BACK}
 PAIRS = Kernel("cu", '''

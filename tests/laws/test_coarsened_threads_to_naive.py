@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
-from kir.ir import nodes as n
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.meeting import meetings
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
+from tests.laws.walks import Item, State, walked
+from tests.programs import from_source
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -264,14 +263,6 @@ def example(B, H, L, block_M: int, block_N: int, threads: int, dtype="float16"):
 
 
 @dataclass(frozen=True)
-class Item:
-    """A work item of the predicate N."""
-
-    kind: str
-    axes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Walk:
     """A kernel: its grid and metas, its tensors by name, what a work item is, the problem whose naive program it ends in (""), passes that must be
     among its steps, those taken back last, sizes to interpret both ends at, and more facts."""
@@ -331,43 +322,14 @@ def _binding(name: str, walk: Walk) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class State:
-    """The private array that attention may keep."""
-
-    name: str = "acc"
-    dtype: str = "f32"
-    shape: tuple[str, ...] = ("64",)
-
-
-def walked(engine: PassEngine, program: n.Program, last: tuple[str, ...]) -> tuple[n.Program, list[str]]:
-    """Where a walk ends, and its steps."""
-    steps: list[str] = []
-    while engine.violations(program):
-        for candidate in engine.candidates(program, last):
-            try:
-                made = engine.backward(program, candidate).program
-            except KirError:
-                continue
-            if engine.measure(made) < engine.measure(program):
-                break
-        else:
-            break
-        program = made
-        steps.append(candidate.name)
-    return program, steps
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_ends_in_a_naive_program_of_the_same_meaning(name: str, tmp_path: Path) -> None:
     walk = KERNELS[name]
-    source = tmp_path / ("kernels.cu" if walk.source == "cuda" else "kernels.py")
-    source.write_text(CUDA if walk.source == "cuda" else TILELANG, encoding="utf-8")
-    binding = tmp_path / "binding.toml"
-    binding.write_text(_binding(name, walk), encoding="utf-8")
-    expert = load_expert(f"{source}::{name}", binding).program
+    file, source = ("kernels.cu", CUDA) if walk.source == "cuda" else ("kernels.py", TILELANG)
+    expert = from_source(tmp_path, file, source, name, _binding(name, walk))
     state = (State(),) if name in ATTENTION else ()
-    found, steps = walked(PassEngine({"work_item": walk.item, "state": state}), expert, walk.last)
+    done = walked(PassEngine({"work_item": walk.item, "state": state}), expert, walk.last)
+    found, steps = done.program, done.names
     assert is_naive(found, work_item=walk.item, state=state) == () and walk.steps <= set(steps), steps
     assert difference(interpreted(expert, dict(walk.sizes), 1), interpreted(found, dict(walk.sizes), 1), "approximate(16)" if name in ATTENTION else
                       "reassociated(k)") == ""

@@ -5,12 +5,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from kir.cli._main import run
 from kir.diagnostic import error
 from kir.ir.parser import parse_program
 from kir.lineage import candidates
@@ -20,6 +18,7 @@ from kir.rewrite import Found, Pass
 from kir.rewrite import Path as Place
 from kir.rewrite.registry import pass_class, pass_names
 from kir.rewrite.registry import passes as registered
+from tests.command_line import called
 
 ROOT = Path(__file__).parents[2]
 GEMM = str(ROOT / "skills" / "problems" / "gemm" / "naive.kir")
@@ -41,12 +40,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "noise.toml").write_bytes(b"\xff")
     (tmp_path / "words.toml").write_text('kernel = "one"\nhello\n')
     return tmp_path
-
-
-def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tuple[int, str, str]:
-    code = run(list(arguments))
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 @pytest.mark.parametrize(("line", "code", "said"), [
@@ -93,7 +86,7 @@ def called(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tupl
     ("skills apply", 2, "kir skills apply --help"),
 ])
 def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str], line: str, code: int, said: str) -> None:
-    found, out, err = called(capsys, [GEMM if word == "GEMM" else word for word in line.split()])
+    found, out, err = called(capsys, *(GEMM if word == "GEMM" else word for word in line.split()))
     assert (found, out) == (code, "") and said in err and "Traceback" not in err and "KIR-C003" not in err
     assert not [each for each in folder.iterdir() if each.name.endswith(".partial")]
 
@@ -101,44 +94,44 @@ def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str
 def test_a_mark_of_byte_order_is_no_part_of_a_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in (("marked.kir", Path(GEMM).read_text()), ("marked.py", KERNEL), ("marked.cu", "__global__ void f(float* x) { x[0] = 1.0f; }\r\n")):
         (folder / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
-        assert called(capsys, ["parse", name])[0] == 0
+        assert called(capsys, "parse", name)[0] == 0
     (folder / "latin.cu").write_bytes("// Größe\n__global__ void f(float* x) { x[0] = 1.0f; }\n".encode("latin-1"))
-    assert called(capsys, ["parse", "latin.cu"])[0] == 0
+    assert called(capsys, "parse", "latin.cu")[0] == 0
 
 
 def test_a_skeleton_is_refused_until_it_is_filled_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "to be filled in: grid, tensors.X.shape" in called(capsys, ["bind", "one.py", "-o", "one.toml"])[1]
-    code, _, err = called(capsys, ["parse", "one.py", "--bind", "one.toml"])
+    assert "to be filled in: grid, tensors.X.shape" in called(capsys, "bind", "one.py", "-o", "one.toml")[1]
+    code, _, err = called(capsys, "parse", "one.py", "--bind", "one.toml")
     assert code == 1 and "KIR-F012" in err and "--> one.toml:7:9" in err and "tensors.X.shape" in err
 
 
 def test_a_program_may_begin_with_comments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "noted.kir").write_text(f"# What this is.\n\n# More of it.\n{Path(GEMM).read_text()}")
-    assert called(capsys, ["parse", "noted.kir"]) == called(capsys, ["parse", GEMM])
+    assert called(capsys, "parse", "noted.kir") == called(capsys, "parse", GEMM)
 
 
 def test_an_instruction_is_explained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "trans(x, 1, 0)" in called(capsys, ["explain", "trans"])[1]
+    assert "trans(x, 1, 0)" in called(capsys, "explain", "trans")[1]
     (folder / "odd.kir").write_text(Path(GEMM).read_text().replace("cast(acc, f16)", "cast(atan2(acc), f16)"))
-    code, _, err = called(capsys, ["parse", "odd.kir"])
+    code, _, err = called(capsys, "parse", "odd.kir")
     assert code == 1 and "'atan2' takes 2 operands, not 1" in err and "kir explain atan2" in err
 
 
 def test_kernels_of_surfaces_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "other.py").write_text(KERNEL.replace("1.0", "2.0"))
-    code, out, _ = called(capsys, ["diff", "one.py", "other.py::one"])
+    code, out, _ = called(capsys, "diff", "one.py", "other.py::one")
     assert code == 0 and "-   X[pid_0] = cast(1.0, $<X>)\n+   X[pid_0] = cast(2.0, $<X>)" in out
 
 
 def test_brackets_in_tables_are_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "kernels").mkdir()
     (folder / "kernels" / "t.cu").write_text("template <typename T> __global__ void f(T* x) { x[0] = T(1); }\n")
-    assert "[metas]" in called(capsys, ["corpus", "kernels", "--fresh", "-j", "1"])[1]
+    assert "[metas]" in called(capsys, "corpus", "kernels", "--fresh", "-j", "1")[1]
 
 
 def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None:
     for line, code in (("parse --help", 0), ("skills", 2), ("skills apply --help", 0), ("carrier --help", 0)):
-        found, out, _ = called(capsys, [*line.split(), "--json"])
+        found, out, _ = called(capsys, *line.split(), "--json")
         value = json.loads(out)
         assert found == code and value["schema"] == "kir.help/1" and value["usage"].startswith(f"Usage: kir {line.split()[0]}")
         assert "--json" in value["usage"]
@@ -153,16 +146,16 @@ def test_what_a_command_prints_leaves_one_json_object(tmp_path: Path) -> None:
 
 
 def test_a_pass_is_shown_at_length(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = called(capsys, ["passes", "unroll"])
+    code, out, _ = called(capsys, "passes", "unroll")
     assert code == 0 and "factor: int" in out and "KIR-P520  the unrolled iterations divide the loop's range  (validity, shape)" in out
     assert "pipeline: `unroll{factor=2}@main/loop`" in out
-    code, out, _ = called(capsys, ["explain", "KIR-P520"])
+    code, out, _ = called(capsys, "explain", "KIR-P520")
     assert code == 0 and "the unrolled iterations divide the loop's range" in out and "--assume" in out and "kir passes unroll" in out
 
 
 def test_a_pass_that_applies_nowhere_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert called(capsys, ["sites", GEMM, "--pass", "mma"])[1].startswith("mma applies nowhere\n  no kernel or statement")
-    assert "swizzle-shared applies nowhere\n" in called(capsys, ["sites", GEMM, "--pass", "swizzle-shared"])[1]
+    assert called(capsys, "sites", GEMM, "--pass", "mma")[1].startswith("mma applies nowhere\n  no kernel or statement")
+    assert "swizzle-shared applies nowhere\n" in called(capsys, "sites", GEMM, "--pass", "swizzle-shared")[1]
 
 
 class Faulty(Pass):
@@ -188,7 +181,7 @@ def test_passes_that_cannot_be_used_are_no_silent_gap_in_the_sites(capsys: pytes
     monkeypatch.setattr("kir.rewrite.registry.pass_class", unusable)
     clash = Broken("unroll", "another", "its name clashes with kir.passes.unroll")
     monkeypatch.setattr("kir.registry.Registry.broken", lambda registry: (clash,))
-    code, out, err = called(capsys, ["sites", GEMM])
+    code, out, err = called(capsys, "sites", GEMM)
     assert code == 0 and "tile@main" not in out and "stage-panels@main" in out
     assert "warning[KIR-X003] 'tile' of another cannot be used" in err and "'unroll' of another cannot be used: its name clashes" in err
 
@@ -197,7 +190,7 @@ def test_what_a_refusal_says_to_try_can_be_pasted(tmp_path: Path, capsys: pytest
     """Paths with spaces and letters of any alphabet are quoted."""
     file = tmp_path / "nä ive.kir"
     file.write_text(Path(GEMM).read_text())
-    code, _, err = called(capsys, ["opt", str(file), "-p", "tile{axis=9}"])
+    code, _, err = called(capsys, "opt", str(file), "-p", "tile{axis=9}")
     assert code == 1 and f"= try:     kir sites '{file}' --pass tile" in err
 
 
@@ -206,10 +199,10 @@ def test_a_place_from_which_nothing_leads_back_is_not_offered(tmp_path: Path, ca
     file = tmp_path / "rows.kir"
     file.write_text("kir 1\nprogram p\n  size M: i32\n  in X: f32[M, 64]\n  out Y: f32[M, 64]\nkernel main grid (r: M) threads 1\n"
                     "  @each for j in 0..64\n    Y[r, j] = X[r, j] * 2.0\n")
-    assert "tile-loop@main/each" not in called(capsys, ["sites", str(file)])[1]
-    code, out, _ = called(capsys, ["sites", str(file), "--pass", "tile-loop"])
+    assert "tile-loop@main/each" not in called(capsys, "sites", str(file))[1]
+    code, out, _ = called(capsys, "sites", str(file), "--pass", "tile-loop")
     assert code == 0 and out.startswith("tile-loop applies nowhere\n  tile-loop@main/each  the inverse of tile-loop is not exact here")
-    out = called(capsys, ["sites", str(file), "--pass", "tile-loop", "--near"])[1]
+    out = called(capsys, "sites", str(file), "--pass", "tile-loop", "--near")[1]
     assert "tile-loop@main/each  does not apply: the inverse" in out
 
 
@@ -218,7 +211,7 @@ def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str]
     monkeypatch.setattr("kir.rewrite.registry.pass_names", lambda: (*names, "faulty"))
     monkeypatch.setattr("kir.rewrite.registry.pass_class", lambda name: Faulty if name == "faulty" else known(name))
     monkeypatch.setattr(candidates, "passes", lambda: iter([*registered(), Faulty]))
-    code, out, err = called(capsys, ["sites", GEMM])
+    code, out, err = called(capsys, "sites", GEMM)
     assert code == 0 and "tile@main  applies" in out and "warning[KIR-X006] 'faulty' failed here: AttributeError: no such thing" in err
     assert 'raise AttributeError("no such thing")' in err
     engine = PassEngine()

@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from kir.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.meeting import meetings
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
+from tests.laws.walks import Item, walked
+from tests.programs import from_source
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -189,14 +189,6 @@ SOURCES = {"cu": CUDA, "triton.py": TRITON, "tilelang.py": TILELANG}
 
 
 @dataclass(frozen=True)
-class Item:
-    """A work item of the predicate N."""
-
-    kind: str
-    axes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Usual:
     """A kernel: its binding, the problem whose naive program it ends in ("" for those that meet each other), what must be among the intents of
     its steps, the passes taken back last, and sizes to interpret both ends at."""
@@ -266,28 +258,14 @@ def way(name: str, surface: str) -> tuple[n.Program, n.Program, tuple[str, ...]]
     """A kernel, where its walk ends, and the intents on the way."""
     usual = KERNELS[name, surface]
     with TemporaryDirectory() as folder:
-        source, binding = Path(folder) / f"kernels_{surface}" if surface != "cu" else Path(folder) / "kernels.cu", Path(folder) / "binding.toml"
-        source.write_text(SOURCES[surface], encoding="utf-8")
         scalars = {"layer_norm": "N", "softmax": "N"}.get(name, "N,M,K" if name == "gemm" else "N,M" if name == "row_sum" else "")
         eps = "eps = 1e-6\n" if name == "layer_norm" else ""
         missing = "" if "[scalars]" in usual.binding or surface == "tilelang.py" else "[scalars]\n" + "".join(
             f'{s} = "{s}"\n' for s in scalars.split(",") if not (name == "row_sum" and surface == "triton.py" and s == "M"))
-        binding.write_text(f'kernel = "{name}"\n{usual.binding}{missing}{eps}', encoding="utf-8")
-        expert = load_expert(f"{source}::{name}", binding).program
-    engine, program, intents = PassEngine({"work_item": usual.item}), expert, list[str]()
-    while engine.violations(program):
-        for candidate in engine.candidates(program, usual.last):
-            try:
-                made = engine.backward(program, candidate).program
-            except KirError:
-                continue
-            if engine.measure(made) < engine.measure(program):
-                break
-        else:
-            break
-        program = made
-        intents.append(candidate.intent)
-    return expert, program, tuple(intents)
+        file = "kernels.cu" if surface == "cu" else f"kernels_{surface}"
+        expert = from_source(Path(folder), file, SOURCES[surface], name, f'kernel = "{name}"\n{usual.binding}{missing}{eps}')
+    found = walked(PassEngine({"work_item": usual.item}), expert, usual.last)
+    return expert, found.program, found.intents
 
 
 @pytest.mark.parametrize(("name", "surface"), KERNELS)

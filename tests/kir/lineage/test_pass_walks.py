@@ -15,7 +15,7 @@ from kir.lineage.plan import plan
 from kir.lineage.record import Header, Lineage, chained
 from kir.lineage.replay import replay
 from kir.lineage.walk import Budget, Judge, Walk
-from tests.cli.test_lineage_commands import SOFTMAX, PaperJudge
+from tests.kir.lineage.paper_judge import SOFTMAX, PaperJudge
 
 GEMM = """kir 1
 program gemm

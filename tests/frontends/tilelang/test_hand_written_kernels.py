@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kir.analysis.normal_form import normalize
-from kir.backends.tilelang.prepare import form
 from kir.interp import run
 from kir.ir.binding import Binding
-from kir.ir.canonical import alpha_equal
-from kir.ir.verify import verify
 from kir.lineage.bringing import brought
-from kir.lineage.source import load_expert
 from kir.rewrite import Trace
 from kir.surface import backend
-from tests.frontends.tilelang.reading import opaque, written
-
-F16, F32, I32 = np.float16, np.float32, np.int32
-Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A source text, its binding, inputs, and what it must give."""
-
-    source: str
-    inputs: Callable[[np.random.Generator], Arrays]
-    outputs: Callable[[Arrays], Arrays]
-    binding: Binding = field(default_factory=Binding)
-
-
-def between(*sizes: str) -> list[str]:
-    return [f for s in sizes for f in (f"{s} >= 1", f"{s} <= 65536")]
+from tests.frontends.tilelang.numpy_kernels import F16, F32, I32, Kernel, between, loaded, means_what_it_says_and_is_read_back
 
 
 def columns(image: np.ndarray) -> np.ndarray:
@@ -233,27 +210,11 @@ KERNELS = {"split k": SPLIT_K, "histogram": HISTOGRAM, "gemv": GEMV, "eager": EA
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_means_what_it_says_and_is_read_back(name: str, tmp_path: Path) -> None:
-    from tests.laws.test_tilelang_law import fuzzed, read_back
-
-    case = KERNELS[name]
-    file, binding = written(tmp_path, case.source), tmp_path / "binding.toml"
-    binding.write_text(replace(case.binding, kernel="kernel").text())
-    program = load_expert(f"{file}::kernel", binding).program
-    assert opaque(program) == []
-    assert verify(program, specialized=True) == ()
-    arrays = case.inputs(np.random.default_rng(0))
-    result = run(program, dict(arrays), mode="check")
-    assert [str(x) for x in result.findings if x.severity == "error"] == []
-    for key, want in case.outputs(arrays).items():
-        np.testing.assert_allclose(result.outputs[key].astype(F32), want.astype(F32), rtol=1e-2, atol=1e-2)
-    own = form(normalize(program))
-    assert alpha_equal(read_back(fuzzed(own, 1), tmp_path), own)
+    means_what_it_says_and_is_read_back(KERNELS[name], tmp_path)
 
 
 def test_panels_of_ctas_are_taken_back_where_the_launch_has_no_word_for_them(tmp_path: Path) -> None:
-    file, binding = written(tmp_path, SPLIT_K.source), tmp_path / "binding.toml"
-    binding.write_text(replace(SPLIT_K.binding, kernel="kernel").text())
-    program = load_expert(f"{file}::kernel", binding).program
+    program = loaded(tmp_path, SPLIT_K.source, SPLIT_K.binding)
     assert dict(program.kernels[0].attrs)["raster_panel"] == 4
     assert "T.use_swizzle(4)" in backend("tilelang").emit(program).text
     for surface in ("cuda", "triton"):
@@ -292,11 +253,8 @@ def split_sum(n, parts: int = 4):
 
 
 def test_a_function_of_two_kernels(tmp_path: Path) -> None:
-    file, binding = written(tmp_path, DECODE), tmp_path / "binding.toml"
-    binding.write_text(Binding(kernel="kernel", sizes=["n"], facts=between("n")).text())
-    program = load_expert(f"{file}::kernel", binding).program
+    program = loaded(tmp_path, DECODE, Binding(sizes=["n"], facts=between("n")))
     assert [k.name for k in program.kernels] == ["kernel", "kernel_2"]
-    assert opaque(program) == []
     x = np.arange(300, dtype=F32)
     out = run(program, {"X": x, "Part": np.zeros(4, F32)}).outputs
     np.testing.assert_allclose(out["Y"], [x.sum()])

@@ -10,9 +10,9 @@ import pytest
 
 from kir.ir.naive import is_naive
 from kir.lineage.engine import PassEngine
-from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, interpreted
-from tests.laws.test_threads_doing_several import State, walked
+from tests.laws.walks import Item, State, walked
+from tests.programs import from_source
 
 CUDA = """
 #include <cuda_fp16.h>
@@ -268,14 +268,6 @@ SOURCES = {"cu": CUDA, "triton.py": TRITON, "tilelang.py": TILELANG}
 
 
 @dataclass(frozen=True)
-class Item:
-    """A work item of the predicate N."""
-
-    kind: str
-    axes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Way:
     """A kernel in a surface: its binding without sizes, sizes to interpret both ends at, its tensors, what a work item is (None: what the kernel
     itself says), passes that must be among its steps, those taken back last, and more facts."""
@@ -338,11 +330,10 @@ def _binding(name: str, way: Way) -> str:
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_ends_in_a_naive_program_of_the_same_meaning(name: str, tmp_path: Path) -> None:
     way = KERNELS[name]
-    source, binding = tmp_path / f"kernels.{way.surface.rsplit('.', maxsplit=1)[-1]}", tmp_path / "binding.toml"
-    source.write_text(SOURCES[way.surface], encoding="utf-8")
-    binding.write_text(_binding(name, way), encoding="utf-8")
-    expert = load_expert(f"{source}::{way.kernel or name}", binding).program
+    file = f"kernels.{way.surface.rsplit('.', maxsplit=1)[-1]}"
+    expert = from_source(tmp_path, file, SOURCES[way.surface], way.kernel or name, _binding(name, way))
     asked: dict[str, Any] = {"work_item": way.item, "state": way.state}
-    found, steps = walked(PassEngine(asked), expert, way.last)
+    done = walked(PassEngine(asked), expert, way.last)
+    found, steps = done.program, done.names
     assert is_naive(found, **asked) == () and way.steps <= set(steps), steps
     assert difference(interpreted(expert, dict(way.sizes), 1), interpreted(found, dict(way.sizes), 1), "approximate(16)") == ""

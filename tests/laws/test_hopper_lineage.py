@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,12 @@ from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.features import features, kinds
-from kir.ir.measure import decreases
 from kir.ir.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.ir.visit import statements
 from kir.lowering import lowered
 from kir.problem import load_problem
-from kir.rewrite import Applied, Pass, apply, passes, sites
+from kir.rewrite import Applied, apply, passes
 from kir.rewrite.driver import forward_site
 from kir.rewrite.meaning import difference, interpreted
 from kir.rewrite.pipeline import run as run_pipeline
@@ -27,9 +25,10 @@ from kir.surface import backend
 from kir.target import target
 from kir.tune import load_space
 from kir.tune.rank import built, given_of
+from tests.laws.walks import lineage_of
+from tests.programs import EXPERTS, SKILLS
 
-SKILLS = Path(__file__).parents[2] / "skills"
-EXPERT = SKILLS / "experts" / "gemm" / "gemm_sm90_persistent.kir"
+EXPERT = EXPERTS / "gemm" / "gemm_sm90_persistent.kir"
 SIZES = {"M": 136, "N": 40, "K": 136}
 """Two tiles for one CTA, all edges cut, and a ring of four that goes on from tile to tile."""
 LAST = ("partition-rows", "partition-block", "fuse-epilogue", "unroll")
@@ -41,29 +40,8 @@ def expert(ctas: int = 1) -> n.Program:
     return normalize(parse_program(EXPERT.read_text(encoding="utf-8").replace("132", str(ctas)), EXPERT.name))
 
 
-def _next(p: n.Program) -> Applied | None:
-    item: type[Pass]
-    for item in sorted(passes(), key=lambda c: (c.name in LAST, c.name)):
-        for site in sites(item.with_options({}), p, "backward"):
-            try:
-                done = apply(p, site.params, site, "backward")
-            except KirError as refused:
-                assert all(d.id[4] == "P" for d in refused.diagnostics), refused
-                continue
-            if decreases(p, done.program):
-                return done
-    return None
-
-
 def _walked(p: n.Program) -> tuple[tuple[n.Program, Applied], ...]:
-    out = []
-    while is_naive(p, load_problem("gemm").work_item):
-        done = _next(p)
-        if done is None:
-            break
-        out.append((p, done))
-        p = done.program
-    return tuple(out)
+    return lineage_of(p, load_problem("gemm"), sorted(passes(), key=lambda c: (c.name in LAST, c.name)))
 
 
 @cache

@@ -1,0 +1,13 @@
+"""The command line, called in the process of a test."""
+from __future__ import annotations
+
+import pytest
+
+from kir.cli._main import run
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The exit code of a command, what it prints, and what it says on standard error."""
+    code = run(list(arguments))
+    out = capsys.readouterr()
+    return code, out.out, out.err
