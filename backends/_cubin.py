@@ -5,8 +5,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from kir.dataclass import dataclass
-from kir.machine import binary_tool
+from kir.base.dataclass import dataclass
+from kir.hardware.machine import binary_tool
 
 from ._process import run
 

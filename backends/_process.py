@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from kir.confine import Limits, command_line
-from kir.dataclass import dataclass
-from kir.diagnostic import error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
+from kir.hardware.confine import Limits, command_line
 
 KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CC")
 """Environment variables that a compiler may need."""

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _COMPILING = re.compile(r"Compiling entry function '(\w+)' for")

@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kir.confine import Limits, confine
-from kir.device import wire
-from kir.device.client import ChildGone, Server
-from kir.diagnostic import Diagnostic, KirError, error
+from kir.base.diagnostic import Diagnostic, KirError, error
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import wire
+from kir.hardware.device.client import ChildGone, Server
 
 from ._process import MOST_BYTES, MOST_MEMORY
 

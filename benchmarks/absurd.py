@@ -18,14 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.rewrite.base import parameter_types
-from kir.rewrite.case import Case, read_cases
-from kir.rewrite.pipeline import run
+from kir.rewrite.conformance.case import Case, read_cases
+from kir.rewrite.pipelines.pipeline import run
 from kir.rewrite.registry import pass_class
 
 CASES = Path(__file__).parents[1] / "tests/passes/cases"

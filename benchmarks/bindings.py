@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kir import machine
-from kir.diagnostic import KirError
-from kir.ir.toml_places import Span, Steps, places
+from kir.base.diagnostic import KirError
+from kir.hardware import machine
+from kir.ir.grammar.toml_places import Span, Steps, places
 
 ROOT = Path(__file__).parents[1]
 AT_ITS_LINE, AT_THE_KERNEL, ELSEWHERE, NOWHERE = "refused at its line", "refused at the kernel's line", "refused at another line", "refused without a place"
@@ -225,10 +225,10 @@ REFUSED = {"a text for another type", "a bool for another type", "a number for a
 def program_of(place: str, binding: Path) -> str:
     """The hash of the program that a kernel is under a binding, verified. Raises what reading, specializing and verifying raise."""
     from kir.analysis.heuristics import settled
+    from kir.ir.bindings.specialize import specialize
     from kir.ir.canonical import content_hash
-    from kir.ir.specialize import specialize
-    from kir.ir.verify import check
-    from kir.lineage.source import read_binding, read_generic
+    from kir.ir.rules.verify import check
+    from kir.surface.reading import read_binding, read_generic
 
     generic = read_generic(place, binding)[0]
     made = specialize(generic, settled(read_binding(binding)))

@@ -1,6 +1,6 @@
-"""The crossing table: the shipped lineages replayed on the naive kernel of each surface, as `docs/crossing.md`.
+"""The crossing table: the shipped lineages replayed on the naive kernel of each surface, as `docs/tables/crossing.md`.
 
-    python -m benchmarks.crossing            # writes docs/crossing.md
+    python -m benchmarks.crossing            # writes docs/tables/crossing.md
     python -m benchmarks.crossing --check    # fails when the table is not what the lineages give
 
 Nothing is compiled or run: what is carried, adapted or left out is decided by the preconditions and by what each backend can say.
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kir.lineage.crossing import Crossed, cross
-from kir.lineage.folder import Folder, opened
-from kir.lineage.source import load_expert
+from kir.lineage.records.folder import Folder, opened
 from kir.surface import backend
+from kir.surface.reading import load_expert
 
 ROOT = Path(__file__).parents[1]
 SKILLS = ROOT / "skills"
-PAGE = ROOT / "docs" / "crossing.md"
+PAGE = ROOT / "docs" / "tables" / "crossing.md"
 HEAD = """# Crossing
 
 What was learned on one surface, applied on another: each shipped lineage (`skills/lineages/`), replayed step by step on the naive kernel of each

@@ -1,6 +1,6 @@
-"""The passes that CUDA makes visible, as `docs/cuda-passes.md`: their cases, what catches each forced mistake, and what nvcc makes of them.
+"""The passes that CUDA makes visible, as `docs/tables/cuda-passes.md`: their cases, what catches each forced mistake, and what nvcc makes of them.
 
-    python -m benchmarks.cuda_passes    # compiles the box of each pass before and after (some minutes), writes docs/cuda-passes.md
+    python -m benchmarks.cuda_passes    # compiles the box of each pass before and after (some minutes), writes docs/tables/cuda-passes.md
 """
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kir.analysis.legalize import legalize
-from kir.diagnostic import KirError
+from kir.analysis.target.legalize import legalize
+from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.gate import realized
-from kir.lineage.folder import opened
+from kir.hardware.target import target
+from kir.lineage.records.folder import opened
 from kir.rewrite import Pass, passes
-from kir.rewrite.box import box_of
-from kir.store import write_atomic
+from kir.rewrite.conformance.box import box_of
 from kir.surface import backend
-from kir.target import target
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "cuda-passes.md"
+PAGE = ROOT / "docs" / "tables" / "cuda-passes.md"
 TARGETS = ("sm_80", "sm_90a")
 ASKED = {
     "vectorize-shared": ("vectorize-shared",),

@@ -1,6 +1,6 @@
-"""What `kir opt EXPERT --emit SURFACE` gives for every GEMM, softmax and RMSNorm expert on every surface, as `docs/emitting.md`.
+"""What `kir opt EXPERT --emit SURFACE` gives for every GEMM, softmax and RMSNorm expert on every surface, as `docs/tables/emitting.md`.
 
-    python -m benchmarks.emitting            # writes docs/emitting.md
+    python -m benchmarks.emitting            # writes docs/tables/emitting.md
     python -m benchmarks.emitting --check    # fails when the table is not what the backends say
 """
 from __future__ import annotations
@@ -9,16 +9,16 @@ import sys
 from pathlib import Path
 
 from kir.analysis import normalize
-from kir.diagnostic import KirError
-from kir.lineage.bringing import brought
-from kir.lineage.source import load_expert
-from kir.machine import package_folder
+from kir.base.diagnostic import KirError
+from kir.hardware.machine import package_folder
+from kir.lineage.legalize_for_surface import brought
 from kir.rewrite import Trace
 from kir.surface import backend
+from kir.surface.reading import load_expert
 
 ROOT = Path(__file__).parents[1]
 SKILLS = ROOT / "skills"
-PAGE = ROOT / "docs" / "emitting.md"
+PAGE = ROOT / "docs" / "tables" / "emitting.md"
 SURFACES = ("cuda", "triton", "tilelang")
 EXPERTS = (
     ("gemm", "CUDA, sm_80", "experts/gemm/gemm_sm80.cu::gemm_sm80", "gemm_sm80"),
@@ -41,10 +41,10 @@ EXPERTS = (
 """Problem, what the expert is written in, where it is, and its binding."""
 HEAD = """# Any expert on any surface
 
-`kir opt EXPERT --emit SURFACE` for each expert and surface. `written`: as it stands. Else what the surface's compiler decides itself, or has no word for, is
-taken back by inverses of passes, each said (KIR-B307), and the rest is written: how many steps, of which passes, and what the surface said first.
+`kir opt EXPERT --emit SURFACE` for each expert and surface. `written`: as it stands. Else what the surface's compiler decides itself, or cannot say, is
+undone by inverses of passes, each said (KIR-B307), and the rest is written: how many steps, of which passes, and what the surface said first.
 Code of threads that no pass makes the tiles of an algorithm of becomes tiles with an element for each thread (`element-per-thread`), shared memory a part of a
-workspace (`localize-workspace`): right and compiled, not fast. Where no pass takes back what is refused, KIR-B308 says how near it came, and what is left.
+workspace (`localize-workspace`): right and compiled, not fast. Where no pass undoes what is refused, KIR-B308 says how near it came, and what is left.
 Written by `python -m benchmarks.emitting`; a test compares some of the rows.
 
 | problem | expert | cuda | triton | tilelang |

@@ -21,9 +21,9 @@ from pathlib import Path
 from benchmarks.gpu_parts import again, gemm, judging, probe, recovery, suite, timing, uneven
 from benchmarks.gpu_parts.dealing import dealt, shares
 from benchmarks.gpu_parts.session import RESULTS, Session
-from kir import machine
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.gpu import Gpu
+from kir.hardware import machine
 
 PARTS: dict[str, Callable[[Session], None]] = {
     "probe": probe.probe,

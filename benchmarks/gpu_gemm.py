@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.base.store import Log
 from kir.gate import Verdict
 from kir.gate.gpu.judge import conclusion
+from kir.learning.tune import Candidate, Measured, Space, Tuned, ranked, save, search, stored
+from kir.learning.tune.device import DeviceMeasurer, told
+from kir.learning.tune.rank import Prefixes
+from kir.learning.tune.space import Point, find_space
 from kir.problem import Problem, Shape, load_problem
-from kir.store import Log
-from kir.tune import Candidate, Measured, Space, Tuned, ranked, save, search, stored
-from kir.tune.device import DeviceMeasurer, told
-from kir.tune.rank import Prefixes
-from kir.tune.space import Point, find_space
 
 if TYPE_CHECKING:
     from kir.gate.gpu import Gpu

@@ -18,13 +18,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.cases import problem_tests, relative_tests
 from kir.gate.correctness import check
 from kir.gate.verdict import CorrectnessRecord
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.lineage.folder import opened
+from kir.lineage.records.folder import opened
 from kir.problem import load_problem, problem_names
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +33,7 @@ HEAD = """# The shipped lineages and experts, judged again
 
 Written by `python -m benchmarks.judged_again`. Each state of a lineage was accepted when it was walked; here the correctness stage of today's gate
 judges it again, at sizes solved from the state and from the lineage's expert. Coverage counts what the runs reached of what the sizes can bring
-about (`docs/gate.md`), over all states.
+about (`docs/using/gate.md`), over all states.
 
 | lineage or expert | states | accepted | coverage | refused now |
 | --- | --- | --- | --- | --- |

@@ -1,6 +1,6 @@
-"""How far TileLang's kernels go back: `docs/lineages-tilelang.md`.
+"""How far TileLang's kernels go back: `docs/tables/lineages-tilelang.md`.
 
-    python -m benchmarks.lineages_tilelang            # writes docs/lineages-tilelang.md
+    python -m benchmarks.lineages_tilelang            # writes docs/tables/lineages-tilelang.md
     python -m benchmarks.lineages_tilelang --check    # fails when the table is not what the lineages and the passes give
 
 A kernel whose lineage is shipped (`skills/lineages/`) has the steps that its gated walk kept. Any other is walked back here, without the gate: each
@@ -12,17 +12,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir.nodes import Program
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import opened
-from kir.lineage.record import Lineage, Violation
-from kir.lineage.source import load_expert
+from kir.lineage.records.folder import opened
+from kir.lineage.records.record import Lineage, Violation
 from kir.problem import load_problem
+from kir.surface.reading import load_expert
 
 ROOT = Path(__file__).parents[1]
 SKILLS = ROOT / "skills"
-PAGE = ROOT / "docs" / "lineages-tilelang.md"
+PAGE = ROOT / "docs" / "tables" / "lineages-tilelang.md"
 KERNELS = (
     ("skills/experts/gemm/tilelang.py::gemm_pipelined", "tilelang_gemm", "gemm", ("partition-rows", "partition-block")),
     ("skills/experts/fmha/tilelang.py::fmha_forward", "tilelang_fmha", "fmha", ("partition-rows", "partition-block")),
@@ -34,11 +34,11 @@ KERNELS = (
     ("tile_kernels:quant/cast_back_kernel.py::cast_back_kernel", "tile_kernels_cast_back", "", ("hold-tile", "multi-threaded-block")),
     ("flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2", "flash_qla_kkt_solve", "", ()),
 )
-"""Each kernel, its binding, its problem, and the passes that are taken back last (what `kir lineage` finds by trying)."""
+"""Each kernel, its binding, its problem, and the passes that are undone last (what `kir lineage` finds by trying)."""
 HEAD = """# TileLang's kernels on the way back
 
 Each kernel walked back to naive with registered passes: how many steps, of which intents (how often), how many of them change the compiled code
-(`realized`), whether predicate N holds at the end, and otherwise what stands in its way. Kernels with `realized` were walked by `kir lineage` with its
+(`realized`), whether predicate N holds at the end, and otherwise what blocks it. Kernels with `realized` were walked by `kir lineage` with its
 whole gate on sm_80 and sm_90a, and rebuilt to the letter; what it kept is shipped under `skills/lineages/`, where `kir replay` runs it. Where
 TileLang refuses a state (it infers the layouts of all fragments together), the state is compiled as CUDA, which its record says; how many is in brackets.
 The others were walked without the gate. Written by `python -m benchmarks.lineages_tilelang`; a test compares some of the rows.

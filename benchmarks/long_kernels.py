@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kir.ir.nodes import Program
-from kir.lineage.source import load_expert
 from kir.surface import backend
+from kir.surface.reading import load_expert
 
 SKILLS = Path(__file__).parents[1] / "skills"
 KKT = "flash_qla:ops/gated_delta_rule/chunk/hopper/kkt_solve.py::tilelang_kkt_solve_kernel__2"

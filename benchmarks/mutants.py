@@ -1,7 +1,7 @@
 """What the checker finds when the experts' synchronization is dropped or weakened, and what the gate says of mutants that compute the wrong thing
-(`benchmarks.value_mutants`), as `docs/mutants.md`.
+(`benchmarks.value_mutants`), as `docs/tables/mutants.md`.
 
-    python -m benchmarks.mutants [NAME ..]     # runs every mutant (some ten minutes, and half an hour for the values), writes docs/mutants.md
+    python -m benchmarks.mutants [NAME ..]     # runs every mutant (some ten minutes, and half an hour for the values), writes docs/tables/mutants.md
     python -m benchmarks.mutants --list NAME   # the mutants of one expert, not run
 
 Each mutant of a CUDA expert is a changed text, run as `kir run --check FILE.cu --problem P` runs it. Those of the Hopper GEMM, whose last
@@ -18,15 +18,15 @@ from pathlib import Path
 
 from benchmarks.mutants_page import PAGE, TITLE, share, with_values
 from benchmarks.weakened import Weakened, weakened
-from kir.cli._program import read
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.base.store import write_atomic
+from kir.faces.cli._program import read
 from kir.gate.checked import cases, checked, named, one
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.lineage.folder import opened
+from kir.lineage.records.folder import opened
 from kir.problem import load_problem
-from kir.store import write_atomic
 from tests.kir.interp.mutation import mutants
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""The part of docs/mutants.md about mutants that compute the wrong thing."""
+"""The part of docs/tables/mutants.md about mutants that compute the wrong thing."""
 from __future__ import annotations
 
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Any
 
 from kir.gate.mutants import RULES
 
-PAGE = Path(__file__).parents[1] / "docs" / "mutants.md"
+PAGE = Path(__file__).parents[1] / "docs" / "tables" / "mutants.md"
 TITLE = "# What the gate says of mutants that compute the wrong thing"
 
 

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from kir.cli._main import run
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
+from kir.faces.cli._main import run
 
 SKILLS = Path(__file__).parents[1] / "skills"
 SURFACES = ("cuda", "triton", "tilelang")

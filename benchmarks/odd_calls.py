@@ -87,13 +87,14 @@ def words(surface: str) -> tuple[str, ...]:
     """What may be called, in the words of the surface."""
     match surface:
         case "triton":
-            names = import_module("kir.frontends.triton.calls").HANDLERS
+            names = import_module("kir.frontends.triton.calls.handlers").HANDLERS
             return tuple(sorted({*(f"tl.{x}" for x in names), *(f"v.{x}" for x in names), "range", "min", "max", "abs", "len", "float", "int", "str", "print"}))
         case "tilelang":
-            names = import_module("kir.frontends.tilelang.words").WORDS
+            names = import_module("kir.frontends.tilelang.intrinsics.intrinsics").WORDS
             return tuple(sorted({*(f"T.{x}" for x in names), "range", "min", "max", "abs", "len", "float", "int", "str"}))
         case _:
-            handlers, groups = import_module("kir.frontends.cuda.cuda_calls")._handlers(), import_module("kir.frontends.cuda.groups").FUNCTIONS
+            handlers = import_module("kir.frontends.cuda.intrinsics.cuda_calls")._handlers()
+            groups = import_module("kir.frontends.cuda.intrinsics.cooperative_groups").FUNCTIONS
             methods = ("sync", "shfl", "shfl_xor", "any", "ballot", "thread_rank", "size", "nosuch")
             return tuple(sorted({*handlers, *(f"cg::{x}" for x in groups), *(f"g.{x}" for x in methods), "make_float4", "float4", "__half2", "dim3"}))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import kir
 from benchmarks.measure import Figure
-from kir import machine
-from kir.diagnostic import KirError
-from kir.store import write_atomic
+from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
+from kir.hardware import machine
 
 RESULTS = Path(__file__).parent / "results" / "speed.md"
 GROUPS = ("commands", "long", "frontends", "cuda", "passes", "interpreter", "carriers", "lineages")

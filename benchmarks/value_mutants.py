@@ -1,7 +1,7 @@
 """Mutants that compute the wrong thing, over all experts, all naive programs, some with wider tiles, and kernels of installed packages: what a run in
 float64 over large shapes tells apart, and what the gate refuses.
 
-    python -m benchmarks.value_mutants                   # everything that is not known yet; writes its part of docs/mutants.md
+    python -m benchmarks.value_mutants                   # everything that is not known yet; writes its part of docs/tables/mutants.md
     python -m benchmarks.value_mutants --only softmax    # programs with this word in their names
     python -m benchmarks.value_mutants --list            # the mutants, not run
 
@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.mutants_page import PAGE, Row, share, summary, with_values
-from kir.cli._program import read
-from kir.corpus.rank import launched
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.faces.cli._program import read
 from kir.gate.cases import RelativeCase, problem_tests, relative_tests, size_sets, tensor_names
 from kir.gate.correctness import check
 from kir.gate.mutants import Mutant, spread
@@ -37,8 +36,9 @@ from kir.gate.verdict import CorrectnessRecord
 from kir.interp import run
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
-from kir.lineage.source import load_expert
+from kir.learning.corpus.rank import launched
 from kir.problem import Shape, load_problem
+from kir.surface.reading import load_expert
 
 ROOT = Path(__file__).parents[1]
 SKILLS = ROOT / "skills"

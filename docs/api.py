@@ -11,7 +11,7 @@ import pdoc
 import pdoc.doc
 import pdoc.render
 
-LEFT_OUT = ("kir.cli", "kir.skills.experts", "kir.grammars")
+LEFT_OUT = ("kir.faces.cli", "kir.skills.experts", "kir.grammars")
 """The command line explains itself (`kir --help`); experts are data."""
 
 

@@ -1,1 +1,4 @@
-"""Source -> IR, one sub-package per surface."""
+"""Source -> IR, one sub-package per surface.
+
+Order: _python, cuda, tilelang, triton.
+"""

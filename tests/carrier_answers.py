@@ -4,8 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kir.carrier import Answer, Contract
-from kir.carrier.records import save
+from kir.lineage.carrier import Answer, Contract
+from kir.lineage.carrier.records import save
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from kir.cli._main import run
+from kir.faces.cli._main import run
 
 
 def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

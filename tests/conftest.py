@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from kir import machine
+from kir.hardware import machine
 from tests.carrier_answers import recorded
 
 settings.register_profile("kir", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

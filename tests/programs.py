@@ -8,7 +8,7 @@ from pathlib import Path
 from kir.analysis import normalize
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from kir.lineage.source import load_expert
+from kir.surface.reading import load_expert
 
 ROOT = Path(__file__).parents[1]
 SKILLS = ROOT / "skills"

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kir.analysis.normal_form import normalize
-from kir.analysis.regions import raised
+from kir.analysis.normal.normal_form import normalize
+from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
 from kir.ir.canonical import alpha_equal, bound_names, rename
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
 from kir.surface import Emitted, backend, frontend
 from tests.programs import from_source
 

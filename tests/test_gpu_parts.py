@@ -13,7 +13,7 @@ from benchmarks.gpu_parts.again import compared, written
 from benchmarks.gpu_parts.dealing import shares, together
 from benchmarks.gpu_parts.joined import joined
 from benchmarks.gpu_parts.suite import summed
-from kir import machine
+from kir.hardware import machine
 
 
 def test_a_word_names_a_part_and_its_shares() -> None:

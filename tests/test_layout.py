@@ -1,27 +1,53 @@
-"""The shape of the repository: linked folders, one-way arrows, module order, file length, names."""
+"""The shape of the repository: linked folders, one-way arrows, rooms and their order, length of files, names."""
 
 from __future__ import annotations
 
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import explanations
+from kir.base.diagnostic import explanations
 
 ROOT = Path(__file__).parents[1]
 LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 CODE = ("passes", "frontends", "backends")
 
-MODULE_ORDER = (
-    *("dataclass", "diagnostic", "instructions", "target", "registry", "machine", "halves", "confine", "device", "ir", "ptx", "analysis", "interp", "rewrite"),
-    *("lowering", "surface", "problem", "reading"),
-    *("store", "edits", "gate", "carrier", "lineage", "library", "forecast", "tune", "optimize", "corpus", "report", "cli", "mcp"),
-)
-"""Modules of ``kir/``, bottom up: each imports only from those before it."""
+OPTIONAL = frozenset({
+    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes"),
+    *("numpy", "rich", "jinja2", "platformdirs", "pydantic"),
+})
+"""Packages that are imported where they are used: not everybody has them, or their import takes longer than what is done with them."""
+
+START_UP = {
+    "kir/faces/cli": "a command imports what it runs",
+    "passes/algorithms/_carrier.py": "the gate, for those who check an answer",
+    "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",
+    "kir/analysis": "the solver and the normal form, for those who prove",
+    "kir/ir": "what specializes, for those who bind",
+    "kir/surface": "the parser of pipelines and the normal form, for those who ask for them",
+    "kir/lineage/carrier": "models of data and the gate, for those who ask or check",
+    "kir/problem": "models as problems, for those who load one",
+    "kir/learning/tune": "the gate and the device, for those who measure",
+    "kir/learning/corpus/hook.py": "it runs inside other programs, and imports what a launch needs when there is one",
+    "kir/interp/launch.py": "the adversary, for those who check",
+    **{f"{folder}/{name}/__init__.py": "its suffixes are asked before it is needed" for folder in ("frontends", "backends")
+       for name in ("cuda", "triton", "tilelang")},
+}
+"""Modules and folders that import KIR's own modules inside functions, so that a command starts before they are needed; and why."""
+
+MOST_FILES = 15
+"""Modules side by side in one folder."""
+
+MOST_PACKAGES = 12
+"""Packages on the first level of ``kir/``."""
 
 MOST_LINES = 600
 
@@ -37,11 +63,11 @@ def python_files(*folders: str) -> list[Path]:
     return found
 
 
-def imports(file: Path) -> Iterator[tuple[int, str]]:
+def imports(file: Path, root: Path = ROOT) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of each import in a file, relative ones resolved."""
-    parts = file.relative_to(ROOT).with_suffix("").parts
+    parts = file.relative_to(root).with_suffix("").parts
     name = list(parts if parts[0] in ("kir", "tests") else ("kir", *parts))
-    package = name[:-1]
+    package = name[:-1]  # of an `__init__`, the package itself
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -76,8 +102,8 @@ def test_shipped_code_imports_only_kir_and_its_own_folder() -> None:
                 others = [f"kir.{other}" for other in CODE if other != folder]
                 if (
                     any(name == other or name.startswith(f"{other}.") for other in others)
-                    or name == "kir.cli"
-                    or name.startswith("kir.cli.")
+                    or name == "kir.faces"
+                    or name.startswith("kir.faces.")
                 ):
                     wrong.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
     assert wrong == []
@@ -96,7 +122,7 @@ def test_kir_imports_no_plugin_folder() -> None:
 def test_dataclasses_are_those_that_load_fast() -> None:
     """docs/decisions/0015-dataclasses.md"""
     own = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
-    exempt = {"kir/dataclass.py", "kir/confine/sandbox.py"}  # the module itself, and a launcher that runs without KIR
+    exempt = {"kir/base/dataclass.py", "kir/hardware/confine/sandbox.py"}  # the module itself, and a launcher that runs without KIR
     found = {str(file.relative_to(ROOT)) for file in python_files("kir", *CODE) if own.search(file.read_text("utf-8"))}
     assert found - exempt == set()
 
@@ -111,19 +137,135 @@ def test_nothing_imports_a_folder_by_its_top_level_name() -> None:
     assert wrong == []
 
 
-def test_modules_of_kir_import_only_from_those_before_them() -> None:
+@dataclass(frozen=True)
+class House:
+    """The imports of some files: ``modules`` by dotted name (a package is its ``__init__``), and for each what it imports, with lines."""
+
+    modules: Mapping[str, Path]
+    imports: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, root: Path, files: Iterable[Path]) -> House:
+        modules = {dotted(root, file): file for file in files}
+        found: dict[str, dict[str, int]] = {}
+        for name, file in modules.items():
+            rows = found.setdefault(name, {})
+            for line, target in imports(file, root):
+                own = target if target in modules else target.rpartition(".")[0]
+                if own in modules and own != name:
+                    rows.setdefault(own, line)
+        return cls(modules, found)
+
+    def circle(self) -> list[str]:
+        """One circle of imports, each with its line; [] where there is none."""
+        return self._first(self.imports)
+
+    def circle_of_rooms(self, package: str) -> list[str]:
+        """One circle among the modules and subpackages that stand side by side in a package."""
+        graph: dict[str, dict[str, int]] = {}
+        for name, targets in self.imports.items():
+            room = inside(name, package)
+            if room:
+                graph.setdefault(room, {}).update({other: line for t, line in targets.items() if (other := inside(t, package)) and other != room})
+        return self._first(graph)
+
+    def out_of_order(self, package: str, order: Sequence[str]) -> list[str]:
+        """Imports of a package's parts from parts that its order names later, and parts that it does not name."""
+        parts = {room for name in self.modules if (room := inside(name, package))}
+        wrong = [f"{package}: the order does not name {part}" for part in sorted(parts - set(order))]
+        wrong += [f"{package}: the order names {part}, which is not there" for part in order if part not in parts]
+        for name, targets in self.imports.items():
+            room = inside(name, package)
+            for target, line in targets.items():
+                other = inside(target, package)
+                if room in order and other in order and order.index(other) > order.index(room):
+                    wrong.append(f"{self.modules[name]}:{line} imports {target}")
+        return wrong
+
+    @staticmethod
+    def _first(graph: Mapping[str, Mapping[str, int]]) -> list[str]:
+        try:
+            TopologicalSorter({name: sorted(targets) for name, targets in sorted(graph.items())}).prepare()
+        except CycleError as found:
+            names: list[str] = found.args[1][::-1]
+            return [f"{a}:{graph[a][b]} imports {b}" for a, b in pairwise(names)]
+        return []
+
+
+def dotted(root: Path, file: Path) -> str:
+    """The dotted name of a file: of a linked folder inside ``kir``; a package's name for its ``__init__``."""
+    parts = [*file.relative_to(root).with_suffix("").parts]
+    return ".".join(parts if parts[0] not in CODE else ["kir", *parts]).removesuffix(".__init__")
+
+
+def inside(name: str, package: str) -> str:
+    """The module or subpackage right inside a package that a module belongs to; "" outside of it, and for the package itself."""
+    return name.removeprefix(f"{package}.").partition(".")[0] if name.startswith(f"{package}.") else ""
+
+
+def stated_order(init: Path) -> list[str]:
+    """The order that a package's ``__init__`` states in its docstring: ``Order: a, b, c.``"""
+    found = re.search(r"^Order: ([\w, \n]+)\.", ast.get_docstring(ast.parse(init.read_bytes())) or "", re.MULTILINE)
+    return re.split(r",\s+", found[1]) if found else []
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    return House.of(ROOT, python_files("kir", *CODE))
+
+
+def packages_with_rooms(house: House) -> list[str]:
+    """Packages that hold packages."""
+    inits = {name for name, file in house.modules.items() if file.name == "__init__.py"}
+    return sorted({name.rpartition(".")[0] for name in inits} & inits)
+
+
+def test_no_import_goes_in_a_circle(house: House) -> None:
+    """Wherever the import stands: at the top, inside a function, or for types alone."""
+    assert house.circle() == []
+    for package in {name.rpartition(".")[0] for name in house.modules} - {""}:
+        assert house.circle_of_rooms(package) == [], package
+
+
+def test_rooms_import_only_from_those_before_them(house: House) -> None:
     wrong = []
-    for file in python_files("kir"):
-        inside = file.relative_to(ROOT / "kir").with_suffix("").parts
-        if inside == ("__init__",):
+    for package in packages_with_rooms(house):
+        wrong += house.out_of_order(package, [*stated_order(house.modules[package]), *(CODE if package == "kir" else ())])
+    assert wrong == []
+
+
+def test_a_planted_circle_is_named(tmp_path: Path) -> None:
+    for name, text in {"kir/__init__.py": "", "kir/a.py": "def f():\n    from kir.b import g\n", "kir/b.py": "from kir.room.c import h\n",
+                       "kir/room/__init__.py": '"""Order: c."""\n', "kir/room/c.py": "import kir.a\n", "kir/lone.py": "import kir.a\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    planted = House.of(tmp_path, sorted(tmp_path.rglob("*.py")))
+    assert sorted(planted.circle()) == ["kir.a:2 imports kir.b", "kir.b:1 imports kir.room.c", "kir.room.c:1 imports kir.a"]
+    assert len(planted.circle_of_rooms("kir")) == 3 and planted.circle_of_rooms("kir.room") == []
+    assert planted.out_of_order("kir", ["a", "b", "room", "gone"]) == [
+        "kir: the order does not name lone", "kir: the order names gone, which is not there",
+        f"{tmp_path}/kir/a.py:2 imports kir.b", f"{tmp_path}/kir/b.py:1 imports kir.room.c"]
+
+
+def test_folders_are_small(house: House) -> None:
+    beside = Counter(file.parent.relative_to(ROOT) for file in house.modules.values() if file.name != "__init__.py")
+    assert {str(folder): count for folder, count in beside.items() if count > MOST_FILES} == {}
+    first = {name.split(".")[1] for name in house.modules if name.count(".") >= 1} - set(CODE)
+    assert len(first) <= MOST_PACKAGES and beside[Path("kir")] == 0, sorted(first)
+
+
+def test_imports_inside_functions_are_of_what_is_optional_or_for_a_quick_start(house: House) -> None:
+    wrong = []
+    for file in house.modules.values():
+        place = str(file.relative_to(ROOT))
+        if any(place == known or place.startswith(f"{known}/") for known in START_UP):
             continue
-        assert inside[0] in MODULE_ORDER, f"kir/{inside[0]} has no place in MODULE_ORDER"
-        for line, name in imports(file):
-            parts = name.split(".")
-            if parts[0] != "kir" or len(parts) < 2 or parts[1] not in MODULE_ORDER:
-                continue
-            if MODULE_ORDER.index(parts[1]) > MODULE_ORDER.index(inside[0]):
-                wrong.append(f"{file.relative_to(ROOT)}:{line} imports {name}")
+        for function in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for node in ast.walk(function):
+                    if isinstance(node, (ast.Import, ast.ImportFrom)):
+                        roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or "."]
+                        wrong += [f"{place}:{node.lineno} imports {root}" for root in roots if root.partition(".")[0] not in OPTIONAL]
     assert wrong == []
 
 

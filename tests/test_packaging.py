@@ -63,11 +63,11 @@ def test_the_wheel_holds_only_kir_with_every_file_of_every_folder(site: Path) ->
 def test_the_wheel_works_where_no_checkout_is(site: Path, tmp_path: Path) -> None:
     script = (
         "import kir, kir.passes, kir.frontends, kir.backends, kir.skills, kir.grammars;"
-        "from kir.diagnostic import explanations; from kir.registry import GROUPS, registry; from importlib import metadata;"
+        "from kir.base.diagnostic import explanations; from kir.base.registry import GROUPS, registry; from importlib import metadata;"
         "print(kir.__file__); print(len(explanations()) > 3);"
         "print([registry(group).load_all()[1] for group in GROUPS]);"
         "print(sorted(point.value for group in GROUPS for point in metadata.entry_points(group=group)));"
-        "from kir.cli import main; main(['--help'])"
+        "from kir.faces.cli import main; main(['--help'])"
     )
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

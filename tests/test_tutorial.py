@@ -22,20 +22,20 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     package = tmp_path / "kir_mine" / "__init__.py"
     package.parent.mkdir()
     package.touch()
-    assert followed("tutorial.md", tmp_path) == 6
+    assert followed("extending/tutorial.md", tmp_path) == 6
 
 
 def test_a_binding_is_written_as_the_page_says(tmp_path: Path) -> None:
-    assert followed("writing-a-binding.md", tmp_path) == 6
+    assert followed("using/your-own-kernel.md", tmp_path) == 6
 
 
 def test_a_frontend_is_added_as_the_page_says(tmp_path: Path) -> None:
-    assert followed("writing-a-frontend.md", tmp_path) == 4
+    assert followed("extending/writing-a-frontend.md", tmp_path) == 4
 
 
 def test_python_does_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    failed, tried = doctest.testfile(str(DOCS / "python.md"), module_relative=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    failed, tried = doctest.testfile(str(DOCS / "using" / "from-python.md"), module_relative=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert failed == 0 and tried == 26
 
 
@@ -88,7 +88,7 @@ def session(text: str, folder: Path) -> int:
         words = shlex.split(command)
         assert words[0] == "kir"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "NO_COLOR": "1", "COLUMNS": "160"}
-        done = subprocess.run([sys.executable, "-c", "from kir.cli import main; main()", *words[1:]], cwd=folder, env=environment,
+        done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()", *words[1:]], cwd=folder, env=environment,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         match = doctest.OutputChecker().check_output(wanted, done.stdout, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
         assert match, f"$ {command}\n{done.stdout}\nwas to be\n{wanted}"

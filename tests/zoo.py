@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.specialize import specialize
-from kir.lineage.source import read_generic
+from kir.ir.bindings.specialize import specialize
+from kir.surface.reading import read_generic
 from tests.programs import ROOT
 
 ROWS: Mapping[str, Mapping[str, Any]] = tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8"))

@@ -1,18 +1,21 @@
-"""CUDA C++: IR written as `__global__` functions, tiles lowered to thread code first, and compiled with nvcc without a device."""
+"""CUDA C++: IR written as `__global__` functions, tiles lowered to thread code first, and compiled with nvcc without a device.
+
+Order: compile, spelling, expressions, instructions, output, lowering.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.target import Target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.visit import once
 from kir.surface import Artifact, Emitted, SourceLine
-from kir.target import Target
 
-from .emit import Written, write
-from .lowering import placed, thread_code, worded
+from .lowering.thread_code import placed, thread_code, worded
+from .output.emit import Written, write
 
 
 class CudaBackend:

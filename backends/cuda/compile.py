@@ -6,10 +6,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from kir.diagnostic import Diagnostic, KirError
-from kir.machine import Toolkit, binary_tool, toolkit
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.machine import Toolkit, binary_tool, toolkit
+from kir.hardware.target import Target
 from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image
-from kir.target import Target
 
 from .. import _cubin
 from .._process import run

@@ -1,16 +1,19 @@
-"""TileLang: tile-level IR written as prim_funcs in factories, and compiled for a named architecture without a device."""
+"""TileLang: tile-level IR written as prim_funcs in factories, and compiled for a named architecture without a device.
+
+Order: _worker, _served, spelling, form, output, compile.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.ir.visit import once
 from kir.surface import Artifact, Emitted, Entry
-from kir.target import Target
 
-from .emit import Written, fixed, write
+from .output.emit import Written, fixed, write
 
 
 class TileLangBackend:

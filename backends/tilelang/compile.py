@@ -7,17 +7,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kir.device.libcuda import TENSOR_DTYPES
-from kir.diagnostic import Diagnostic, KirError
-from kir.machine import Toolkit, binary_tool, package_version, toolkit
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.device.libcuda import TENSOR_DTYPES
+from kir.hardware.machine import Toolkit, binary_tool, package_version, toolkit
+from kir.hardware.target import Target
 from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image, Passed
-from kir.target import Target
 
 from .. import _cubin
 from .._process import run
 from .._ptxas import used
 from .._serving import Compilers
-from .emit import SIZE
+from .output.emit import SIZE
 
 SECONDS = 240.0
 """How long the lowering and nvcc may each take over one program."""

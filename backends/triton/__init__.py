@@ -1,19 +1,22 @@
-"""Triton: tile-level IR written as `@triton.jit` functions, and compiled for a named architecture without a device."""
+"""Triton: tile-level IR written as `@triton.jit` functions, and compiled for a named architecture without a device.
+
+Order: _worker, _served, compile, tiles, generic, output.
+"""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.ir.visit import once
 from kir.surface import Argument, Artifact, Body, Emitted, Entry
-from kir.target import Target
 
-from .body import kernel_body, kernel_launch
-from .emit import DIVISOR, Written, write
-from .names import spelled
-from .recached import recached
+from .output.body import kernel_body, kernel_launch
+from .output.cache_policy import recached
+from .output.emit import DIVISOR, Written, write
+from .tiles.names import spelled
 
 
 class TritonBackend:

@@ -6,10 +6,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kir.diagnostic import Diagnostic, KirError
-from kir.machine import binary_tool, package_version
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.machine import binary_tool, package_version
+from kir.hardware.target import Target
 from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image
-from kir.target import Target
 
 from .. import _cubin
 from .._serving import Compilers

@@ -10,14 +10,14 @@ from importlib import resources
 from pathlib import Path
 
 from benchmarks.measure import Figure, best
-from kir.carrier import Contract, fill_recorded, holes
-from kir.carrier.answer import Answer
-from kir.carrier.budget import Meter
-from kir.carrier.chat import Chat
-from kir.carrier.parallel import Job, run_many
-from kir.carrier.records import save
-from kir.carrier.settings import Settings
 from kir.ir.parser import parse_program
+from kir.lineage.carrier import Contract, fill_recorded, holes
+from kir.lineage.carrier.answer import Answer
+from kir.lineage.carrier.providers.budget import Meter
+from kir.lineage.carrier.providers.chat import Chat
+from kir.lineage.carrier.providers.settings import Settings
+from kir.lineage.carrier.records import save
+from kir.lineage.carrier.sessions.parallel import Job, run_many
 from kir.rewrite import run
 
 TESTS = Path(__file__).parents[2] / "tests" / "kir" / "carrier"

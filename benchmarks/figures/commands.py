@@ -13,6 +13,6 @@ from benchmarks.measure import Figure, best
 def figures() -> Iterator[Figure]:
     """``kir --help`` and ``kir passes`` in a process of their own, interpreter start included."""
     for words in (["--help"], ["passes"], ["passes", "--json"]):
-        command = [sys.executable, "-c", "from kir.cli import main; main()", *words]
+        command = [sys.executable, "-c", "from kir.faces.cli import main; main()", *words]
         seconds, _ = best(partial(subprocess.run, command, check=True, capture_output=True), runs=7)
         yield Figure(f"`kir {' '.join(words)}`", seconds, "s", 0.4, note="whole process")

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import Figure, best_of_new
+from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.lineage.source import load_expert
 from kir.rewrite import apply, sites
 from kir.rewrite.registry import pass_class
 from kir.surface import CompiledKernel, Emitted, backend
-from kir.target import target
+from kir.surface.reading import load_expert
 
 SKILLS = Path(__file__).parents[2] / "skills"
 SOURCE = SKILLS / "experts" / "gemm" / "gemm_sm80.cu"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figure
-from kir import machine
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.hardware import machine
 from kir.surface import KernelRef, frontend
 
 PACKAGES = ("liger_kernel", "fla", "flag_gems")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import Figure
-from kir import machine
+from kir.hardware import machine
 
 SKILLS = Path(__file__).parents[2] / "skills"
 BINDINGS = SKILLS / "bindings"
@@ -34,7 +34,7 @@ CASES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 CHILD = """
 import re, resource, sys
 from pathlib import Path
-from kir.cli._main import run
+from kir.faces.cli._main import run
 code = run(sys.argv[1:])
 own = re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]
 print(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks import long_kernels as kernels
 from benchmarks.measure import Figure
-from kir import machine
-from kir.lineage.source import load_expert
+from kir.hardware import machine
+from kir.surface.reading import load_expert
 
 BAR = 1.0
 RUNS = 5
@@ -49,7 +49,7 @@ def figures() -> Iterator[Figure]:
 
 def _row(command: str, what: str, words: list[str], environment: dict[str, str]) -> Figure:
     name, *options = command.split()
-    call = [sys.executable, "-c", "from kir.cli import main; main()", name, *options, *words]
+    call = [sys.executable, "-c", "from kir.faces.cli import main; main()", name, *options, *words]
     elapsed, spent, refused = map(min, zip(*(_spent(call, environment) for _ in range(RUNS)), strict=True))
     shown = " ".join([name, *(each for each in options if each.startswith("-") or each.isalpha())])
     note = f"elapsed; {spent:.2f} s of processor time{'; refused, with what is left (KIR-B308)' if refused else ''}"

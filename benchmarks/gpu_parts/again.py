@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.gpu_parts.session import Row, Session
+from kir.base.store import write_atomic
 from kir.gate.gpu import Options, gate_gpu
-from kir.store import write_atomic
 
 KERNELS = ("narrowed naive", "gemm gemm_sm80_lanes.kir", "gemm triton.py::gemm_persistent", "rmsnorm rmsnorm.cu::rmsnorm")
 LONG, WITHIN_LONG, WITHIN_SHORT = 50e-6, 0.02, 0.05

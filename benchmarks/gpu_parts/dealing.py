@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from benchmarks.gpu_parts.session import ROOT
-from kir.store import write_atomic
+from kir.base.store import write_atomic
 
 LEFT_SECONDS = 15.0
 """How long a part may still take once no further row is begun, as a share of the whole time and at least; then it is ended."""

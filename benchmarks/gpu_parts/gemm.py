@@ -10,4 +10,4 @@ from benchmarks.gpu_parts.session import Session
 def gemm(s: Session) -> None:
     """GEMM on each surface, tuned, beside cuBLAS."""
     found = rows(s.gpu, s.out, s.only, functools.partial(s.record, "gemm"))
-    s.table("gemm", "GEMM against cuBLAS", HEAD, found, "Tuned by `kir.tune`; both sides timed in one run of the gate.")
+    s.table("gemm", "GEMM against cuBLAS", HEAD, found, "Tuned by `kir.learning.tune`; both sides timed in one run of the gate.")

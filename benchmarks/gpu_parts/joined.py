@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kir.store import write_atomic
+from kir.base.store import write_atomic
 
 
 def joined(keys: int, tables: Sequence[str]) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu_parts.session import Row, Session, said, shown, tried
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.gate import Verdict
 from kir.gate.cases import tensor_names
 from kir.gate.cpu import PREFERRED
@@ -20,7 +21,6 @@ from kir.gate.gpu import Options, gate_gpu
 from kir.gate.gpu.candidate import Candidate
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
-from kir.store import write_atomic
 from kir.surface import Backend, backend
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.gpu_parts.session import ROOT, Row, Session
+from kir.base.store import write_atomic
 from kir.gate.gpu.standby import TOOLS, Standby, sanitizer
-from kir.store import write_atomic
 
 SECONDS = 120
 IMPORTS = ("numpy", "pycuda.driver", "torch", "triton", "tilelang", "fla", "flash_qla", "flashinfer", "flashinfer_jit_cache", "tvm_ffi", "pynvml",
@@ -20,7 +20,7 @@ IMPORTS = ("numpy", "pycuda.driver", "torch", "triton", "tilelang", "fla", "flas
 BARE = "import sys; sys.path[:] = {roots!r}; "
 DRIVER = """
 import time; t = time.perf_counter()
-from kir.device.libcuda import Libcuda
+from kir.hardware.device.libcuda import Libcuda
 import ctypes; from ctypes import byref, c_int, c_uint, c_void_p
 d = Libcuda(); a = time.perf_counter(); x = c_void_p(); h = c_int()
 d("cuInit", c_uint(0)); d("cuDeviceGet", byref(h), c_int(0)); d("cuDevicePrimaryCtxRetain", byref(x), h); d("cuCtxSetCurrent", x)
@@ -81,8 +81,8 @@ def _rows(s: Session) -> Iterator[Row]:
 
 def _compiling(s: Session) -> Iterator[Row]:
     """The steps of compiling one GEMM, each alone."""
+    from kir.hardware.machine import binary_tool, toolkit
     from kir.ir.parser import parse_program
-    from kir.machine import binary_tool, toolkit
     from kir.surface import backend
 
     kit = toolkit()

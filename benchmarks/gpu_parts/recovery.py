@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.gpu_parts.session import Row, Session
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.gpu import Options, gate_gpu
+from kir.hardware.target import Target
 from kir.ir.nodes import Program
-from kir.lineage.answers import remember
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import Folder
-from kir.lineage.recovery import recover, recovered_text
+from kir.lineage.parameter_replay import recover, recovered_text
+from kir.lineage.records.answers import remember
+from kir.lineage.records.folder import Folder
 from kir.lineage.replay import replay
 from kir.problem import load_problem
 from kir.surface import backend
-from kir.target import Target
 
 LINEAGES = Path(__file__).parents[2] / "skills" / "lineages"
 HEAD = ("lineage", "steps", "residue", "rebuilt with residues", "from parameters alone", "shape", "expert", "recovered", "times as fast", "95 %", "verdict")

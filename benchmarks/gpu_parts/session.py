@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from kir.confine import probed
+from kir.base.store import write_atomic
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu
 from kir.gate.records import append
-from kir.store import write_atomic
+from kir.hardware.confine import probed
 
 T = TypeVar("T")
 Row = tuple[object, ...]

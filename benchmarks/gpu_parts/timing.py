@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.gpu_parts.session import ROOT, Row, Session, said
+from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.ir.nodes import Program
 from kir.problem import load_problem
-from kir.store import write_atomic
 from kir.surface import Backend
 
 LINEAGE_SECONDS = 240
@@ -68,11 +68,11 @@ def lineage(s: Session) -> None:
             begun = time.perf_counter()
             folder = s.out / f"lineage-{name}"
             seconds = min(LINEAGE_SECONDS, max(LEAST_SECONDS, s.until - time.monotonic() - AFTER_SECONDS))
-            command = ["lineage", *words, "--problem", problem, "--on", "gpu", "--target", "sm_90a", "-o", str(folder), "--json", "--fresh",
+            command = ["lineage", *words, "--problem", problem, "--on", "gpu", "--target", "sm_90a", "-o", str(folder), "--json", "--restart",
                        "--seconds", f"{seconds:.0f}", *(["--workers", str(max(4, s.gpu.workers // 2))] if "--workers" not in words else [])]
             try:
                 done = subprocess.run(
-                    [sys.executable, "-c", "from kir.cli import main; main()", *command],
+                    [sys.executable, "-c", "from kir.faces.cli import main; main()", *command],
                     capture_output=True,
                     text=True,
                     cwd=ROOT,

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from benchmarks.gpu_parts.session import Row, Session
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.gpu.judge import Options, conclusion, gate_gpu
+from kir.learning.tune import Candidate, Measured, ranked
+from kir.learning.tune.device import told, with_shape
+from kir.learning.tune.rank import Prefixes
+from kir.learning.tune.space import find_space
 from kir.problem import Problem, Shape, load_problem
-from kir.tune import Candidate, Measured, ranked
-from kir.tune.device import told, with_shape
-from kir.tune.rank import Prefixes
-from kir.tune.space import find_space
 
 Sizes = tuple[int, int, int]
 HEAD = ("size", "bytes of a row of A, B past 128", "subject", "parameters", "measured", "95 %", "next size", "measured there", "times as long", "cuBLAS here",

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.packages.states import BEGUN, WAITING, known
-from kir import machine
-from kir.corpus.command import noted
-from kir.corpus.measured import MANY_ROUNDS, MICROSECONDS, NEAR, REPEATS, ROUNDS, SHORT
-from kir.corpus.swapped import read_again
-from kir.lineage.source import located
-from kir.store import write_atomic
+from kir.base.store import write_atomic
+from kir.hardware import machine
+from kir.learning.corpus.command import noted
+from kir.learning.corpus.measured import MANY_ROUNDS, MICROSECONDS, NEAR, REPEATS, ROUNDS, SHORT
+from kir.learning.corpus.patched_kernels import read_again
+from kir.surface.reading import located
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("liger_kernel", "fla", "flag_gems")
@@ -67,7 +67,7 @@ def attempt(package: str, folder: Path, name: str, on: str, shard: str, limit: f
         str(limit),
         *(["--cases", cases] if cases else []),
     ]
-    command = [sys.executable, "-c", "from kir.cli import main; main()", "corpus", *swapped, "-o", str(folder / f"{name}-{number}"), "--json", *extra]
+    command = [sys.executable, "-c", "from kir.faces.cli import main; main()", "corpus", *swapped, "-o", str(folder / f"{name}-{number}"), "--json", *extra]
     paths = os.pathsep.join([str(ROOT), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])])
     with (folder / f"{name}.log").open("a") as log:
         environment = {**os.environ, "PYTHONPATH": paths, **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})}

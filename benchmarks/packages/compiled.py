@@ -23,10 +23,10 @@ from typing import Any
 from benchmarks.packages.host import stand_in
 from benchmarks.packages.originals import original
 from kir.backends import _cubin
-from kir.corpus.launch import TRITON
-from kir.corpus.rank import launched
+from kir.base.store import write_atomic
 from kir.ir.binding import Binding
-from kir.store import write_atomic
+from kir.learning.corpus.launch import TRITON
+from kir.learning.corpus.rank import launched
 
 ROOT = Path(__file__).parents[2]
 TYPES = {
@@ -123,8 +123,8 @@ def figures(made: Any) -> Row:
 
 def compared(row: Row, quick: bool) -> Row:
     """What came of one kernel: `why` it does not compile (or ""), the figures of both, and whether they are `same` and `no worse`."""
-    from kir.corpus.swapped import completed, read_again
-    from kir.lineage.source import located
+    from kir.learning.corpus.patched_kernels import completed, read_again
+    from kir.surface.reading import located
 
     stand_in()
     out: Row = {"kernel": row["kernel"], "why": "", "original": {}, "written": {}, "same": False, "worse": []}

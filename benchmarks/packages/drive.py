@@ -21,7 +21,7 @@ import torch
 from benchmarks.packages.case import At, Case, compare
 from benchmarks.packages.host import OnCpu, stand_in
 from benchmarks.packages.states import BEGUN, WAITING, known
-from kir.corpus.hook import section
+from kir.learning.corpus.hook import section
 
 
 def outcome(case: Case, at: At) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kir import machine
+from kir.hardware import machine
 
 
 def original(path: Path, kernel: str) -> Any:

@@ -17,21 +17,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kir.corpus.launch import DTYPES, TRITON
-from kir.corpus.measured import Run, copied, difference, samples
-from kir.gate.gpu.executable import bound
+from kir.gate.gpu.images.executable import bound
 from kir.gate.gpu.statistics import ratio
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.build import const, int_value
-from kir.ir.plans import made
+from kir.ir.rebuild.plans import made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
-from kir.lineage.source import load_expert
+from kir.learning.corpus.launch import DTYPES, TRITON
+from kir.learning.corpus.measured import Run, copied, difference, samples
 from kir.rewrite import Context
 from kir.rewrite import run as run_pipeline
 from kir.surface import backend
-from kir.target import target
+from kir.surface.reading import load_expert
 
 WITHIN = 2e-3
 """The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
@@ -102,7 +102,7 @@ def loaded(path: Path) -> Any:
 
 def written(program: n.Program, folder: Path) -> tuple[Run, dict[str, tuple[int, str]]]:
     """What Triton's backend makes of a specialized program, as a function of its tensors: its launches in their order, after the initial
-    values of its workspaces; and those workspaces, as elements and dtype. Raises KirError where the backend or the launch has no word for it."""
+    values of its workspaces; and those workspaces, as elements and dtype. Raises KirError where the backend or the launch cannot say it."""
     emitted = backend("triton").emit(program)
     at = bound(program, {}, {})
     path = folder / f"suggested_{emitted.program[:16]}.py"

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.packages.__main__ import device_name
-from kir.corpus.rank import ranked, recorded
-from kir.store import write_atomic
-from kir.target import target
+from kir.base.store import write_atomic
+from kir.hardware.target import target
+from kir.learning.corpus.rank import ranked, recorded
 
 ROOT = Path(__file__).parents[2]
 BINDINGS = ROOT / "benchmarks" / "results" / "gpu-packages.jsonl"

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.renamings.corpora import Kernel, generic, packages, shipped
 from benchmarks.renamings.law import SURFACES, Subject, Tally
 from benchmarks.renamings.python_source import Name
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 
 PAGE = Path(__file__).parents[1] / "results" / "renamings.md"
 TRIES = 6
@@ -35,8 +35,8 @@ Identifiers of real kernels are renamed at random to words that KIR uses: its ow
 keywords of the IR's text, instructions, dtypes, words of the other surfaces, and names like those that KIR makes of the source's own (`x_1`,
 `x_extent`). A renaming that would make another source (a keyword of its language, a name that the file has) is not drawn. The renamed source must read
 to the same program, the names of its parameters mapped back: equal alpha-normal forms, or equal in the sense of `kir corpus`
-(`kir/corpus/equal.py`). Its own surface, or (of kernels with a binding) any surface, drawn for each try, must write it as it writes the original,
-and what is written must be read back.
+(`kir/learning/corpus/roundtrip/equal.py`). Its own surface, or (of kernels with a binding) any surface, drawn for each try, must write it as it
+writes the original, and what is written must be read back.
 
 Several identifiers of a kernel, {most} at most, are renamed at once; each counts as one renaming. At least a quarter of them is of kernels that KIR
 ships, all three surfaces alike. A difference is traced to the single renaming that

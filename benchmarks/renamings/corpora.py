@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kir import machine
-from kir.corpus.rank import launched
+from kir.hardware import machine
 from kir.ir.binding import Binding
+from kir.learning.corpus.rank import launched
 
 ROOT = Path(__file__).parents[2]
 SKILLS = ROOT / "skills"
@@ -76,8 +76,8 @@ def packages(names: tuple[str, ...] = PACKAGES) -> Iterator[Kernel | tuple[str, 
 
 @cache
 def _kernels(file: Path) -> tuple[tuple[str, str], ...]:
-    from kir.corpus.one import kernels_in
-    from kir.diagnostic import KirError
+    from kir.base.diagnostic import KirError
+    from kir.learning.corpus.roundtrip.one import kernels_in
 
     try:
         return tuple((reader.surface, ref.name) for reader, ref, role in kernels_in(file) if role == "kernel")

@@ -11,7 +11,7 @@ import tree_sitter
 import tree_sitter_cpp
 
 from benchmarks.renamings.python_source import Name
-from kir.backends.cuda.words import RESERVED
+from kir.backends._cpp_names import RESERVED
 
 Node = tree_sitter.Node
 _CUDA = ("__global__", "__shared__", "__constant__", "__device__", "__host__", "__forceinline__", "__noinline__", "__grid_constant__", "__restrict__",

@@ -15,19 +15,19 @@ from benchmarks.renamings.cuda_source import CudaSource
 from benchmarks.renamings.python_source import Name, PythonSource
 from benchmarks.renamings.words import drawn
 from kir.analysis.heuristics import settled as settled_binding
-from kir.analysis.regions import raised
-from kir.corpus.equal import settled
-from kir.diagnostic import KirError
+from kir.analysis.normal.regions import raised
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.callers import called
+from kir.ir.bindings.specialize import specialize
 from kir.ir.canonical import canonical
 from kir.ir.names import own_words
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
-from kir.ir.verify import check
+from kir.ir.rebuild.callers import called
+from kir.ir.rules.verify import check
 from kir.ir.visit import statements, transform
+from kir.learning.corpus.roundtrip.equal import settled
 from kir.surface import backend, frontend
 
 SURFACES = ("cuda", "triton", "tilelang")
@@ -288,7 +288,7 @@ def _texts(b: Binding) -> list[str]:
 
 
 def _own(surface: str, callers: list[str]) -> dict[str, str]:
-    from kir.frontends.cuda.geometry import OWN
+    from kir.frontends.cuda.launch.geometry import OWN
 
     return own_words(callers, OWN) if surface == "cuda" else {}
 
@@ -326,7 +326,7 @@ def _verbatim_apart(p: n.Program) -> n.Program:
 
 
 def _by_use(p: n.Program) -> n.Program:
-    from kir.corpus.equal import _functions_by_use
+    from kir.learning.corpus.roundtrip.equal import _functions_by_use
 
     return _functions_by_use(p)
 

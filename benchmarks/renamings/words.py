@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from kir.instructions import table
+from kir.base.instructions import table
 from kir.ir.printer import reserved
 from kir.ir.types import DTYPES
 

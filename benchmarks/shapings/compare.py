@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.interp import Result, run
-from kir.interp.number import storage
+from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.specialize import specialize
+from kir.ir.bindings.specialize import specialize
+from kir.ir.rules.verify import check
 from kir.ir.types import DTYPES, DType
-from kir.ir.verify import check
 from kir.surface import frontend
 
 from .kernel import Kernel, value

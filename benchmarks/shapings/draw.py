@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import Result
 from kir.ir import nodes as n
 

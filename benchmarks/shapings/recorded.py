@@ -13,16 +13,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from kir.analysis.heuristics import settled
-from kir.analysis.regions import raised
-from kir.corpus.rank import launched
+from kir.analysis.normal.regions import raised
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
-from kir.ir.specialize import specialize
+from kir.ir.bindings.specialize import specialize
+from kir.ir.rules.verify import check
 from kir.ir.types import DType
-from kir.ir.verify import check
-from kir.lineage.source import kernel_of, located
+from kir.learning.corpus.rank import launched
 from kir.rewrite.meaning import draw
+from kir.surface.reading import kernel_of, located
 
 from .compare import extents
 from .kernel import Factors, product, shaped

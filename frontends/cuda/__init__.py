@@ -1,4 +1,7 @@
-"""The CUDA frontend: kernels read from C++ source, never compiled or run."""
+"""The CUDA frontend: kernels read from C++ source, never compiled or run.
+
+Order: suffixes, types, source, symbols, launch, values, intrinsics, names, expressions, statements, output, reader, kernel, frontend.
+"""
 
 from __future__ import annotations
 

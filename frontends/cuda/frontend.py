@@ -6,32 +6,32 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError, did_you_mean, error, usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.binding_values import check_launch, check_values, shown, wrong
+from kir.ir.bindings.binding_values import check_launch, check_values, shown, wrong
 from kir.ir.nodes import Program
 from kir.ir.types import BOOL, DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
 
-from .c_types import Prim
-from .carving import in_pool
-from .declared import Bindings, Function, Scope, Value
-from .errors import NotUnderstood
-from .geometry import BLOCK, Geometry, words_of
 from .kernel import read_kernel
+from .launch.binding_skeleton import skeleton
+from .launch.geometry import BLOCK, Geometry, words_of
 from .reader import reading
-from .reading import Reading
-from .samples import samples
-from .scopes import Index
-from .skeleton import skeleton
-from .source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .source.syntax import declared_name, text
 from .suffixes import SUFFIXES
-from .syntax import declared_name, text
-from .values import Scalar, TypeName
+from .symbols.index import Index
+from .symbols.symbols import Bindings, Function, Scope, Value
+from .symbols.template_candidates import samples
+from .types.c_types import Prim
+from .types.errors import NotUnderstood
+from .values.reading import Reading
+from .values.shared_pool_views import in_pool
+from .values.values import Scalar, TypeName
 
 DEFAULT_TARGET = "sm_80"
 

@@ -9,34 +9,34 @@ from math import prod
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.promote import promoted
+from kir.ir.rebuild.promote import promoted
 from kir.ir.types import DTYPES, I32, I64, DType, variable
 from kir.ir.visit import transform, walk
 
-from . import statements
-from .bounds import cluster_of, launch_bounds
-from .c_types import Arr, CType, Named, Prim, Ptr, Vec
-from .carving import pieces, settle
-from .changes import mutated
-from .classes import Rec, leaf
-from .declared import Bindings, Function, Scope, Value
-from .descriptors import TENSOR_MAP
-from .distribution import distributed, guarded
-from .errors import NotUnderstood
-from .fragments import joined
-from .geometry import BLOCK, Geometry, callers, words_of
-from .marks import may_have_roles, unmarked
-from .memory import Finish, Place, Store
-from .objects import initialized
+from .launch.geometry import BLOCK, Geometry, callers, words_of
+from .launch.launch_bounds import cluster_of, launch_bounds
+from .names.mutation_analysis import mutated
+from .output.cleanup import tidied
+from .output.fragments import joined
+from .output.loop_distribution import distributed, guarded
+from .output.vectorization import piecewise, vectorized
+from .output.warp_roles import with_roles
 from .reader import reading
-from .reading import Frame, Reading
-from .roles import with_roles
-from .scopes import Index
-from .source import Sources
-from .syntax import declared_name, text
-from .tidy import tidied
-from .values import Mapped, Members, Pointer, Scalar, Wide, constant
-from .vectors import piecewise, vectorized
+from .source.source import Sources
+from .source.syntax import declared_name, text
+from .statements import statements
+from .statements.role_marks import may_have_roles, unmarked
+from .symbols.classes import Rec, leaf
+from .symbols.index import Index
+from .symbols.symbols import Bindings, Function, Scope, Value
+from .types.c_types import Arr, CType, Named, Prim, Ptr, Vec
+from .types.errors import NotUnderstood
+from .values.descriptors import TENSOR_MAP
+from .values.memory import Finish, Place, Store
+from .values.objects import initialized
+from .values.reading import Frame, Reading
+from .values.shared_pool_views import pieces, settle
+from .values.values import Mapped, Members, Pointer, Scalar, Wide, constant
 
 
 class Parameters:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from . import calls, expressions, operators, statements
-from .geometry import Geometry
-from .library import Library
-from .reading import Handlers, Reading
-from .scopes import Index
-from .source import Sources
-from .types import Types
+from .expressions import calls, expressions, operators
+from .intrinsics.library_names import Library
+from .launch.geometry import Geometry
+from .names.type_names import Types
+from .source.source import Sources
+from .statements import statements
+from .symbols.index import Index
+from .values.reading import Handlers, Reading
 
 HANDLERS = Handlers(expressions, operators, calls, statements)
 

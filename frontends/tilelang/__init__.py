@@ -1,4 +1,7 @@
-"""The TileLang frontend: kernels and their factories read from Python source, never imported."""
+"""The TileLang frontend: kernels and their factories read from Python source, never imported.
+
+Order: suffixes, syntax, values, state, expressions, intrinsics, statements, teams, launch, output, frontend.
+"""
 
 from __future__ import annotations
 

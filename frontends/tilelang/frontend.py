@@ -7,18 +7,19 @@ from pathlib import Path
 
 import libcst as cst
 
-from kir.diagnostic import did_you_mean, error, usage
+from kir.analysis.heuristics import settled
+from kir.base.diagnostic import did_you_mean, error, usage
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 
-from ..triton.outline import outline
-from ..triton.source import Module, Project, decorator_name
-from .given import check_given, check_readable, is_text
-from .kernel import read_kernel
-from .skeleton import skeleton
+from .._python.outline import outline
+from .._python.project import Module, Project, decorator_name
+from .output.binding import skeleton
+from .output.binding_check import check_given, check_readable, is_text
+from .output.kernel import read_kernel
 from .suffixes import SUFFIXES
-from .values import Value
+from .values.values import Value
 
 
 class TileLangFrontend:
@@ -87,7 +88,6 @@ class TileLangFrontend:
         module, node = self.find(source, kernel)
         if binding is None:
             return read_kernel(self._project, module, node, kernel)
-        from kir.analysis.heuristics import settled
 
         check_given(self._project, module, node, binding)
         given: dict[str, Value] = {**settled(binding).metas, **dict.fromkeys(binding.absent)}

@@ -1,4 +1,7 @@
-"""The Triton frontend: kernels read from Python source, never imported."""
+"""The Triton frontend: kernels read from Python source, never imported.
+
+Order: suffixes, values, host, launch, state, types, calls, statements, output, frontend.
+"""
 
 from __future__ import annotations
 

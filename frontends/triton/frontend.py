@@ -6,19 +6,19 @@ from pathlib import Path
 
 import libcst as cst
 
-from kir.diagnostic import did_you_mean, error, usage
+from kir.base.diagnostic import did_you_mean, error, usage
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
 
-from .host import HostScope
-from .inference import Inference
-from .kernel import is_kernel, read_kernel
-from .outline import outline
-from .skeleton import skeleton
-from .source import Module, Project, is_jit
+from .._python.outline import outline
+from .._python.project import Module, Project, is_jit
+from .host.scope import HostScope
+from .launch.binding import skeleton
+from .output.program import is_kernel, read_kernel
 from .suffixes import SUFFIXES
-from .values import Jit
+from .types.inference import Inference
+from .values.values import Jit
 
 
 class TritonFrontend:

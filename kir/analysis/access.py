@@ -11,8 +11,8 @@ from typing import Literal
 
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most, less
-from kir.dataclass import dataclass
-from kir.instructions import instruction
+from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kir.analysis.facts import Facts
+from kir.analysis.integers.widths import as_i32
 from kir.analysis.order import is_positive, less
-from kir.analysis.widths import as_i32
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, Type, dtype_of, shape_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 
 
 @dataclass(frozen=True)

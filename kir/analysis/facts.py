@@ -14,10 +14,10 @@ from typing import Any
 
 from kir.analysis import domain as d
 from kir.analysis.domain import Domain
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
-from kir.ir.plans import guards_of
+from kir.ir.rebuild.plans import guards_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 

@@ -5,11 +5,11 @@ import re
 
 from kir.analysis.facts import Facts
 from kir.analysis.simplify import simplify
-from kir.diagnostic import did_you_mean, error
+from kir.base.diagnostic import did_you_mean, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Setting, expressions, fact_expressions
-from kir.ir.binding_values import check_values
+from kir.ir.bindings.binding_values import check_values
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, F32, I32
 from kir.ir.visit import transform

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kir.analysis import domain as d
+from kir.analysis.boundary_masks import at_edges
 from kir.analysis.domain import Domain
-from kir.analysis.edges import at_edges
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most, less
-from kir.instructions import instruction
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import Monomial, const, from_polynomial, int_value, polynomial

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from kir.analysis.facts import Facts
 from kir.analysis.simplify import is_true, simplify
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value

@@ -3,6 +3,9 @@
     verdict = gate_cpu(program, load_problem("gemm"), "triton", [target("sm_80"), target("sm_90a")])
     verdict.accepted, verdict.stage, verdict.reason, verdict.record, verdict.artifacts
     realized(before.artifacts[0], after.artifacts[0])
+
+Order: artifacts, counts, goals, mutants, operands, realized, shapes, cases, verdict, cost, covered, correctness, checked, cpu, gpu,
+records, trace.
 """
 from __future__ import annotations
 

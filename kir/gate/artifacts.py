@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kir import machine
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
+from kir.base.store import write_atomic
+from kir.hardware import machine
+from kir.hardware.target import Target
 from kir.ir.printer import expr_text
-from kir.store import write_atomic
 from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Entry, Image, Passed
-from kir.target import Target
 
 
 @cache

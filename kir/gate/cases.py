@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.gate.goals import predicted
 from kir.gate.operands import cut_off
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import run
-from kir.interp.coverage import MORE, TWO
+from kir.interp.state.coverage import MORE, TWO
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic
 from kir.gate.cases import ProblemCase, problem_cases, tensor_names
 from kir.gate.correctness import steps
 from kir.interp import Result, run

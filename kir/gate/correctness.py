@@ -9,14 +9,14 @@ from typing import Literal
 
 import numpy as np
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, Tests
 from kir.gate.covered import covered
 from kir.gate.goals import UNKNOWN_TRIPS
 from kir.gate.verdict import CorrectnessRecord, Run
 from kir.interp import run
-from kir.interp.coverage import Place, joined
+from kir.interp.state.coverage import Place, joined
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import DType

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
+from kir.gate.counts.work import SECTOR, Work, count, differs
 from kir.gate.verdict import ProfileRecord
-from kir.gate.work import SECTOR, Work, count, differs
+from kir.hardware.target import Architecture, Device, Target
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.plans import launches, made
+from kir.ir.rebuild.plans import launches, made
 from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.ir.visit import regions, substitute
 from kir.surface import Artifact
-from kir.target import Architecture, Device, Target
 
 LATENCY = 600e-9
 """Seconds from a request to DRAM until its data are there, under load (order of magnitude of published microbenchmarks)."""
@@ -187,7 +187,6 @@ def _rate(rates: object, unit: str) -> float:
 
 def _compulsory(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> float:
     """Bytes of the tensors that the kernel touches, each once."""
-    from kir.ir.visit import regions
     values = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     total = 0.0
     for b in {r.buffer for s in kernel.body for r in regions(s) if r.buffer.space == "global"}:

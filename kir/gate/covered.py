@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from kir.gate.goals import ROUNDS, TEAMS, WRAP, Goal, rings
 from kir.gate.shapes import Plan
 from kir.gate.verdict import CoverageRecord
-from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind, Place
 from kir.interp.launch import polls
+from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind, Place
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 

@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import kir
-from kir.analysis.legalize import lacking, unlaunchable
-from kir.diagnostic import Diagnostic, KirError, error
+from kir.analysis.target.legalize import lacking, unlaunchable
+from kir.base.diagnostic import Diagnostic, KirError, error
+from kir.base.registry import registry
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import problem_tests, relative_tests, size_sets
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
+from kir.hardware.target import Target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
+from kir.ir.rules.verify import verify
 from kir.ir.types import DType
-from kir.ir.verify import verify
 from kir.problem import Problem
-from kir.registry import registry
 from kir.surface import Artifact, Backend, Emitted, backend
-from kir.target import Target
 
 Shaped = tuple[str, Mapping[str, int]]
 """A shape's name and its sizes."""

@@ -1,6 +1,6 @@
 """What a test of a program must reach, and at which sizes it does: worked out from the program's own control flow, without running it.
 
-A goal is one bit of a place (`kir.interp.coverage`): a loop runs not at all, once, twice, three times or more, or often enough to use each stage of
+A goal is one bit of a place (`kir.interp.state.coverage`): a loop runs not at all, once, twice, three times or more, or often enough to use each stage of
 a ring again; a branch goes either way; a mask is full, partial, empty; a grid has one CTA or several along an axis. `predicted` walks through the
 program once for many sizes together: its sizes, the first and the last CTA of each axis and thread of each team, and the first and the last
 iteration of each loop are the lanes of one frame of the interpreter. What depends on data in memory is not known in advance; runs tell.
@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError
-from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
-from kir.interp.frame import Frame
-from kir.interp.interpreter import Interpreter
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.launch import largest_value, may_block
-from kir.interp.machine import Machine
-from kir.interp.values import Val
+from kir.interp.numerics.values import Val
+from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
+from kir.interp.state.frame import Frame
+from kir.interp.state.machine import Machine
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import int_value
@@ -31,7 +31,7 @@ from kir.ir.visit import children, walk
 
 Array = NDArray[Any]
 WRAP = 16
-"""Of a loop, beside the bits of `kir.interp.coverage`: it ran often enough that a ring of stages that it fills is used again twice."""
+"""Of a loop, beside the bits of `kir.interp.state.coverage`: it ran often enough that a ring of stages that it fills is used again twice."""
 ROUNDS = 2
 """How often a ring is gone through before it counts as used again: each phase of its barriers comes twice."""
 TEAMS = ("warpgroup", "warp", "thread")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.surface import UNCOMPILED, Artifact, CompiledKernel
 
 _PTX_NAMES = re.compile(r"\b(?!(?:tid|ctaid|ntid|nctaid|laneid|warpid|clock|smid)\b)[A-Za-z_$][\w$]*_param_(\d+)\b")

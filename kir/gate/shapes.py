@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.gate.goals import WRAP, Goal, Prediction, holding, predicted, rings
-from kir.interp.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
+from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.types import DType
 from kir.ir.visit import walk
 from kir.problem import Problem
 from kir.problem.ordering import Ordering
-from kir.problem.schema import evaluate
+from kir.problem.schema import evaluate, names_in
 
 Array = NDArray[Any]
 Sizes = dict[str, int]
@@ -116,7 +116,6 @@ def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str]) -
 
 
 def _names(text: str) -> set[str]:
-    from kir.problem.schema import names_in
     return names_in(text)
 
 

@@ -18,12 +18,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
+from kir.base.store import write_atomic
 from kir.gate.verdict import Verdict
 from kir.problem import Problem
 from kir.problem.model import ModelProblem
 from kir.problem.schema import evaluate
-from kir.store import write_atomic
 
 Dtype = Literal["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e4m3", "float8_e5m2", "float4_e2m1", "float64", "int64", "int32",
                 "int16", "int8", "uint8", "bool"]
@@ -219,7 +219,7 @@ def read(file: Path, form: type[Form]) -> list[Form]:
 
 
 def text_of(form: Definition | Solution | Trace) -> str:
-    """One line of JSON that `read` takes back."""
+    """One line of JSON that `read` undoes."""
     return json.dumps(json.loads(form.model_dump_json(exclude_none=False)), sort_keys=True)
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, field
 from hashlib import sha256
 from typing import Any, Literal
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic
 from kir.surface import Artifact, Emitted
 
 Stage = Literal["compile", "correctness", "profile"]

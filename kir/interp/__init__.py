@@ -2,8 +2,10 @@
 
 Fast mode computes; checking mode also plays the adversary (races, undefined values, bounds, alignment, barriers, asynchronous timing)
 and returns findings. Both give the same values.
+
+Order: numerics, state, memory_access, scheduling, calls, checking, evaluation, launch.
 """
 from kir.interp.launch import run
-from kir.interp.result import Access, Counters, Finding, Result
+from kir.interp.state.result import Access, Counters, Finding, Result
 
 __all__ = ["Access", "Counters", "Finding", "Result", "run"]

@@ -11,22 +11,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kir.diagnostic import error
-from kir.interp import cluster
-from kir.interp.asynchrony import complete_one, drain
-from kir.interp.buffers import layout_of
-from kir.interp.coverage import Coverage, Place
-from kir.interp.evaluate import constant
-from kir.interp.frame import LEVELS, Frame, Queue
-from kir.interp.interpreter import Interpreter
-from kir.interp.machine import Machine
-from kir.interp.memory import Handle, Memory, bytes_needed, fill_poison
-from kir.interp.number import Array, storage
-from kir.interp.peers import ended
-from kir.interp.result import Access, Finding, Result
-from kir.interp.schedule import drive
-from kir.interp.tasks import Steps, Task
-from kir.interp.values import Val
+from kir.base.diagnostic import error
+from kir.interp.evaluation.expressions import constant
+from kir.interp.evaluation.interpreter import Interpreter
+from kir.interp.memory_access.buffers import layout_of
+from kir.interp.memory_access.cluster_memory import ended
+from kir.interp.numerics.number import Array, storage
+from kir.interp.numerics.values import Val
+from kir.interp.scheduling.async_operations import complete_one, drain
+from kir.interp.scheduling.scheduler import drive
+from kir.interp.state import cluster
+from kir.interp.state.coverage import Coverage, Place
+from kir.interp.state.frame import LEVELS, Frame, Queue
+from kir.interp.state.machine import Machine
+from kir.interp.state.memory import Handle, Memory, bytes_needed, fill_poison
+from kir.interp.state.result import Access, Finding, Result
+from kir.interp.state.tasks import Steps, Task
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.printer import expr_text
@@ -111,7 +111,7 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
-        from kir.interp.checker import Checker
+        from kir.interp.checking.checker import Checker
         m.checking, m.checker_or_none = True, Checker(m)
     with np.errstate(all="ignore"):
         host = Frame(1, "host")

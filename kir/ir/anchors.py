@@ -12,8 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError, did_you_mean, error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, did_you_mean, error
 from kir.ir import nodes as n
 from kir.ir.paths import (
     Path,

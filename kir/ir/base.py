@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import field, fields
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 
 Attr = int | float | str | bool
 Attrs = tuple[tuple[str, Attr], ...]

@@ -32,13 +32,12 @@
     BLOCK_M = 64
     num_warps = 4
 
-Every value is used, and of the type that its use asks for, or the binding is refused at the value's line (`kir.ir.binding_values`, what a binding says
-in itself; `kir.ir.binding_uses`, what the kernel makes of it). A launch that `kir capture` recorded has a value for each parameter of the kernel, whether
-the kernel reads it or not, and an extent for each axis of the grid that the host named: such a binding says `recorded = true`, and these two are let
-pass. Whatever else is wrong in it is refused as anywhere.
-
-The option `threads` stands for `num_warps` where a kernel is written for so many threads of a CTA (1: a scalar program).
-A scalar that is neither a size nor bound stays a run-time parameter. Strides are row-major unless they are given (in elements).
+Every value is used, and of the type that its use asks for, or the binding is refused at the value's line (`kir.ir.bindings.binding_values`, what a
+binding says in itself; `kir.ir.bindings.binding_uses`, what the kernel makes of it). A launch that `kir capture` recorded has a value for each
+parameter of the kernel, whether the kernel reads it or not, and an extent for each axis of the grid that the host named: such a binding says
+`recorded = true`, and these two are let pass. Whatever else is wrong in it is refused as anywhere. The option `threads` stands for `num_warps` where
+a kernel is written for so many threads of a CTA (1: a scalar program). A scalar that is neither a size nor bound stays a run-time parameter. Strides
+are row-major unless they are given (in elements).
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, Unpack, get_args, get_origin, get_type_hints
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Fields, KirError, Origin, did_you_mean, error, usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Fields, KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.names import unlike
@@ -111,7 +110,7 @@ class Source:
 
     def at(self, steps: tuple[str | int, ...], key: bool) -> Origin:
         """Where a value (or its key) stands: of one that is not there, the table that it would be in, and at last the file's first line."""
-        from kir.ir.toml_places import places
+        from kir.ir.grammar.toml_places import places
 
         found = places(self.text)
         if steps[:1] in (("metas",), ("options",)) and len(steps) > 1:
@@ -179,7 +178,7 @@ class Binding:
             line = next((number for number, row in enumerate(text.splitlines(), start=1) if '"?"' in row.partition("#")[0]), 1)
             column = text.splitlines()[line - 1].find('"?"') + 1
             raise error("KIR-F012", f"the binding is not filled in yet: {', '.join(left)}", origin=Origin(str(path), line, column, line, column + 3),
-                        needs="numbers, dtypes, and expressions over the sizes, in the places of \"?\"; docs/writing-a-binding.md goes through them")
+                        needs="numbers, dtypes, and expressions over the sizes, in the places of \"?\"; docs/using/your-own-kernel.md goes through them")
         return found
 
     def configured(self, number: int) -> Binding:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
 from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
-from kir.ir.types import BOOL, F32, FP8, I32, DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import BOOL, F32, FP8, I32, I64, DType, TileType, Type, dtype_of, shape_of
 
 Monomial = tuple[Expr, ...]
 MAX_TERMS = 64
@@ -325,7 +325,7 @@ def call(fn: str, *args: Expr | Region, of: Type | None = None, **options: Attr)
 
 def call_with(fn: str, args: tuple[Expr | Region, ...], options: Attrs = (), of: Type | None = None) -> Call:
     """`call` with the attributes given as data."""
-    from kir.instructions import instruction
+    from kir.base.instructions import instruction
     made = Call(fn, args, options, of)
     if of is None:
         least, most = instruction(fn).args
@@ -378,3 +378,15 @@ def span(lo: Expr | int, extent: int | Expr, step: int | Expr = 1) -> Span:
 def var(name: str, dtype: Type = I32) -> Var:
     """A reference to a named value."""
     return Var(name, dtype)
+
+
+def row_major(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Strides of a contiguous tensor, in elements."""
+    out: list[Expr] = []
+    step: Expr = const(1)
+    if len({dtype_of(d.type) for d in shape if not isinstance(d, Const)}) > 1:  # sizes of two widths meet in the wider
+        shape, step = tuple(cast(d, I64) for d in shape), const(1, I64)
+    for d in reversed(shape):
+        out.append(step)
+        step = mul(step, d)
+    return tuple(reversed(out))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from kir.diagnostic import did_you_mean, error
+from kir.base.diagnostic import did_you_mean, error
 from kir.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, U32, DType, promote, symbolic
 
 

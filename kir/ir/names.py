@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from itertools import count
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 
 
 @dataclass

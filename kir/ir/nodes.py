@@ -14,7 +14,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal
 
-from kir.diagnostic import Origin
+from kir.base.diagnostic import Origin
 from kir.ir.base import Attr, Attrs, Node, attrs, node
 from kir.ir.signatures import elementwise, result_type
 from kir.ir.types import BOOL, F32, I32, DType, Expr, PointerType, Space, StructType, TileType, Type, dtype_of, rounded, with_dtype
@@ -176,7 +176,7 @@ class Address(Expr):
 
 @node
 class Layout(Node):
-    """A term of the layout algebra (`kir.ir.layout`): `strides(..)`, `swizzle(bits, base, shift)` on byte offsets, `compose(..)`,
+    """A term of the layout algebra (`kir.ir.layouts.layout`): `strides(..)`, `swizzle(bits, base, shift)` on byte offsets, `compose(..)`,
     a named fragment layout such as `mma_c(..)`, or `auto`."""
 
     name: str

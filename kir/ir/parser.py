@@ -10,12 +10,12 @@ from typing import Any
 
 from lark import Token, Tree
 
-from kir.diagnostic import KirError, Origin, error
+from kir.base.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import precision_of
+from kir.ir.grammar.syntax import syntax_tree
 from kir.ir.printer import SCHEMA
-from kir.ir.syntax import syntax_tree
 from kir.ir.terms import Item, Scope, T, Terms, cache_of, is_tree, name_of, names_of, subtree
 from kir.ir.types import (
     I32,

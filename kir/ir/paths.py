@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kir.diagnostic import KirError, error
+from kir.base.diagnostic import KirError, error
 from kir.ir import nodes as n
 
 Path = tuple[int | str, ...]

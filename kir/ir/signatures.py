@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from kir.instructions import instruction
+from kir.base.instructions import instruction
 from kir.ir.base import Attr
 from kir.ir.types import (
     BOOL,

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from lark import Token, Tree
 
-from kir.diagnostic import KirError, Origin, did_you_mean, error
+from kir.base.diagnostic import KirError, Origin, did_you_mean, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import (

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from struct import pack, unpack
 from typing import Literal
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.ir.base import Node
 
 Space = Literal["global", "shared", "fragment", "register", "cluster", "constant"]

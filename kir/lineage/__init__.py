@@ -3,4 +3,7 @@
 :mod:`.record` is the schema and the hash chain, :mod:`.walk` the backward walk, :mod:`.order` what to peel first,
 :mod:`.folder` the files on disk, :mod:`.replay` the way forward, :mod:`.engine` and :mod:`.judge` the ties to the
 rewriting framework and the gate.
+
+Order: carrier, convergence, order, candidates, legalize_for_surface, records, walk, engine, crossing, judge, parameter_replay, plan,
+replay, run.
 """

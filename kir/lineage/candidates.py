@@ -1,4 +1,4 @@
-"""Where passes can be taken back from a program, and in which order that is tried."""
+"""Where passes can be undone from a program, and in which order that is tried."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from kir.carrier import declared
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError
-from kir.halves import halved
-from kir.ir.measure import Measure, measure
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.base.fork_map import halved
+from kir.ir.measures.measure import Measure, measure
 from kir.ir.nodes import Program
+from kir.lineage.carrier import declared
 from kir.lineage.order import Declared, peel_ranks
 from kir.rewrite import Pass, Site, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
@@ -30,7 +30,7 @@ LAST = "threads"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A place where a pass can be taken back: ``text`` is the backward step as pipeline text, unique within a program."""
+    """A place where a pass can be undone: ``text`` is the backward step as pipeline text, unique within a program."""
 
     name: str
     intent: str
@@ -117,7 +117,7 @@ class Looks:
     told: dict[str, Told] = field(default_factory=dict, repr=False, compare=False)
     """What the passes declare, once two processes have looked."""
     _tried: dict[tuple[Pass, int], tuple[Place, float]] = field(default_factory=dict, repr=False, compare=False)
-    """The nodes at which a pass, with its parameters, could be taken back, and the component of the measure that this lowered first."""
+    """The nodes at which a pass, with its parameters, could be undone, and the component of the measure that this lowered first."""
 
     @cached_property
     def passes(self) -> tuple[type[Pass], ...]:
@@ -133,8 +133,8 @@ class Looks:
 
     def untried(self, program: Program, near: Iterable[Path] = (), most: int | None = None,
                 judge: Callable[[Site], Any] | None = None) -> Iterator[Candidate]:
-        """The places where a pass can be taken back that lower the measure: first what lowers its leftmost component; then in the order
-        of the passes. Which of them a precondition refuses is not found out. What could be taken back at a statement in a program before, and
+        """The places where a pass can be undone that lower the measure: first what lowers its leftmost component; then in the order
+        of the passes. Which of them a precondition refuses is not found out. What could be undone at a statement in a program before, and
         lowered the measure there, is not tried again where the same statement is found to match: to take it back may then fail, or lower
         nothing. `most`: so many places are tried anew of each pass, those that are nearest to the paths `near`. With a `judge` two processes
         share the first look, where none of the passes may be imported yet; each candidate then has its word."""

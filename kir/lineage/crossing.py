@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Literal
 
-from kir.analysis.normal_form import normalize
-from kir.carrier import declared
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError
+from kir.analysis.normal.normal_form import normalize
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.nodes import Program
 from kir.ir.visit import transform
 from kir.lineage.candidates import Looks
+from kir.lineage.carrier import declared
+from kir.lineage.convergence import common_form, common_names
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import Folder
-from kir.lineage.meeting import common_form, common_names
-from kir.lineage.record import Lineage
-from kir.lineage.record import Step as Recorded
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage
+from kir.lineage.records.record import Step as Recorded
 from kir.rewrite import Context, Pass, Path, Site, Step, apply, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Option
@@ -35,7 +35,7 @@ Outcome = Literal["carried", "elsewhere", "adapted", "refused", "no place", "uns
 """`carried`: at the same place; `elsewhere`: at another; `adapted`: with another parameter, or by another pass of the same intent;
 `refused`: by a precondition; `unsaid`: the surface cannot say the result."""
 MOST_BACK = 24
-"""Steps that are taken back of a kernel before what was learned is tried on it."""
+"""Steps that are undone of a kernel before what was learned is tried on it."""
 MOST_NAMED = 3
 """Steps left out earlier that a step without a place names."""
 LINE = "linear"
@@ -97,7 +97,7 @@ def cross(lineage: Lineage, folder: Folder, program: Program, says: Says = lambd
 
 def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, str]:
     """The program, or what steps back from it give where that is the program that is wanted, or a naive one. Of a naive program that is another,
-    what the lineage's own passes may have brought in is taken back too."""
+    what the lineage's own passes may have brought in is undone too."""
     if common_form(program) == wanted:
         return program, ""
     for cls in passes():

@@ -1,4 +1,4 @@
-"""The walk's tie to the rewriting framework: every registered pass, taken back wherever it can be."""
+"""The walk's tie to the rewriting framework: every registered pass, undone wherever it can be."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any
 
-from kir.carrier import declared
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.hardware.target import target
 from kir.ir.canonical import content_hash
-from kir.ir.measure import measure
-from kir.ir.naive import is_naive
+from kir.ir.measures.measure import measure
+from kir.ir.measures.naive import is_naive
 from kir.ir.nodes import Buffer, Program
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
 from kir.lineage.candidates import LOWERS_NONE, Candidate, candidates, component, in_order
-from kir.lineage.record import Condition, Header, Violation
-from kir.lineage.record import Step as Recorded
+from kir.lineage.carrier import declared
+from kir.lineage.records.record import Condition, Header, Violation
+from kir.lineage.records.record import Step as Recorded
 from kir.lineage.walk import Move
 from kir.problem import load_problem
 from kir.rewrite import Context, Pass, Site, Step, Verdict, apply
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.pipeline import find_site
+from kir.rewrite.pipelines.pipeline import find_site
 from kir.rewrite.registry import failed
-from kir.target import target
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PassEngine:
         """Every place from which some pass's forward direction restores the program exactly, passes ``delayed`` last.
 
         First comes what lowers the leftmost component of the measure, which goes from what only hardware explains to what any program
-        has; then the order that the passes' declarations give. What carriers take back whole, others first take back step by step, as
+        has; then the order that the passes' declarations give. What carriers undo whole, others first undo step by step, as
         long as the CTA keeps its threads: one thread's serial code would take too long to run against a contract. What refuses stands
         behind all that lower something; it is found out as the candidates are asked for, so that the first costs one application.
         """

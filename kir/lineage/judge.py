@@ -11,19 +11,19 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
-from kir import machine
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.gate.gpu.relative import program_problem
 from kir.gate.realized import summary
+from kir.hardware import machine
+from kir.hardware.target import Target, target
 from kir.ir.nodes import Program
-from kir.lineage.record import Header, Realization
+from kir.lineage.records.record import Header, Realization
 from kir.lineage.walk import Judgement, Stage
 from kir.problem import Problem, load_problem
 from kir.surface import Artifact
-from kir.target import Target, target
 
 SAMPLE_SECONDS = 0.6
 """Seconds for the samples of one state of a lineage."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def kind(feature: str) -> str:
 
 
 def peel_ranks(passes: Iterable[Declared]) -> Mapping[str, int]:
-    """A rank for each pass name: what has a lower rank is taken back first. Ties, and members of a cycle, share a rank. (To import a library of
+    """A rank for each pass name: what has a lower rank is undone first. Ties, and members of a cycle, share a rank. (To import a library of
     graphs takes ten times as long as this, and each command that walks waits for it.)"""
     declared = sorted(passes, key=lambda each: each.name)
     after: dict[str, set[str]] = {each.name: set() for each in declared}

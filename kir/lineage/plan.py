@@ -1,4 +1,4 @@
-"""Looking ahead: in which order passes are taken back so that the walk does not end in a dead end.
+"""Looking ahead: in which order passes are undone so that the walk does not end in a dead end.
 
 Taking a pass back is cheap, the gate is not. So the walk is first gone through without the gate. Where the order that the
 declarations give ends before naive, passes are put off, beginning where the walk came nearest to naive (fewest violations of N, then
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.ir.nodes import Program
 from kir.lineage.candidates import Candidate
-from kir.lineage.record import Violation
+from kir.lineage.records.record import Violation
 from kir.lineage.walk import Move
 
 MOST_PROGRAMS = 600
@@ -51,7 +51,7 @@ class Descent:
 
 
 def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Callable[[str], None] = lambda text: None) -> Descent:
-    """The best order found: passes named in ``delayed`` are taken back only when no other can be, the last of them last.
+    """The best order found: passes named in ``delayed`` are undone only when no other can be, the last of them last.
 
     What to put off beside what is put off already is asked first of the descents that came nearest to naive. A pass that a descent did
     not use is not put off in it: that would change nothing. The search ends when ``most`` programs have been seen.
@@ -79,7 +79,7 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
 
 def _more(parent: Descent) -> Iterator[tuple[str, ...]]:
     """What a descent put off, and one pass more that it used, at each place in the order. What it used last is asked first: what only hardware
-    explains is worth something while the rest is there, and is taken back before the rest if it can be."""
+    explains is worth something while the rest is there, and is undone before the rest if it can be."""
     for name in reversed(parent.used):
         if name not in parent.delayed:
             yield from ((*parent.delayed[:at], name, *parent.delayed[at:]) for at in reversed(range(len(parent.delayed) + 1)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError, Origin
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError, Origin
 from kir.ir.nodes import Program
-from kir.lineage.folder import Folder
-from kir.lineage.locate import span_of
-from kir.lineage.record import Lineage, Step
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.locate import span_of
+from kir.lineage.records.record import Lineage, Step
 from kir.lineage.walk import Engine, Judge, rebuilt
 
 

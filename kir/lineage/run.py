@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import kir
-from kir import machine
-from kir.analysis.legalize import unlaunchable
-from kir.diagnostic import Diagnostic, KirError
+from kir.analysis.target.legalize import unlaunchable
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.base.store import write_atomic
+from kir.hardware import machine
+from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import Folder
 from kir.lineage.plan import MOST_PROGRAMS, plan
-from kir.lineage.record import Header, Lineage, chained
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Header, Lineage, chained
 from kir.lineage.walk import Budget, Judge, Judgement, Walk
-from kir.store import write_atomic
-from kir.target import target
 
 USUAL_TARGETS = ("sm_80", "sm_90a")
 """What a lineage is compiled for when nobody says."""

@@ -14,11 +14,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError, error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.ir.nodes import Program
 from kir.lineage.candidates import Candidate
-from kir.lineage.record import Condition, Ended, Outcome, Realization, State, Step, Violation
+from kir.lineage.records.record import Condition, Ended, Outcome, Realization, State, Step, Violation
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Engine(Protocol):
     """The rewriting framework, as the walk needs it."""
 
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterable[Candidate]:
-        """Every place where a registered pass can be taken back, what to peel first in front, passes ``delayed`` last. May be lazy."""
+        """Every place where a registered pass can be undone, what to peel first in front, passes ``delayed`` last. May be lazy."""
         ...
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
@@ -236,7 +236,7 @@ class Walk:
         earlier = list(self.journal.done())
         if earlier and earlier[0].before.text != first.text:
             raise error("KIR-S013", "the journal begins with another program: the expert, or how it is read, has changed since",
-                        witness=(f"{earlier[0].before.text[:16]} there, {first.text[:16]} now",), attempt="another folder, or --fresh")
+                        witness=(f"{earlier[0].before.text[:16]} there, {first.text[:16]} now",), attempt="another folder, or --restart")
         for step in earlier:
             self._commit(step)
             if step.status == "accepted" and step.after is not None:
@@ -284,7 +284,7 @@ class Walk:
                 return "budget", over
             for refused in exhausted or []:
                 self._record(refused)
-            return "stuck", "no registered pass that decreases the measure can be taken back"
+            return "stuck", "no registered pass that decreases the measure can be undone"
 
     def _barred_here(self) -> set[str]:
         """Candidates already decided against in the current state."""

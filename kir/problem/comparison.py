@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.problem.draws import numpy_dtype, smallest_step
 from kir.problem.schema import SetWithTies, Tensor
 

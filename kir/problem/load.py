@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kir.diagnostic import Origin, did_you_mean, error, usage
+from kir.base.diagnostic import Origin, did_you_mean, error, usage
 from kir.problem.problem import Problem
 from kir.problem.schema import ProblemFile
 

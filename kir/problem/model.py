@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir import machine
-from kir.dataclass import dataclass
-from kir.device.client import Child, ChildGone, Server
-from kir.diagnostic import Diagnostic, KirError, error, usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError, error, usage
+from kir.hardware import machine
+from kir.hardware.device.client import Child, ChildGone, Server
 from kir.ir import nodes as n
 from kir.problem import comparison
 from kir.problem.comparison import Comparison

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.confine import Limits, confine
-from kir.device import wire
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import wire
 from kir.problem.draws import numpy_dtype
 
 Array = NDArray[Any]

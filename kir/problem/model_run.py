@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError, Origin, error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, Origin, error
 from kir.problem.model_source import ModelSource
 from kir.problem.rounding_noise import UNITS, noisy
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Origin, error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Origin, error
 
 RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal", "poisson", "exponential")
 """Parts of the names of calls that draw numbers."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.problem.schema import Draw, Tensor, names_in
 
 Array = NDArray[Any]

@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError, Origin, did_you_mean, error, usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, Origin, did_you_mean, error, usage
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program

@@ -1,6 +1,9 @@
 """Rewriting: passes with two directions, preconditions with five verdicts, pipelines, and traces that undo, replay and explain.
 
 Names are imported from their modules on first use, so that the table of passes costs no more than reading it.
+
+Order: catalog, declarations, edit, anchor, guard, meaning, options, residue, verdict, base, precondition, match, registry, step, driver,
+pipelines, conformance, view.
 """
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ if TYPE_CHECKING:
     from kir.rewrite.catalog import summaries
     from kir.rewrite.driver import Applied, Record, apply, judge, misses, sites
     from kir.rewrite.edit import Path, Place
-    from kir.rewrite.pipeline import Trace, TraceStep, find_site, run
+    from kir.rewrite.pipelines.pipeline import Trace, TraceStep, find_site, run
+    from kir.rewrite.pipelines.text import Pipeline
     from kir.rewrite.registry import pass_class, pass_names, passes
     from kir.rewrite.residue import Residue
     from kir.rewrite.step import Direction, Step
-    from kir.rewrite.text import Pipeline
     from kir.rewrite.verdict import Context, Verdict, decided, guarded, proved, refuted, unknown
 
 _HOMES = {
@@ -24,11 +27,11 @@ _HOMES = {
     "catalog": ("summaries",),
     "driver": ("Applied", "Record", "apply", "judge", "misses", "sites",),
     "edit": ("Path", "Place",),
-    "pipeline": ("Trace", "TraceStep", "find_site", "run",),
+    "pipelines.pipeline": ("Trace", "TraceStep", "find_site", "run",),
     "registry": ("pass_class", "pass_names", "passes",),
     "residue": ("Residue",),
     "step": ("Direction", "Step",),
-    "text": ("Pipeline",),
+    "pipelines.text": ("Pipeline",),
     "verdict": ("Context", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),
 }
 """The module that each public name lives in."""

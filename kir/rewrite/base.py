@@ -2,7 +2,7 @@
 
 A subclass declares its class variables and four methods: `match` and `optimize` (forward), `match_inverse` and `deoptimize` (backward).
 Everything else (finding sites, names and statement order lost on the way, checks, records) is done once, in `kir.rewrite.driver`.
-`docs/writing-a-pass.md` shows how.
+`docs/extending/writing-a-pass.md` shows how.
 """
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError, Origin, UsageError, did_you_mean, error, usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError, Origin, UsageError, did_you_mean, error, usage
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.rewrite.anchor import anchor_text

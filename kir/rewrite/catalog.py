@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 
 import kir
-from kir.dataclass import dataclass
-from kir.registry import Entry, registry
+from kir.base.dataclass import dataclass
+from kir.base.registry import Entry, registry
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def purpose(family: str) -> str:
 
 
 def table(rows: tuple[Summary, ...]) -> str:
-    """The passes as a page of markdown: `docs/passes.md`, which a test keeps current."""
-    intro = "Generated: `kir passes --markdown > docs/passes.md`. Each pass goes both ways; `kir explain ID` says what an id means."
+    """The passes as a page of markdown: `docs/tables/passes.md`, which a test keeps current."""
+    intro = "Generated: `kir passes --markdown > docs/tables/passes.md`. Each pass goes both ways; `kir explain ID` says what an id means."
     lines = ["# The passes", "", intro, ""]
     for family, members in families(rows).items():
         lines += [f"## {family or 'Of no family'}", "", *([purpose(family), ""] if purpose(family) else []),

@@ -10,14 +10,14 @@ from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from kir.analysis.footprint import footprint
-from kir.dataclass import dataclass
-from kir.diagnostic import Diagnostic, KirError, usage
+from kir.analysis.target.footprint import footprint
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError, usage
 from kir.ir import nodes as n
-from kir.ir.anchor_map import AnchorMap, anchor_map
 from kir.ir.build import logical_and
 from kir.ir.canonical import alpha_equal, content_hash
-from kir.ir.verify import verify
+from kir.ir.changes.anchor_map import AnchorMap, anchor_map
+from kir.ir.rules.verify import verify
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Effect, Miss, Pass, Rewritten, Site, Witness, forward_site, found_sites, not_restored, run_backward, run_forward
 from kir.rewrite.declarations import declared_first
@@ -110,7 +110,7 @@ def tried(program: n.Program, site: Site) -> Site | None:
     try:
         return replace(site, taken=(program, *run_backward(program, site)))
     except KirError as bad:
-        if all(d.id in ("KIR-R004", "KIR-R006") for d in bad.diagnostics):  # R004: what it would take back is not all there
+        if all(d.id in ("KIR-R004", "KIR-R006") for d in bad.diagnostics):  # R004: what it would undo is not all there
             return None
         raise
 

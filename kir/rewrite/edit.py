@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import Path, with_block

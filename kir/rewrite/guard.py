@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text

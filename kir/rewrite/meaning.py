@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.analysis.metas import at_defaults
-from kir.diagnostic import error
+from kir.analysis.target.metas import at_defaults
+from kir.base.diagnostic import error
 from kir.interp import Result, run
-from kir.interp.number import storage
+from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import DType

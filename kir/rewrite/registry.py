@@ -1,4 +1,4 @@
-"""Passes by name: found through `kir.registry`, imported on first use."""
+"""Passes by name: found through `kir.base.registry`, imported on first use."""
 from __future__ import annotations
 
 import inspect
@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterator
 from types import ModuleType
 
-from kir.diagnostic import Diagnostic, KirError, Origin, error
-from kir.registry import registry
+from kir.base.diagnostic import Diagnostic, KirError, Origin, error
+from kir.base.registry import registry
 from kir.rewrite.base import Pass
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from kir.dataclass import dataclass
-from kir.diagnostic import usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import usage
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.visit import names_mentioned, once, statements

@@ -7,8 +7,8 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from kir.dataclass import dataclass
-from kir.diagnostic import Origin, usage
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Origin, usage
 from kir.rewrite.base import Pass
 from kir.rewrite.edit import Path
 from kir.rewrite.options import Option, options_text

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
+from kir.hardware.target import Target
 from kir.ir.nodes import Expr
 from kir.ir.printer import expr_text
-from kir.target import Target
 
 VerdictKind = Literal["proved", "guarded", "assumed", "refuted", "unknown"]
 Category = Literal["dtype", "layout", "storage", "pipeline", "hardware", "shape", "aliasing", "numerics"]

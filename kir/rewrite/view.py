@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TupleType, Type

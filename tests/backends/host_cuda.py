@@ -24,7 +24,7 @@ PRODUCTS = ("mma_m16n8k16_f16_f16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8", "mma_
 
 def host_text(emitted: Emitted) -> str:
     """The emitted text without what the host defines itself: includes, and the functions that wrap PTX."""
-    from kir.backends.cuda.emit import header
+    from kir.backends.cuda.output.emit import header
     text = re.sub(r"^#include .*$", "", emitted.text, flags=re.MULTILINE)
     for name in EMULATED + PRODUCTS:
         text = text.replace(header()[name][0].strip(), "")

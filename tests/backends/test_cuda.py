@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from kir.backends.cuda.emit import header
-from kir.diagnostic import KirError
+from kir.backends.cuda.output.emit import header
+from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu, realized
+from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import load_problem
 from kir.surface import Backend, backend
-from kir.target import target
 from tests.programs import EXPERTS, parsed
 
 HEAD = """kir 1

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kir.gate.gpu.executable import bound, descriptor
+from kir.gate.gpu.images.executable import bound, descriptor
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.visit import walk
-from kir.lineage.source import load_expert
 from kir.surface import backend
-from kir.target import target
+from kir.surface.reading import load_expert
 
 EXPERT = Path(__file__).parents[2] / "skills" / "experts" / "conv2d" / "conv2d_sm90.kir"
 

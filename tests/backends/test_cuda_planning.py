@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kir.backends.cuda import planning
-from kir.diagnostic import Diagnostic
-from kir.lineage.source import load_expert
+from kir.backends.cuda.lowering import planning
+from kir.base.diagnostic import Diagnostic
 from kir.rewrite import apply
 from kir.rewrite.driver import Applied
+from kir.surface.reading import load_expert
 
 
 def test_a_plan_whose_result_is_no_program_is_made_again_with_each_step_verified(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from kir.analysis import normalize
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
 from kir.rewrite.meaning import difference, interpreted
-from kir.rewrite.pipeline import run
+from kir.rewrite.pipelines.pipeline import run
 from kir.surface import backend
-from kir.target import target
 from tests.backends.conftest import Arrays
 from tests.backends.host_cuda import agrees
 
@@ -58,7 +58,7 @@ def test_an_open_product_becomes_a_ring_with_tensor_cores() -> None:
 
 
 def test_the_plan_is_a_pipeline_that_can_be_run_again() -> None:
-    from kir.backends.cuda.planning import is_open, planned
+    from kir.backends.cuda.lowering.planning import is_open, planned
     p = gemm()
     made, steps = planned(p, "main")
     assert is_open(p.kernels[0]) and not is_open(made.kernels[0])
@@ -67,7 +67,7 @@ def test_the_plan_is_a_pipeline_that_can_be_run_again() -> None:
 
 
 def test_lowered_it_is_free_of_hazards() -> None:
-    from kir.backends.cuda.lowering import thread_code
+    from kir.backends.cuda.lowering.thread_code import thread_code
     made = thread_code(gemm())[0]
     assert interpreted(made, {"M": 40, "N": 40, "K": 136}, checked=True).errors == ()
 
@@ -110,9 +110,9 @@ SKILLS = Path(__file__).parents[2] / "skills"
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a"])
 def test_the_generated_gemm_takes_no_more_than_the_one_written_by_hand(name: str) -> None:
     """Registers, spills and shared memory of gemm_sm80.cu as it stands, and of what is written for the tiles that it is raised to."""
-    from kir.lineage.source import load_expert
     from kir.rewrite import apply, sites
     from kir.rewrite.registry import pass_class
+    from kir.surface.reading import load_expert
     cuda, source = backend("cuda"), SKILLS / "experts" / "gemm" / "gemm_sm80.cu"
     p = load_expert(f"{source}::gemm_sm80", SKILLS / "bindings" / "gemm_sm80.toml").program
     (site,) = sites(pass_class("lower-mma").with_options({}), p, "backward")

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.surface import backend
-from kir.target import target
 
 PROGRAM = """kir 1
 program p

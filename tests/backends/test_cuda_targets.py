@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import pytest
 
-from kir.analysis.legalize import legalize
+from kir.analysis.target.legalize import legalize
 from kir.backends._ptxas import Used, used
+from kir.hardware.target import target
 from kir.surface import backend
-from kir.target import target
 from tests.programs import EXPERTS, parsed
 
 

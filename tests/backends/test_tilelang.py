@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.backends.tilelang.prepare import form
-from kir.diagnostic import KirError
+from kir.analysis.normal.normal_form import normalize
+from kir.backends.tilelang.form.form import form
+from kir.base.diagnostic import KirError
 from kir.gate.artifacts import _kernel, _to_json
-from kir.gate.gpu.executable import Executable, bound
+from kir.gate.gpu.images.executable import Executable, bound
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.lineage.source import load_expert
 from kir.surface import Artifact, Backend, CompiledKernel, Emitted, Image, Passed, backend
+from kir.surface.reading import load_expert
 from tests.backends.conftest import program
 from tests.round_trips import TILELANG
 
@@ -151,7 +151,7 @@ def test_a_launch_passes_what_the_compiler_laid_out(tilelang: Backend) -> None:
 
 @pytest.fixture(scope="module")
 def hopper(tilelang: Backend) -> Artifact:
-    from kir.target import target
+    from kir.hardware.target import target
     home = Path(__file__).parents[2] / "skills"
     expert = load_expert(f"{home}/experts/gemm/tilelang.py::gemm_pipelined", home / "bindings" / "tilelang_gemm.toml")
     emitted = tilelang.emit(expert.program)
@@ -182,7 +182,7 @@ def test_its_launch_has_an_argument_for_every_tensor(hopper: Artifact) -> None:
 def test_a_fault_of_the_compiler_is_located(tilelang: Backend) -> None:
     from dataclasses import replace
 
-    from kir.target import target
+    from kir.hardware.target import target
     emitted = tilelang.emit(program("softmax_tile"))
     broken = replace(emitted, text=emitted.text.replace("T.exp(", "T.no_such_function("))
     with pytest.raises(KirError) as refused:
@@ -238,7 +238,7 @@ PICKED = """  fragment F: f32[2, 16, 64] = 0.0
 @pytest.mark.tilelang
 @pytest.mark.nvcc
 def test_a_fixed_index_of_a_fragment_is_one_round_of_a_loop_over_all(tilelang: Backend, tmp_path: Path) -> None:
-    from kir.target import target
+    from kir.hardware.target import target
     p = parse_program(HEAD + PICKED, "p.kir")
     emitted = tilelang.emit(p)
     assert "for at, at_, i in T.Parallel(2, 64, 16):\n                if at == 1 and at_ == 2:" in emitted.text

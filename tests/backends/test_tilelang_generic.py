@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kir.corpus import same_program
-from kir.diagnostic import KirError
-from kir.ir.generic import is_generic
+from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.generic import is_generic
+from kir.learning.corpus import same_program
 from kir.surface import EditableFrontend, backend, frontend
 from tests.round_trips import TILELANG
 
@@ -158,8 +158,8 @@ kernel main grid (row: ceildiv(N, 8)) threads 128
 
 
 def test_a_fragment_that_is_dealt_by_digits_is_a_function_of_its_index(tmp_path: Path) -> None:
-    from kir.analysis.normal_form import normalize
-    from kir.backends.tilelang.prepare import form
+    from kir.analysis.normal.normal_form import normalize
+    from kir.backends.tilelang.form.form import form
     from kir.ir.canonical import alpha_equal
 
     p = form(normalize(parse_program(ROUND, "p.kir")))

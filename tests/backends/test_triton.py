@@ -5,7 +5,7 @@ import ast
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir.anchors import at
 from kir.ir.nodes import For, Mma, Store
 from kir.ir.parser import parse_program

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate import realized
+from kir.hardware.target import target
 from kir.ir.nodes import For
 from kir.ir.visit import transform
 from kir.surface import Artifact, Backend, backend
-from kir.target import target
 from tests.backends.conftest import program
 
 pytestmark = pytest.mark.triton

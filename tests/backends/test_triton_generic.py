@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kir.backends.triton import BACKEND
-from kir.corpus import same_program
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir.parser import parse_program
+from kir.learning.corpus import same_program
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"
 KERNELS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kir.backends.triton import BACKEND
-from kir.corpus import same_program
 from kir.frontends.triton.frontend import TritonFrontend
+from kir.learning.corpus import same_program
 
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef kernel("
 KERNELS = {

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.arms import both_arms
+from kir.analysis.branch_definitions import both_arms
 from kir.backends.triton import BACKEND
-from kir.corpus import same_program
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir import nodes as n
 from kir.ir.visit import walk
+from kir.learning.corpus import same_program
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 KERNEL = """@triton.jit

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from kir.gate import gate_cpu
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
-from kir.target import target
+from kir.surface.reading import load_expert
 from tests.backends.conftest import program
 from tests.round_trips import TRITON
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kir.cli._main import run
-from kir.library.card import Anchor, Card, Carrier, Effect, Evidence, Risk, Scope
-from kir.library.shelf import Shelf
+from kir.faces.cli._main import run
+from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Risk, Scope
+from kir.learning.cards.shelf import Shelf
 from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
 from tests.kir.carrier.server import Says, loopback
 
@@ -121,10 +121,10 @@ dollars = 1
         assert 'who = "openai: m"' in record and f'prompt = "{said["holes"][0]["templates"]}"' in record
         code, again = ask(capsys, *words)
         assert code == 0 and len(server.requests) == 3 and again["budget"]["spent"]["attempts"] == 0, "every reply was kept"
-        code, said = ask(capsys, *words, "--turns", "0", "--fresh")
+        code, said = ask(capsys, *words, "--turns", "0", "--restart")
         assert code == 0 and len(server.requests) == 4
         server.script = lambda number, body: Says(WRONG)
-        code, said = ask(capsys, *words, "--turns", "0", "--fresh")
+        code, said = ask(capsys, *words, "--turns", "0", "--restart")
         assert code == 1 and Path(said["best"]).read_text() == WRONG and first(said) == "KIR-H403"
     assert run(["carrier", "fill", str(work / "rows.kir"), *TOY]) == 0
     assert "by recorded: filled" in capsys.readouterr().out
@@ -146,7 +146,7 @@ endpoint = "{server.url}/v1"
 price = {{ input = 1, output = 10 }}
 """)
         words = ["carrier", "fill", str(work / "rows.kir"), *TOY, "--settings", str(work / "carriers.toml"), "--target", "sm_90a"]
-        code = f"import sys; from kir.cli import main; main({words!r})"
+        code = f"import sys; from kir.faces.cli import main; main({words!r})"
         killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                   env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert asked_twice.wait(120)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import kir.cli.explain
-import kir.cli.plugins
-from kir.cli._main import run
-from kir.diagnostic import explanations
-from kir.registry import Group, Registry, Source
+import kir.faces.cli.setup.explain
+import kir.faces.cli.setup.plugins
+from kir.base.diagnostic import explanations
+from kir.base.registry import Group, Registry, Source
+from kir.faces.cli._main import run
 
 
 def output(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -49,7 +49,7 @@ def test_explain_finds_the_pass_that_declares_a_precondition(
     (folder / "__init__.py").touch()
     (folder / "tilt_loop.py").write_text('import nothing_here\nX = Precondition("KIR-P998", "the loop is level")\n')
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(kir.cli.explain, "registry", lambda group: Registry(group, [Source("declaring", "d", "1")]))
+    monkeypatch.setattr(kir.faces.cli.setup.explain, "registry", lambda group: Registry(group, [Source("declaring", "d", "1")]))
     value = json.loads(output(capsys, "explain", "P998", "--json"))
     assert [(each["pass"], each["line"]) for each in value["declared"]] == [("tilt-loop", 2)]
 
@@ -67,7 +67,7 @@ def test_plugins_shows_what_works_and_what_is_broken(
         return Registry(group, [Source("half_good", "half-good-dist", "7")] if group == "kir.passes" else [])
 
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(kir.cli.plugins, "registry", known)
+    monkeypatch.setattr(kir.faces.cli.setup.plugins, "registry", known)
     assert run(["plugins"]) == 0
     out, err = capsys.readouterr()
     assert "half-good-dist 7 (half_good)\n    works\n" in out

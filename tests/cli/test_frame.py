@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kir.cli import Result, _main
-from kir.diagnostic import Diagnostic, Origin, error
+from kir.base.diagnostic import Diagnostic, Origin, error
+from kir.faces.cli import Result, _main
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = sorted(file.stem.replace("_", "-") for file in (ROOT / "kir" / "cli").rglob("[a-z]*.py"))
+COMMANDS = sorted(file.stem.replace("_", "-") for file in (ROOT / "kir" / "faces" / "cli").rglob("[a-z]*.py"))
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -36,7 +36,7 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
 
 def test_help_and_listing_import_nothing_heavy() -> None:
     script = (
-        "import sys; from kir.cli._main import run; code = run(['--help']);"
+        "import sys; from kir.faces.cli._main import run; code = run(['--help']);"
         "heavy = {'typer', 'rich', 'numpy', 'z3', 'torch', 'triton', 'tilelang', 'libcst', 'lark', 'pydantic', 'networkx', 'jinja2'};"
         "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
@@ -131,6 +131,6 @@ class TestOutcomes:
 
 
 def test_a_reader_that_goes_away_causes_no_traceback() -> None:
-    command = f"set -o pipefail; {sys.executable} -c 'from kir.cli import main; main()' explain | true"
+    command = f"set -o pipefail; {sys.executable} -c 'from kir.faces.cli import main; main()' explain | true"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == ""

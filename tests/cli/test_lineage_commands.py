@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from kir.cli._main import run
+from kir.faces.cli._main import run
 from kir.ir.parser import parse_program
 from kir.lineage.judge import CpuJudge
 from kir.lineage.run import usual_targets
@@ -110,7 +110,7 @@ def test_a_folder_of_an_expert_that_has_changed_since_is_refused(expert: Path, l
     expert.write_text(expert.read_text().replace("top", "peak"))
     assert walk(expert, lineage) == 1
     shown = capsys.readouterr().err
-    assert "KIR-S013" in shown and "--fresh" in shown
+    assert "KIR-S013" in shown and "--restart" in shown
 
 
 def test_another_walk_does_not_spoil_the_folder(expert: Path, lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_another_walk_does_not_spoil_the_folder(expert: Path, lineage: Path, cap
     assert walk(expert, lineage, "--steps", "2") == 1
     assert "KIR-S013" in capsys.readouterr().err
     assert (lineage / "lineage.json").read_text() == before
-    assert walk(expert, lineage, "--steps", "2", "--fresh", "--json") == 0
+    assert walk(expert, lineage, "--steps", "2", "--restart", "--json") == 0
     value = told(capsys)
     assert value["ended"] == "budget" and value["steps"] == 2
     assert [each["id"] for each in value["diagnostics"]][:1] == ["KIR-S019"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.long_kernels import ir_text
-from kir.cli._main import run
+from kir.faces.cli._main import run
 
 
 def calls(*argv: str) -> tuple[int, Counter[str]]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
+from kir.base.registry import Broken
 from kir.ir.parser import parse_program
 from kir.lineage import candidates
 from kir.lineage.engine import PassEngine
-from kir.registry import Broken
 from kir.rewrite import Found, Pass
 from kir.rewrite import Path as Place
 from kir.rewrite.registry import pass_class, pass_names
@@ -126,7 +126,7 @@ def test_kernels_of_surfaces_are_compared(folder: Path, capsys: pytest.CaptureFi
 def test_brackets_in_tables_are_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "kernels").mkdir()
     (folder / "kernels" / "t.cu").write_text("template <typename T> __global__ void f(T* x) { x[0] = T(1); }\n")
-    assert "[metas]" in called(capsys, "corpus", "kernels", "--fresh", "-j", "1")[1]
+    assert "[metas]" in called(capsys, "corpus", "kernels", "--restart", "-j", "1")[1]
 
 
 def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_a_command_prints_leaves_one_json_object(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", "from kir.cli import main; main()", "capture", "--json", "-o", "out", "--", sys.executable, "-c", "print('hi')"]
+    words = [sys.executable, "-c", "from kir.faces.cli import main; main()", "capture", "--json", "-o", "out", "--", sys.executable, "-c", "print('hi')"]
     done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     value = json.loads(done.stdout)
     assert done.returncode == 1 and value["bindings"] == [] and "hi" in done.stderr
@@ -179,8 +179,8 @@ def test_passes_that_cannot_be_used_are_no_silent_gap_in_the_sites(capsys: pytes
             raise error("KIR-X003", "'tile' of another cannot be used: RuntimeError: boom")
         return known(name)
     monkeypatch.setattr("kir.rewrite.registry.pass_class", unusable)
-    clash = Broken("unroll", "another", "its name clashes with kir.passes.unroll")
-    monkeypatch.setattr("kir.registry.Registry.broken", lambda registry: (clash,))
+    clash = Broken("unroll", "another", "its name clashes with kir.passes.loops.unroll")
+    monkeypatch.setattr("kir.base.registry.Registry.broken", lambda registry: (clash,))
     code, out, err = called(capsys, "sites", GEMM)
     assert code == 0 and "tile@main" not in out and "stage-panels@main" in out
     assert "warning[KIR-X003] 'tile' of another cannot be used" in err and "'unroll' of another cannot be used: its name clashes" in err
@@ -195,7 +195,7 @@ def test_what_a_refusal_says_to_try_can_be_pasted(tmp_path: Path, capsys: pytest
 
 
 def test_a_place_from_which_nothing_leads_back_is_not_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows of 64 in tiles of 128 would be taken back as rows of 128: the place is none, and asked for it says why."""
+    """Rows of 64 in tiles of 128 would be undone as rows of 128: the place is none, and asked for it says why."""
     file = tmp_path / "rows.kir"
     file.write_text("kir 1\nprogram p\n  size M: i32\n  in X: f32[M, 64]\n  out Y: f32[M, 64]\nkernel main grid (r: M) threads 1\n"
                     "  @each for j in 0..64\n    Y[r, j] = X[r, j] * 2.0\n")

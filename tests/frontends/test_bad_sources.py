@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutilated, odd_calls
-from kir.cli._main import run
+from kir.faces.cli._main import run
 
 TRITON = """import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""`kir.dataclass` makes what the standard library makes."""
+"""`kir.base.dataclass` makes what the standard library makes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kir import dataclass as module
-from kir.dataclass import dataclass
+from kir.base import dataclass as module
+from kir.base.dataclass import dataclass
 
 KINDS = (dataclass, dataclasses.dataclass)
 FIELDS: dict[str, Callable[[], Any]] = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kir.diagnostic import Diagnostic, KirError, Origin, UsageError, did_you_mean, error, explanation, explanations, usage
+from kir.base.diagnostic import Diagnostic, KirError, Origin, UsageError, did_you_mean, error, explanation, explanations, usage
 
 SOURCE = "float acc = 0;\nfor (int k = 0; k < 32; ++k)\n\tacc += As[ty][k] * Bs[k][tx];\n"
 

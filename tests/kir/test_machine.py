@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kir import machine
+from kir.hardware import machine
 
 
 def executable(file: Path, text: str) -> Path:
@@ -39,7 +39,7 @@ def test_an_nvcc_that_fails_is_no_toolkit(tmp_path: Path) -> None:
 
 def test_packages_are_asked_about_without_being_imported() -> None:
     script = (
-        "import sys; from kir import machine;"
+        "import sys; from kir.hardware import machine;"
         "print(machine.package_version('lark') is not None, machine.package_version('no-such-distribution'),"
         "machine.package_folder('no_such_package'), bool(machine.package_folder('lark')), 'lark' in sys.modules)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -361,7 +361,7 @@ def test_state_that_forward_changes_is_refused_and_eval_mends_it(tmp_path: Path)
 
 
 def test_without_torch_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kir import machine
+    from kir.hardware import machine
     monkeypatch.setattr(machine, "package_version", lambda name: None)
     with pytest.raises(KirError, match="KIR-G919"):
         load_problem(made(tmp_path, MATMUL))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tomli_w
 
-from kir.diagnostic import KirError
-from kir.ir.naive import is_naive
+from kir.base.diagnostic import KirError
+from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import Problem, load_problem, problem_names

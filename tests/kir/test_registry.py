@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError, UsageError
-from kir.registry import DISTRIBUTION, GROUPS, Registry, Source, registry
+from kir.base.diagnostic import KirError, UsageError
+from kir.base.registry import DISTRIBUTION, GROUPS, Registry, Source, registry
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def test_provenance_is_that_of_the_file(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["import not_there_at_all", "raise SystemExit(3)", "def (", "from kir.diagnostic import error; raise error('KIR-X002', 'no')"]
+    "fault", ["import not_there_at_all", "raise SystemExit(3)", "def (", "from kir.base.diagnostic import error; raise error('KIR-X002', 'no')"]
 )
 def test_a_broken_module_is_reported_and_the_rest_works(site: Path, fault: str) -> None:
     package = f"partly_{abs(hash(fault))}"
@@ -95,7 +95,7 @@ def test_shipped_packages_are_found_and_whole(group: str) -> None:
 def test_a_bare_checkout_without_metadata_finds_the_shipped_packages(tmp_path: Path) -> None:
     script = (
         "import sys; from importlib import metadata; metadata.entry_points = lambda **_: ();"
-        "from kir.registry import GROUPS, registry;"
+        "from kir.base.registry import GROUPS, registry;"
         "print([source.package for group in GROUPS for source in registry(group).sources], [registry(group).broken() for group in GROUPS])"
     )
     done = subprocess.run(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
-from kir.store import EvidenceTable, Log, Store, content_hash, read_json, write_atomic
+from kir.base.diagnostic import KirError
+from kir.base.store import EvidenceTable, Log, Store, content_hash, read_json, write_atomic
 
 
 def fault_of(caught: pytest.ExceptionInfo[KirError]) -> tuple[str, int]:
@@ -120,7 +120,7 @@ def test_wrong_json_is_located(tmp_path: Path, text: str, line: int, words: str)
 WRITER = """
 import sys
 from pathlib import Path
-from kir.store import EvidenceTable, Log, write_atomic
+from kir.base.store import EvidenceTable, Log, write_atomic
 root = Path(sys.argv[1])
 table = EvidenceTable(root / "evidence.sqlite")
 for n in range(10**9):

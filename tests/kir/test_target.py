@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kir import machine
-from kir.diagnostic import UsageError
-from kir.target import ARCHITECTURES, DEVICES, FAMILIES, Family, target, target_names
+from kir.base.diagnostic import UsageError
+from kir.hardware import machine
+from kir.hardware.target import ARCHITECTURES, DEVICES, FAMILIES, Family, target, target_names
 
 PROBES: dict[Family, str] = {
     "cp_async": "cp.async.cg.shared.global [%r0], [%d0], 16;",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kir.ir.naive import is_naive
+from kir.ir.measures.naive import is_naive
+from kir.lineage.convergence import meetings
 from kir.lineage.engine import PassEngine
-from kir.lineage.meeting import meetings
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
 from tests.laws.walks import Item, State, walked
@@ -265,7 +265,7 @@ def example(B, H, L, block_M: int, block_N: int, threads: int, dtype="float16"):
 @dataclass(frozen=True)
 class Walk:
     """A kernel: its grid and metas, its tensors by name, what a work item is, the problem whose naive program it ends in (""), passes that must be
-    among its steps, those taken back last, sizes to interpret both ends at, and more facts."""
+    among its steps, those undone last, sizes to interpret both ends at, and more facts."""
 
     grid: str
     tensors: dict[str, str]

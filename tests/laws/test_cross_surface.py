@@ -1,7 +1,7 @@
 """Ordinary kernels, of no package and no problem, from each surface to every surface: what is written is read back, and computes the same.
 
 Each has what once went wrong: a choice among indices in a bounds check, loads of shared memory under a mask, vectors that are declared with their
-value, padded rows, fp8, functions that a surface has no word for, boxes without a tensor map, products in a row.
+value, padded rows, fp8, functions that a surface cannot say, boxes without a tensor map, products in a row.
 """
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.diagnostic import KirError
+from kir.analysis.normal.normal_form import normalize
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
-from kir.lineage.bringing import brought
+from kir.lineage.legalize_for_surface import brought
 from kir.rewrite import Trace
 from kir.rewrite.meaning import difference, interpreted
 from kir.surface import backend
-from kir.target import target
 from tests.programs import from_source
 from tests.round_trips import ROUND_TRIPS
 
@@ -336,7 +336,7 @@ def means_the_same_everywhere(case: Kernel, tmp_path: Path) -> n.Program:
 
 def test_boxes_of_one_team_wait_until_what_they_replace_has_been_read(tmp_path: Path) -> None:
     """Copies that signal come after the products of the iteration before: all threads meet before, and maps are of the boxes copied."""
-    from kir.backends.cuda.lowering import thread_code
+    from kir.backends.cuda.lowering.thread_code import thread_code
 
     threads, _, refused = thread_code(loaded(BOXES, tmp_path))
     assert not refused and [(m.name, m.of, m.box) for m in threads.tensor_maps] == [("A_map", "A", (64, 64)), ("B_map", "B", (64, 64))]

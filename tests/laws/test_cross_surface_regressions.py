@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.diagnostic import KirError
+from kir.analysis.normal.normal_form import normalize
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.printer import program_text
 from kir.ir.visit import statements, transform
-from kir.lineage.bringing import brought
+from kir.lineage.legalize_for_surface import brought
 from kir.rewrite import Trace
 from kir.rewrite.meaning import draw, interpreted
 from kir.surface import backend
-from kir.target import target
 
 from .test_cross_surface import AS_IT_IS, PERHAPS, TAKEN_BACK, Kernel, loaded, means_the_same_everywhere, tensor, within
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal.normal_form import normalize
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
@@ -54,9 +54,9 @@ TRITON_GEMMS = {"own": (f"{EXPERTS / 'gemm' / 'triton.py'}::gemm_persistent", "t
 @pytest.mark.zoo
 @pytest.mark.parametrize("name", TRITON_GEMMS)
 def test_triton_gemms_written_as_cuda_are_read_back(tmp_path: Path, name: str) -> None:
-    """A tile program is dealt to threads first: what is read back is that, arrays in the pool and vectors picked apart included."""
-    from kir.backends.cuda.lowering import thread_code
-    from kir.lineage.source import load_expert
+    """A tile program is distributed over threads first: what is read back is that, arrays in the pool and vectors picked apart included."""
+    from kir.backends.cuda.lowering.thread_code import thread_code
+    from kir.surface.reading import load_expert
 
     source, binding = TRITON_GEMMS[name]
     program = load_expert(source, EXPERTS.parent / "bindings" / binding).program

@@ -13,22 +13,22 @@ from kir.interp import run
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.measure import decreases
-from kir.ir.naive import is_naive
+from kir.ir.measures.measure import decreases
+from kir.ir.measures.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import descend
 from kir.problem import load_problem
 from kir.rewrite import Applied, Pipeline, apply
-from kir.rewrite.box import box_of
+from kir.rewrite.conformance.box import box_of
 from kir.rewrite.driver import forward_site
-from kir.rewrite.pipeline import run as run_pipeline
+from kir.rewrite.pipelines.pipeline import run as run_pipeline
 from kir.rewrite.registry import pass_class
 from tests.programs import bound, from_source
 from tests.round_trips import CUDA
 
 SKILLS = Path(__file__).parents[2] / "skills"
 SOURCES = {"scan": "scan/scan.cu", "transpose": "transpose/transpose.cu", "topk": "topk/topk_radix.cu"}
-BINDINGS = {"scan": "cuda_scan.toml", "transpose": "cuda_transpose.toml", "topk": "cuda_topk_radix.toml"}
+BINDINGS = {"scan": "cuda_scan", "transpose": "cuda_transpose", "topk": "cuda_topk_radix"}
 SHAPES = {"scan": "one", "transpose": "odd", "topk": "one"}
 STEPS = {
     "scan": """~reuse-operand@scan/t/lane; ~reuse-operand@scan/t/warp; ~unroll{factor=0 form=hint}@scan/t/start_tile/s;

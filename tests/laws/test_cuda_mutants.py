@@ -1,5 +1,5 @@
 """Every barrier, wait, mask of lanes and bounds mask of the experts written in CUDA is needed: drop or weaken any one in the text, and what
-`kir run --check` runs sees it, with both sides named. All mutants: `python -m benchmarks.mutants`, which writes docs/mutants.md; here the
+`kir run --check` runs sees it, with both sides named. All mutants: `python -m benchmarks.mutants`, which writes docs/tables/mutants.md; here the
 quick ones, and that the page has a row for each."""
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.lineages_tilelang import walked
 from kir.ir.canonical import content_hash
+from kir.lineage.convergence import common_form, meetings
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import opened
-from kir.lineage.meeting import common_form, meetings
+from kir.lineage.records.folder import opened
 from kir.lineage.replay import replay
-from kir.lineage.source import load_expert
 from kir.problem import load_problem
+from kir.surface.reading import load_expert
 
 HOME = Path(__file__).parents[2] / "skills"
 EXPERTS = {
@@ -24,7 +24,7 @@ EXPERTS = {
     ("softmax", "cuda"): (f"{HOME}/experts/softmax/softmax.cu::softmax", "cuda_softmax", ()),
     ("rmsnorm", "tilelang"): (f"{HOME}/experts/rmsnorm/tilelang.py::rmsnorm_row", "tilelang_rmsnorm", ()),
 }
-"""Where each expert is, its binding, and the passes that are taken back last."""
+"""Where each expert is, its binding, and the passes that are undone last."""
 
 
 @pytest.mark.parametrize(("problem", "surface"), [pytest.param(*key, marks=[pytest.mark.zoo] if "liger" in EXPERTS[key][0] else []) for key in EXPERTS])

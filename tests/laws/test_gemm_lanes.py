@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
-from kir.ir.measure import decreases
-from kir.ir.naive import is_naive
+from kir.ir.measures.measure import decreases
+from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 from kir.lineage.engine import PassEngine
 from kir.problem import load_problem

@@ -7,7 +7,7 @@ import pytest
 
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.naive import is_naive
+from kir.ir.measures.naive import is_naive
 from kir.problem import load_problem
 from kir.rewrite import Applied, apply, passes
 from kir.rewrite.driver import forward_site
@@ -19,7 +19,7 @@ EXPERT = EXPERTS / "gemm" / "gemm_sm80.kir"
 SIZES = {"M": 3, "N": 8, "K": 168}
 """Every branch is taken, tails are cut on all three axes, and the ring of four wraps."""
 LAST = ("partition-rows", "partition-block", "fuse-epilogue")
-"""Passes whose inverse lengthens a program; taken back when nothing else is left."""
+"""Passes whose inverse lengthens a program; undone when nothing else is left."""
 
 
 def expert() -> n.Program:

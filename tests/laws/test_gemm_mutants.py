@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.problem import load_problem
@@ -15,7 +15,7 @@ SKILLS = Path(__file__).parents[2] / "skills"
 
 
 def from_an_open_product() -> n.Program:
-    from kir.backends.cuda.lowering import thread_code
+    from kir.backends.cuda.lowering.thread_code import thread_code
     return thread_code(gemm())[0]
 
 

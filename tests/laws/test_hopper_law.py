@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.backends.cuda.lowering import thread_code
+from kir.analysis.normal.normal_form import normalize
+from kir.backends.cuda.lowering.thread_code import thread_code
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.learning.tune import load_space
+from kir.learning.tune.rank import built, given_of
 from kir.problem import load_problem
-from kir.target import target
-from kir.tune import load_space
-from kir.tune.rank import built, given_of
 from tests.programs import EXPERTS, SKILLS, normal
 from tests.round_trips import CUDA
 

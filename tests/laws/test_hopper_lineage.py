@@ -7,24 +7,24 @@ from functools import cache
 import pytest
 
 from kir.analysis import normalize
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
-from kir.ir.features import features, kinds
-from kir.ir.naive import is_naive
+from kir.ir.measures.features import features, kinds
+from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.ir.visit import statements
-from kir.lowering import lowered
+from kir.learning.tune import load_space
+from kir.learning.tune.rank import built, given_of
 from kir.problem import load_problem
 from kir.rewrite import Applied, apply, passes
 from kir.rewrite.driver import forward_site
 from kir.rewrite.meaning import difference, interpreted
-from kir.rewrite.pipeline import run as run_pipeline
+from kir.rewrite.pipelines.pipeline import run as run_pipeline
 from kir.surface import backend
-from kir.target import target
-from kir.tune import load_space
-from kir.tune.rank import built, given_of
+from kir.surface.lowering import lowered
 from tests.laws.walks import lineage_of
 from tests.programs import EXPERTS, SKILLS
 
@@ -157,7 +157,7 @@ def test_what_is_dropped_or_wrong_is_found_on_the_cpu(old: str, new: str) -> Non
 
 @cache
 def _states() -> dict[str, n.Program]:
-    """Programs in which warpgroups work together, by the pass that is taken back next."""
+    """Programs in which warpgroups work together, by the pass that is undone next."""
     return {done.witness.params.name: before for before, done in lineage()}
 
 

@@ -12,21 +12,21 @@ from functools import cache, lru_cache
 import pytest
 
 from kir.analysis import normalize
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.anchor_map import Deleted
 from kir.ir.canonical import alpha_equal, content_hash
-from kir.ir.generic import is_generic
+from kir.ir.changes.anchor_map import Deleted
 from kir.ir.parser import parse_program
 from kir.ir.paths import paths
 from kir.ir.printer import program_text
+from kir.ir.rules.generic import is_generic
 from kir.rewrite import Applied, Pipeline, Site, Step, Trace, Witness, apply, passes, run, sites
 from kir.rewrite.base import Rewritten
 from kir.rewrite.declarations import declared_first
 from kir.rewrite.driver import forward_site, undone
 from kir.rewrite.edit import places
+from kir.rewrite.pipelines.text import Direction
 from kir.rewrite.residue import Residue, residue
-from kir.rewrite.text import Direction
 from tests.programs import ROOT, normal, parsed
 
 FILES = sorted(str(p.relative_to(ROOT)) for folder in ("skills", "tests") for p in (ROOT / folder).rglob("*.kir")

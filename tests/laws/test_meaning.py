@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.metas import at_defaults
-from kir.diagnostic import KirError
+from kir.analysis.target.metas import at_defaults
+from kir.base.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, load_problem
 from kir.rewrite import Site, apply, judge, passes, sites
 from kir.rewrite.driver import unfit
 from kir.rewrite.meaning import difference
-from kir.rewrite.text import Direction
+from kir.rewrite.pipelines.text import Direction
 from tests.programs import EXPERTS, SHIPPED, SKILLS, normal
 
 PASSES = {cls.name: cls for cls in passes()}

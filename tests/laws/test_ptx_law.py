@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
-from kir.instructions import table
+from kir.base.diagnostic import KirError
+from kir.base.instructions import table
 from kir.ir.parser import parse_program
 from kir.surface import backend
 from tests.round_trips import CUDA

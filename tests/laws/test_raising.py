@@ -1,4 +1,4 @@
-"""The table of `docs/raising.md` is true: each row's passes, taken back on CUDA text (or on what the backend writes of a tile program), give
+"""The table of `docs/tables/raising.md` is true: each row's passes, undone on CUDA text (or on what the backend writes of a tile program), give
 what the row says, and forward gives the code back."""
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.rewrite import Pipeline, apply
 from kir.rewrite.driver import forward_site
-from kir.rewrite.pipeline import run
+from kir.rewrite.pipelines.pipeline import run
 from tests.programs import bound, from_source
 
 ROOT = Path(__file__).parents[2]
-ROWS = re.findall(r"^\| (?!in CUDA)([^|-][^|]*?) \| ([^|]*) \| [^|]* \|$", (ROOT / "docs" / "raising.md").read_text(encoding="utf-8"), re.M)
+ROWS = re.findall(r"^\| (?!in CUDA)([^|-][^|]*?) \| ([^|]*) \| [^|]* \|$", (ROOT / "docs" / "tables" / "raising.md").read_text(encoding="utf-8"), re.M)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ EXAMPLES = {
 def program(text: str, threads: int, folder: Path) -> n.Program:
     """What an example's text is read as."""
     if text.startswith("kir"):
-        from kir.passes.lower_tiles import LowerTiles
+        from kir.passes.lowering.lower_tiles import LowerTiles
         tiles = parse_program(text)
         return apply(tiles, LowerTiles(), forward_site(tiles, LowerTiles(), ("k",))).program
     if ".cu " in text:

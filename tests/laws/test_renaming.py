@@ -9,18 +9,18 @@ import pytest
 
 from benchmarks.renamings.corpora import Kernel, shipped
 from benchmarks.renamings.law import Subject, Tally
-from kir.analysis.normal_form import normalize
-from kir.analysis.regions import raised
-from kir.diagnostic import KirError
+from kir.analysis.normal.normal_form import normalize
+from kir.analysis.normal.regions import raised
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
-from kir.ir.callers import called
+from kir.ir.bindings.specialize import specialize
 from kir.ir.canonical import alpha_equal, content_hash, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
+from kir.ir.rebuild.callers import called
+from kir.ir.rules.verify import verify
 from kir.ir.types import I32
-from kir.ir.verify import verify
 from kir.ir.visit import statements, walk
 from kir.surface import backend, frontend
 from tests.programs import from_source
@@ -243,7 +243,8 @@ def test_the_law_finds_a_word_that_is_taken_over(tmp_path: Path, monkeypatch: py
     """Were KIR's own words given without looking at the source's, the law would say so."""
     from benchmarks.renamings.python_source import Name
     from kir.frontends.cuda import frontend as cuda
-    from kir.frontends.cuda import geometry, kernel
+    from kir.frontends.cuda import kernel
+    from kir.frontends.cuda.launch import geometry
 
     (tmp_path / "source.cu").write_text(STORE.format(t="plain"))
     subject, tally = Subject(Kernel("made", "cuda", tmp_path / "source.cu", "k", bound("plain")), tmp_path), Tally()
@@ -290,8 +291,8 @@ def test_a_size_that_a_surface_must_call_something_else_is_one_that_a_kernel_nee
 
 def test_a_word_that_is_a_type_to_cuda_is_no_name_that_it_writes(tmp_path: Path) -> None:
     """Every type that the reader knows, and every word that the grammar takes for one."""
-    from kir.backends.cuda.words import RESERVED
-    from kir.frontends.cuda import c_types
+    from kir.backends._cpp_names import RESERVED
+    from kir.frontends.cuda.types import c_types
 
     read_as_types = {x for table in (c_types._INTEGERS, c_types._FLOATS, c_types._NAMED) for x in table if x.isidentifier()}
     assert read_as_types <= RESERVED and {f"{base}{k}" for base in c_types._VECTOR_BASES for k in (1, 2, 3, 4)} <= RESERVED

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kir.analysis import normalize
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
@@ -19,7 +19,7 @@ from kir.ir.printer import program_text
 from kir.rewrite import apply, judge, passes, sites
 from kir.rewrite.driver import forward_site, run_forward, unfit
 from kir.rewrite.meaning import difference
-from kir.rewrite.text import Direction
+from kir.rewrite.pipelines.text import Direction
 
 PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and cls.name not in ("templatize", "autotune")]
 """All but those that leave holes or open parameters, which nothing interprets."""

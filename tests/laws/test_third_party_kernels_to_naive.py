@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kir.ir.naive import is_naive
+from kir.ir.measures.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.rewrite.meaning import difference, interpreted
 from tests.laws.walks import Item, State, walked
@@ -270,7 +270,7 @@ SOURCES = {"cu": CUDA, "triton.py": TRITON, "tilelang.py": TILELANG}
 @dataclass(frozen=True)
 class Way:
     """A kernel in a surface: its binding without sizes, sizes to interpret both ends at, its tensors, what a work item is (None: what the kernel
-    itself says), passes that must be among its steps, those taken back last, and more facts."""
+    itself says), passes that must be among its steps, those undone last, and more facts."""
 
     surface: str
     binding: str

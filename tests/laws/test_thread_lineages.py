@@ -5,11 +5,11 @@ from functools import cache
 
 import pytest
 
-from kir.carrier import declared
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.naive import is_naive
+from kir.ir.measures.naive import is_naive
+from kir.lineage.carrier import declared
 from kir.problem import load_problem
 from kir.rewrite import Applied, apply, passes
 from kir.rewrite.driver import forward_site
@@ -26,7 +26,7 @@ INTENTS = {
     "topk": {"parallel-scan", "multi-threaded-block", "atomics", "promote-scratch"},
 }
 LAST = ("spread-threads", "partition-rows")
-"""Before these come all others, and after them the carriers, which would take back all at once."""
+"""Before these come all others, and after them the carriers, which would undo all at once."""
 
 
 def expert(name: str) -> n.Program:

@@ -1,6 +1,6 @@
 """Law 5a for TileLang: what the backend writes, the frontend reads back as the same program in TileLang's form, whatever the local names.
 
-TileLang's form (`backends/tilelang/prepare.py`) gives names to what needs a buffer there, checks accesses at the edges of tensors and writes products on
+TileLang's form (`backends/tilelang/form/form.py`) gives names to what needs a buffer there, checks accesses at the edges of tensors and writes products on
 scalar units as sums; a program in that form is read back exactly, and the form of a form is itself. What other threads execute alike stands
 outside of loops over threads when it is read: for code of threads a second round changes nothing, and the meaning is the same.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.backends.tilelang.prepare import form
+from kir.analysis.normal.normal_form import normalize
+from kir.backends.tilelang.form.form import form
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program

@@ -4,11 +4,11 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.lineages_tilelang import KERNELS, walked
-from kir.ir.naive import is_naive
-from kir.lineage.meeting import meetings
-from kir.lineage.source import load_expert
+from kir.ir.measures.naive import is_naive
+from kir.lineage.convergence import meetings
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
+from kir.surface.reading import load_expert
 from tests.programs import SKILLS, bound
 
 PACKAGES = {

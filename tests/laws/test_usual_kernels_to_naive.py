@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from kir.ir import nodes as n
-from kir.ir.naive import is_naive
+from kir.ir.measures.naive import is_naive
+from kir.lineage.convergence import meetings
 from kir.lineage.engine import PassEngine
-from kir.lineage.meeting import meetings
 from kir.problem import load_problem
 from kir.rewrite.meaning import difference, interpreted
 from tests.laws.walks import Item, walked
@@ -191,7 +191,7 @@ SOURCES = {"cu": CUDA, "triton.py": TRITON, "tilelang.py": TILELANG}
 @dataclass(frozen=True)
 class Usual:
     """A kernel: its binding, the problem whose naive program it ends in ("" for those that meet each other), what must be among the intents of
-    its steps, the passes taken back last, and sizes to interpret both ends at."""
+    its steps, the passes undone last, and sizes to interpret both ends at."""
 
     binding: str
     problem: str

@@ -1,5 +1,5 @@
 """Mutants that compute the wrong thing: each rule finds the places it should on a small program, what it makes is well formed and computes something else by
-a run in float64, and the gate refuses a fixed sample. All of them: `python -m benchmarks.value_mutants`, for docs/mutants.md."""
+a run in float64, and the gate refuses a fixed sample. All of them: `python -m benchmarks.value_mutants`, for docs/tables/mutants.md."""
 from __future__ import annotations
 
 import re
@@ -16,7 +16,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.problem import load_problem
 from kir.problem.problem import widened
 

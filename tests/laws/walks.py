@@ -4,10 +4,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.measure import decreases
-from kir.ir.naive import is_naive
+from kir.ir.measures.measure import decreases
+from kir.ir.measures.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.problem import Problem
 from kir.rewrite import Applied, Pass, apply, sites
@@ -40,7 +40,7 @@ class Walked:
 
 
 def walked(engine: PassEngine, program: n.Program, last: tuple[str, ...]) -> Walked:
-    """The walk that an engine's candidates lead, the passes `last` taken back last."""
+    """The walk that an engine's candidates lead, the passes `last` undone last."""
     names, intents = list[str](), list[str]()
     while engine.violations(program):
         for candidate in engine.candidates(program, last):

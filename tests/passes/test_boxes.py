@@ -8,7 +8,7 @@ import pytest
 from kir.analysis import normalize
 from kir.ir.canonical import alpha_equal
 from kir.rewrite import Pass, Pipeline, Step, passes, run
-from kir.rewrite.box import box_of
+from kir.rewrite.conformance.box import box_of
 
 ALL = {cls.name: cls for cls in passes()}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.rewrite.case import Case, read_cases, uncovered
+from kir.rewrite.conformance.case import Case, read_cases, uncovered
 from kir.rewrite.registry import pass_names
 
 FOLDER = Path(__file__).parent / "cases"

@@ -10,7 +10,7 @@ from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.passes._meeting_places import _digits
+from kir.passes.threads._race_check import _digits
 
 NAMES = ("t", "i", "e")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.rewrite import judge, passes, run
 from kir.rewrite.driver import apply, misses, sites

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from kir.gate import realized
+from kir.hardware.target import target
 from kir.rewrite import passes
-from kir.rewrite.box import box_of
+from kir.rewrite.conformance.box import box_of
 from kir.surface import backend
-from kir.target import target
 
 ALL = {cls.name: cls for cls in passes()}
 SEEN = ("batch-loads", "pack-columns", "programmatic-dependent-launch", "read-only-load", "strength-reduce")

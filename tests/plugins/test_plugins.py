@@ -42,7 +42,7 @@ import json
 from kir.ir.parser import parse_program
 from kir.rewrite import pass_names, run
 import kir_sample.reverse_loop as module
-from kir.rewrite.box import box_of
+from kir.rewrite.conformance.box import box_of
 box = box_of(module.__doc__, "reverse-loop")
 trace = run(box.before, box.pipeline)
 print(json.dumps([("reverse-loop" in pass_names()), dict(trace.steps[0].provenance)]))
@@ -57,7 +57,7 @@ def test_the_sample_conforms(site: Path) -> None:
     assert ask(site, f"""
 import json
 from pathlib import Path
-from kir.rewrite.conformance import conform
+from kir.rewrite.conformance.suite import conform
 print(json.dumps([str(d) for d in conform("reverse-loop", Path({str(cases)!r}))]))
 """) == []
 
@@ -65,7 +65,7 @@ print(json.dumps([str(d) for d in conform("reverse-loop", Path({str(cases)!r}))]
 def test_a_pass_whose_directions_are_no_inverses_does_not_conform(site: Path) -> None:
     found = ask(site, """
 import json
-from kir.rewrite.conformance import conform
+from kir.rewrite.conformance.suite import conform
 print(json.dumps(sorted({d.id for d in conform("lossy")})))
 """)
     assert found == ["KIR-R006", "KIR-R014"]
@@ -74,8 +74,8 @@ print(json.dumps(sorted({d.id for d in conform("lossy")})))
 def test_broken_plugins_are_reported_and_disturb_nothing(site: Path) -> None:
     answer = ask(site, """
 import json
-from kir.diagnostic import KirError
-from kir.registry import registry
+from kir.base.diagnostic import KirError
+from kir.base.registry import registry
 from kir.rewrite import pass_class, passes
 ids = []
 for name in ("fails-to-import", "no-pass"):

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu
+from kir.hardware.target import Target
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
 from kir.surface import Argument, Artifact, Backend, Emitted, Entry, backend, frontend
-from kir.target import Target
 
 from .exploits import PROBLEMS, Exploit
 from .hosts import Host

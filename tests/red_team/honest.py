@@ -11,8 +11,8 @@ from pathlib import Path
 from kir.gate.gpu.relative import program_problem
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.lineage.source import load_expert
 from kir.problem import Problem, load_problem
+from kir.surface.reading import load_expert
 
 ROOT = Path(__file__).parents[2]
 PROBLEMS = Path(__file__).parent / "problems"

@@ -7,8 +7,8 @@ import signal
 import socket
 import time
 
-from kir.confine import Limits, confine
-from kir.device import wire
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import wire
 
 count = 0
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.confine import Limits, command_line, probed
-from kir.device.client import Server
+from kir.hardware.confine import Limits, command_line, probed
+from kir.hardware.device.client import Server
 
 from .device import refused
 from .exploits import PROGRAMS
@@ -99,7 +99,7 @@ def test_a_program_that_is_not_there_is_said_in_one_line() -> None:
 
 def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    from kir.device.client import ChildGone
+    from kir.hardware.device.client import ChildGone
 
     with Server("prisoner:serve", ["prisoner"]) as server:
         with server.child() as first, server.child() as second:
@@ -128,7 +128,7 @@ def test_children_are_apart_and_a_dead_one_harms_no_other(monkeypatch: pytest.Mo
 
 def test_a_server_that_is_killed_is_started_again_and_one_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    from kir.device.client import ChildGone
+    from kir.hardware.device.client import ChildGone
 
     with Server("prisoner:serve", ["prisoner"]) as server:
         with server.child() as first:
@@ -146,7 +146,7 @@ def test_a_server_that_is_killed_is_started_again_and_one_that_cannot_start_says
 def test_a_child_that_has_no_group_yet_is_ended_too() -> None:
     import signal
 
-    from kir.device.server import _ended
+    from kir.hardware.device.server import _ended
 
     pid = os.fork()
     if pid == 0:

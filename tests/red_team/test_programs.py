@@ -8,9 +8,9 @@ import pytest
 
 from kir.gate import gate_cpu
 from kir.gate.gpu.checks import held_out
+from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
-from kir.target import target
 
 from .exploits import PROBLEMS, PROGRAMS, Exploit
 from .honest import HONEST, Honest
@@ -20,7 +20,7 @@ HELD_OUT = [e for e in PROGRAMS if "held-out" in e.words]
 
 @pytest.mark.parametrize("exploit", [e for e in PROGRAMS if e not in HELD_OUT], ids=lambda e: e.name)
 def test_a_cheating_program_is_refused(exploit: Exploit) -> None:
-    from kir.diagnostic import KirError
+    from kir.base.diagnostic import KirError
 
     problem = load_problem(PROBLEMS / "scaled_rows")
     try:

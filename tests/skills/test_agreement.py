@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import pytest
 
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal.normal_form import normalize
 from kir.interp import run
 from kir.ir import nodes as n
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.problem import Problem, load_problem, problem_names
 from tests.programs import SHIPPED, shipped
 

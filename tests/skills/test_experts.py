@@ -5,14 +5,14 @@ import math
 
 import pytest
 
+from kir.hardware.target import target
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.ir.visit import walk
 from kir.problem import load_problem, problem_names
-from kir.target import target
 from tests.programs import EXPERTS, SHIPPED, shipped
 
 NAIVE = sorted(problem_names())

@@ -6,11 +6,11 @@ from math import log, sqrt
 import pytest
 
 from benchmarks import crossing
-from kir.cli._main import run
-from kir.library.lift import measured_speedups
+from kir.faces.cli._main import run
+from kir.learning.cards.lift import measured_speedups
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import Folder
-from kir.lineage.recovery import recover
+from kir.lineage.parameter_replay import recover
+from kir.lineage.records.folder import Folder
 from kir.lineage.replay import replay
 
 SHIPPED = {folder.root.name: folder for folder in crossing.lineages()}

@@ -9,25 +9,25 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from kir.analysis.legalize import legalize
-from kir.diagnostic import KirError
+from kir.analysis.target.legalize import legalize
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.interp import run
 from kir.ir.build import const
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.ir.plans import made as launched
 from kir.ir.printer import program_text
-from kir.ir.verify import check
-from kir.lowering import lowered
+from kir.ir.rebuild.plans import made as launched
+from kir.ir.rules.verify import check
+from kir.learning.tune import general, load_space
+from kir.learning.tune.rank import built, given_of
+from kir.learning.tune.space import Space
 from kir.problem import Problem, Shape, load_problem
 from kir.rewrite import Context, Pipeline
 from kir.rewrite import run as pipeline
 from kir.rewrite.guard import with_otherwise
 from kir.surface import backend
-from kir.target import target
-from kir.tune import general, load_space
-from kir.tune.rank import built, given_of
-from kir.tune.space import Space
+from kir.surface.lowering import lowered
 
 FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
 H200 = target("h200")

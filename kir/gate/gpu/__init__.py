@@ -3,6 +3,9 @@
     with Gpu.open() as gpu:
         verdict = gate_gpu(gpu, program, load_problem("gemm"), "triton")
         verdict.accepted, verdict.reason, verdict.device.timings
+
+Order: images, interpreting, references, relative, oracle, standby, machine, ahead, candidate, checks, conformance, sanitizer, statistics,
+panel, timing, judge.
 """
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
 
-from kir.device.client import Child, ChildGone
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
+from kir.hardware.device.client import Child, ChildGone
 from kir.problem import Problem
 
 T = TypeVar("T")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.device.client import Child
-from kir.device.executor import MOST_SHIFT, hash_of
-from kir.diagnostic import error
-from kir.gate.gpu.cubin import require_closed, watched
-from kir.gate.gpu.executable import Bound, Executable, bound, problem_shapes
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
+from kir.gate.gpu.images.cubin import require_closed, watched
+from kir.gate.gpu.images.executable import Bound, Executable, bound, problem_shapes
 from kir.gate.gpu.machine import OPEN_SECONDS, Gpu
+from kir.hardware.device.client import Child
+from kir.hardware.device.executor import MOST_SHIFT, hash_of
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, numpy_dtype
 from kir.problem.schema import Draw

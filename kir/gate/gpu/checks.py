@@ -3,17 +3,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from kir.dataclass import dataclass
-from kir.device.client import ChildGone
+from kir.base.dataclass import dataclass
 from kir.gate.cases import elements_of, named_shape, problem_plan
 from kir.gate.gpu.candidate import Candidate, Reply, Running, variant_at
-from kir.gate.gpu.executable import Executable
+from kir.gate.gpu.images.executable import Executable
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.gate.verdict import Run
+from kir.hardware.device.client import ChildGone
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.problem import Comparison, Problem, Shape
@@ -94,7 +95,6 @@ def _holds(fact: str, sizes: dict[str, int]) -> bool:
 
 def allowed(problem: Problem, program: n.Program, shape: Shape) -> bool:
     """Whether every fact of the program holds at a shape."""
-    from dataclasses import replace
     spec = problem.spec.model_copy(update={"shapes": (shape,)})
     return bool(replace(problem, spec=spec).shapes_for(program))
 

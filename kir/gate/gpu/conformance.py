@@ -16,21 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.device.client import ChildGone
-from kir.diagnostic import KirError, error
-from kir.gate.gpu.executable import Executable, bound
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.base.instructions import instruction, table
+from kir.base.registry import registry
+from kir.gate.gpu.images.executable import Executable, bound
 from kir.gate.gpu.machine import Gpu
-from kir.instructions import instruction, table
+from kir.hardware.device.client import ChildGone
+from kir.hardware.device.executor import hash_of
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
+from kir.ir.rules.verify import verify
 from kir.ir.types import DTYPES, I32
-from kir.ir.verify import verify
 from kir.problem import numpy_dtype
-from kir.registry import registry
 from kir.surface import Argument, Artifact, Emitted, Entry, backend
 
 Array = NDArray[Any]
@@ -150,7 +151,6 @@ def _flushed(inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 def hash_text(text: str) -> int:
     """A number of a name, the same in every process."""
-    from kir.device.executor import hash_of
     return hash_of(text) % 2**32
 
 

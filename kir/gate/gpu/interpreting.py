@@ -12,20 +12,20 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
-from kir import machine
-from kir.confine import Limits, confine
-from kir.device import wire
-from kir.device.client import Child, ChildGone, Server
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, ProblemCase
 from kir.gate.correctness import Mode, Outcome, Runner, in_turn, outcome
 from kir.gate.verdict import Run
-from kir.interp import coverage
+from kir.hardware import machine
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import wire
+from kir.hardware.device.client import Child, ChildGone, Server
+from kir.interp.state import coverage
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, load_problem
 
 TASK = "kir.gate.gpu.interpreting:serve"
-MODULES = ("kir.interp", "kir.interp.checker", TASK.partition(":")[0])
+MODULES = ("kir.interp", "kir.interp.checking.checker", TASK.partition(":")[0])
 SECONDS = 1800.0
 """How long one case may take."""
 MOST_PROCESSES = 4

@@ -11,10 +11,8 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from kir.confine import Level
-from kir.dataclass import dataclass
-from kir.device.client import ChildGone
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.gate.cases import tensor_names
 from kir.gate.cpu import gate_cpu
 from kir.gate.gpu.ahead import Ahead
@@ -29,6 +27,8 @@ from kir.gate.gpu.standby import TOOLS
 from kir.gate.gpu.statistics import ratio
 from kir.gate.gpu.timing import Timing, floor, replayed, timed
 from kir.gate.verdict import DeviceRecord, ProfileRecord, Run, Stage, Verdict
+from kir.hardware.confine import Level
+from kir.hardware.device.client import ChildGone
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape
 from kir.surface import Backend, Emitted, backend

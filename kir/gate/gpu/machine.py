@@ -15,22 +15,23 @@ from typing import Any
 
 import platformdirs
 
-import kir.device
-from kir import machine
-from kir.confine import Limits, command_line
-from kir.dataclass import dataclass
-from kir.device import clocks as nvml
-from kir.device.client import Child, Server
-from kir.diagnostic import error
+import kir.hardware.device
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
+from kir.base.store import write_atomic
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu.interpreting import MODULES as INTERPRETER_MODULES
 from kir.gate.gpu.interpreting import TASK as INTERPRETER
 from kir.gate.gpu.standby import Standbys
+from kir.hardware import machine
+from kir.hardware.confine import Limits, command_line
+from kir.hardware.device import clocks as nvml
+from kir.hardware.device.client import Child, Server
+from kir.hardware.target import ARCHITECTURES, DEVICES, Target, target
 from kir.surface import Artifact, Backend, Emitted
-from kir.target import ARCHITECTURES, DEVICES, Target, target
 
-EXECUTOR, ORACLE, PANEL = "kir.device.executor:serve", "kir.gate.gpu.oracle:serve", "kir.gate.gpu.panel:serve"
-HARNESS = Path(kir.device.__file__).parent / "harness.cu"
+EXECUTOR, ORACLE, PANEL = "kir.hardware.device.executor:serve", "kir.gate.gpu.oracle:serve", "kir.gate.gpu.panel:serve"
+HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
 COMPILE_SECONDS = 120
@@ -220,6 +221,5 @@ class Gpu:
                                   timeout=2 * COMPILE_SECONDS, check=False, cwd=place, env={**os.environ, "TMPDIR": place})
             if done.returncode != 0:
                 raise error("KIR-G101", f"nvcc does not compile the gate's own kernels: {done.stderr.strip()[-300:]}")
-            from kir.store import write_atomic
             write_atomic(kept, out.read_bytes())
         return kept.read_bytes()

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kir import machine
-from kir.confine import Limits, confine
-from kir.dataclass import dataclass
-from kir.device import wire
-from kir.device.client import Child, ChildGone
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.gate.gpu.relative import ProgramProblem, from_texts
+from kir.hardware import machine
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import wire
+from kir.hardware.device.client import Child, ChildGone
 from kir.problem import Comparison, Problem, Shape, load_problem, numpy_dtype
 from kir.problem.model import ModelProblem
 

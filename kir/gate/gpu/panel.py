@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from kir.confine import Limits, confine
-from kir.dataclass import dataclass
-from kir.device import wire
-from kir.device.client import Child, ChildGone
-from kir.device.driver import CudaError, Driver
-from kir.diagnostic import did_you_mean, error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import did_you_mean, error
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.references import REFERENCES, Reference, of_file
 from kir.gate.gpu.statistics import Estimate, estimate
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import executor, wire
+from kir.hardware.device.client import Child, ChildGone
+from kir.hardware.device.driver import CudaError, Driver
+from kir.hardware.device.executor import DELAY_BASE, draw, own
 from kir.problem import Problem, Shape, numpy_dtype
 from kir.problem.model import MODEL_REFERENCE, ModelProblem
 from kir.problem.schema import Draw
@@ -136,7 +137,6 @@ def _time(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, s
 
 def serve(channel: socket.socket) -> None:
     """Answer until the channel closes."""
-    from kir.device import executor
     state: executor.State | None = None
     references = REFERENCES
     while True:
@@ -196,7 +196,6 @@ def _tensors(message: Mapping[str, Any], torch: Any) -> dict[str, Any]:
 
 def _seconds(state: Any, reference: Reference, values: Mapping[str, Any], message: Mapping[str, Any], tensors: Mapping[str, Any], torch: Any
              ) -> list[float]:
-    from kir.device.executor import DELAY_BASE, draw, own
     d: Driver = state.driver
     dtypes = {t["name"]: t["dtype"] for t in message["tensors"]}
     start, stop = d.event(), d.event()

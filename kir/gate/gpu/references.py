@@ -5,8 +5,13 @@ outputs by name. What it does before returning is not timed: it may bring weight
 """
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from kir.problem.model_run import ModelFile
+from kir.problem.model_source import ModelSource
 
 Tensors = Mapping[str, Any]
 Values = Mapping[str, Any]
@@ -127,9 +132,6 @@ def flashinfer_top_k(t: Tensors, v: Values) -> Call:
 def fla_gated_delta(t: Tensors, v: Values) -> Call:
     """FLA's chunked rule. On Hopper it goes by kernels in TileLang, and without a word by some that take a hundred times as long where TileLang is
     installed and cannot be imported: that is no reference, and is refused."""
-    import importlib
-    import importlib.util
-
     import torch
     if importlib.util.find_spec("tilelang") is not None:
         importlib.import_module("tilelang")
@@ -148,8 +150,6 @@ QLA_HEAD = 128
 def qla_gated_delta(t: Tensors, v: Values) -> Call:
     """FlashQLA's chunked rule. Smaller heads are padded with zeros beforehand, which changes no output: zeros add nothing to a product of
     keys and queries, and further columns of the state do not touch the first. The outputs' padding is dropped in the timed call."""
-    import importlib
-
     import torch
     rule = importlib.import_module("flash_qla").chunk_gated_delta_rule
     width = t["q"].shape[-1]
@@ -168,8 +168,6 @@ def of_file(path: str, text: str, device: str = "cuda") -> Reference:
     """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare. It runs the file: confine first."""
     import torch
 
-    from kir.problem.model_run import ModelFile
-    from kir.problem.model_source import ModelSource
     file = ModelFile(ModelSource(path, text))
 
     def build(t: Tensors, v: Values) -> Call:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.diagnostic import error
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
 from kir.gate.cases import RelativeCase, expected_of, size_sets
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir import nodes as n

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kir.device.replay import pack
+from kir.base.store import write_atomic
 from kir.gate.gpu.candidate import Candidate
 from kir.gate.gpu.checks import Planned
 from kir.gate.gpu.machine import Gpu, lead
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.standby import SECONDS, TOOLS, Standbys, sanitizer
+from kir.hardware.device.replay import pack
 from kir.problem import Shape
-from kir.store import write_atomic
 
 UNSUPPORTED = ("Device not supported", "not supported on this", "LibraryNotLoaded")
 """What the tool says where it can judge no kernel at all. Any other end without a summary is the kernel's fault, and refuses it."""

@@ -16,9 +16,9 @@ from dataclasses import field
 from pathlib import Path
 
 import kir
-from kir import machine
-from kir.dataclass import dataclass
-from kir.device.replay import READY
+from kir.base.dataclass import dataclass
+from kir.hardware import machine
+from kir.hardware.device.replay import READY
 
 TOOLS = ("memcheck", "racecheck")
 SECONDS = 90.0
@@ -56,7 +56,7 @@ class Standby:
         """Start `name` of the tool around a process that opens the device. Raises OSError."""
         folder = tempfile.TemporaryDirectory(prefix="kir-sanitizer-")
         roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
-        code = f"import sys; sys.path[:] = {roots!r}; from kir.device.replay import wait_and_replay; wait_and_replay({device})"
+        code = f"import sys; sys.path[:] = {roots!r}; from kir.hardware.device.replay import wait_and_replay; wait_and_replay({device})"
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "HOME", "CUDA_VISIBLE_DEVICES")}
         process = subprocess.Popen([str(tool), "--tool", name, *OPTIONS, sys.executable, "-I", "-S", "-B", "-c", code], text=True, cwd=folder.name,
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 
 LEVEL = 0.95
 """Confidence of every interval."""

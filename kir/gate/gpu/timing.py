@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from kir.dataclass import dataclass
-from kir.device.executor import DELAY_BASE, DELAY_LAUNCH
+from kir.base.dataclass import dataclass
 from kir.gate.gpu.candidate import Candidate, Reply, Running
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.statistics import Estimate, estimate, schedule
+from kir.hardware.device.executor import DELAY_BASE, DELAY_LAUNCH
 from kir.problem import Problem, Shape
+from kir.problem.schema import evaluate
 
 WARM = 2
 LEAST, MOST = 9, 40
@@ -164,7 +165,6 @@ def floor(gpu: Gpu, problem: Problem, candidate: Candidate, s: Shape) -> dict[st
     clock, a launch at half of the measured one. `least` is the largest."""
     spec, device = problem.spec, gpu.target.device
     values = problem.values(s)
-    from kir.problem.schema import evaluate
     if spec.bytes:
         moved = float(evaluate(spec.bytes, values))
     elif any(word in spec.operator for word in PARTIAL):

@@ -5,13 +5,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.gate.mutants import carried, edges, terms
 from kir.gate.mutants.sites import Change, Site, put, sites
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 
 Finds = Callable[[Site], Iterator[Change]]
 

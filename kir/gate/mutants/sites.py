@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import int_value

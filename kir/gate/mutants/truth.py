@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kir.dataclass import dataclass
-from kir.diagnostic import KirError
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kir.hardware.target import Target, target
 from kir.ir import nodes as n
 from kir.rewrite.match.accesses import allocated
 from kir.rewrite.match.local_buffers import byte_count
 from kir.rewrite.precondition import Context, Verdict, proved, refuted, unknown
-from kir.target import Target, target
 
 
 def hardware_of(context: Context, usual: str = "sm_80") -> Target:

@@ -4,9 +4,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kir.analysis.elements import split_affine
-from kir.analysis.normal_form import is_pure
-from kir.analysis.reductions import identity
-from kir.dataclass import dataclass
+from kir.analysis.loops.reductions import identity
+from kir.analysis.normal.normal_form import is_pure
+from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names

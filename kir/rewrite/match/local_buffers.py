@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value

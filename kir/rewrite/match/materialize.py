@@ -9,8 +9,8 @@ from typing import Any
 
 from kir.analysis.access import buffers_written as buffers_written
 from kir.analysis.elements import NotElementwise, element
-from kir.dataclass import dataclass
-from kir.instructions import instruction
+from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text

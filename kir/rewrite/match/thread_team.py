@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from kir.analysis.uniform import depends, of_whole_groups, varying
-from kir.dataclass import dataclass
+from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text

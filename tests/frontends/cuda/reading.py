@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.surface import frontend
 
 KERNELS = Path(__file__).parent / "kernels"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir.binding import Binding
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements

@@ -1,12 +1,12 @@
-"""FlashInfer's two RMSNorms become naive by passes taken back in a fixed order, each undone exactly; values stay within the problem's bounds."""
+"""FlashInfer's two RMSNorms become naive by passes undone in a fixed order, each undone exactly; values stay within the problem's bounds."""
 from __future__ import annotations
 
 import pytest
 
 from kir.interp import run
 from kir.ir import nodes as n
-from kir.ir.measure import decreases
-from kir.ir.naive import is_naive
+from kir.ir.measures.measure import decreases
+from kir.ir.measures.naive import is_naive
 from kir.problem import load_problem
 from kir.rewrite.registry import pass_class
 from tests.zoo import CUDA, normal
@@ -22,7 +22,7 @@ WALKS = {
 
 
 def taken_back(program: n.Program, name: str) -> n.Program:
-    """The first step of a pass that lowers the measure, taken back: `backward` refuses what `forward` does not restore."""
+    """The first step of a pass that lowers the measure, undone: `backward` refuses what `forward` does not restore."""
     for site in pass_class(name)().inverse_sites(program):
         made, _ = site.params.backward(program, site)
         if decreases(program, made):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
 from kir.ir.visit import statements
-from kir.lineage.source import load_expert
 from kir.surface import frontend
+from kir.surface.reading import load_expert
 
 SKILLS = Path(__file__).parents[3] / "skills"
 COPY_ASYNC = '''

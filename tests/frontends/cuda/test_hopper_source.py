@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.specialize import specialize
+from kir.ir.bindings.specialize import specialize
 from kir.ir.visit import statements
 from kir.surface import frontend
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.interp import Result, run
 from kir.ir.binding import Binding
-from kir.ir.specialize import specialize
+from kir.ir.bindings.specialize import specialize
 from kir.problem import load_problem
 from kir.surface import frontend
 

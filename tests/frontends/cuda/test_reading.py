@@ -8,7 +8,7 @@ import pytest
 
 from kir.interp import run
 from kir.ir.printer import program_text
-from kir.ir.verify import check
+from kir.ir.rules.verify import check
 from kir.surface import frontend
 from tests.frontends.cuda.reading import KERNELS, body_of, read, text_of
 from tests.frontends.reading import opaque

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal.normal_form import normalize
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.printer import program_text
 from kir.ir.visit import walk
-from kir.lineage.source import load_expert
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
-from kir.target import target
+from kir.surface.reading import load_expert
 from tests.frontends.reading import opaque
 from tests.programs import from_source
 from tests.round_trips import CUDA

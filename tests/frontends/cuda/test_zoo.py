@@ -5,13 +5,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.interp import run
 from kir.ir.build import const
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.verify import check
 from kir.ir.types import BOOL
-from kir.ir.verify import check
 from kir.ir.visit import substitute
 from kir.problem import load_problem
 from tests.frontends.reading import opaque

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kir.analysis.normal_form import normalize
-from kir.backends.tilelang.prepare import form
+from kir.analysis.normal.normal_form import normalize
+from kir.backends.tilelang.form.form import form
 from kir.interp import run
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.reading import HEAD
 from tests.programs import from_source

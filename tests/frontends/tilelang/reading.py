@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kir import machine
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.frontends.tilelang.frontend import TileLangFrontend
+from kir.hardware import machine
 from kir.interp import run
 from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 
 HEAD = "import tilelang\nimport tilelang.language as T\nimport torch\nimport math\n\n"
 ROOT = Path(__file__).parents[3]

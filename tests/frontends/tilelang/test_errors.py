@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.specialize import specialize
+from kir.ir.bindings.specialize import specialize
 from kir.ir.visit import statements
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.reading import HEAD, read, written

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal.normal_form import normalize
 from kir.interp import run
 from kir.ir.binding import Binding
-from kir.lineage.bringing import brought
+from kir.lineage.legalize_for_surface import brought
 from kir.rewrite import Trace
 from kir.surface import backend
 from tests.frontends.tilelang.numpy_kernels import F16, F32, I32, Kernel, between, loaded, means_what_it_says_and_is_read_back

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.normal_form import normalize
-from kir.backends.tilelang.prepare import form
+from kir.analysis.normal.normal_form import normalize
+from kir.backends.tilelang.form.form import form
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
 from kir.ir.binding import Binding
-from kir.lineage.source import load_expert
+from kir.surface.reading import load_expert
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import loaded
 from tests.frontends.tilelang.reading import written

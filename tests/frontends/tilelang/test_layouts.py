@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kir.analysis.fragments import Digit, spread
+from kir.analysis.tiles.fragments import Digit, spread
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.layout import rules
+from kir.ir.layouts.layout import rules
 from kir.ir.types import F32
 from kir.ir.visit import statements
 from tests.frontends.tilelang.reading import bound, read, written

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kir import machine
 from kir.frontends.tilelang.frontend import TileLangFrontend
+from kir.hardware import machine
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from tests.frontends.reading import opaque
 
 EVERY = 8

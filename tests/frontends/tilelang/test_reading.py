@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.printer import program_text

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.corpus.equal import same_program
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
-from kir.ir.callers import called
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rebuild.callers import called
+from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
+from kir.learning.corpus.roundtrip.equal import same_program
 from kir.surface import backend
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import F16, F32, Arrays, Kernel, between, loaded, means_what_it_says_and_is_read_back

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.interp import run
 from kir.ir.binding import Binding, Tensor
+from kir.ir.bindings.specialize import specialize
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from tests.frontends.reading import opaque
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"

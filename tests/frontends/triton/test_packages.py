@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kir import machine
 from kir.frontends.triton.frontend import TritonFrontend
+from kir.hardware import machine
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 
 EVERY = 24

@@ -8,8 +8,8 @@ import libcst as cst
 import pytest
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from kir.frontends.triton.positions import Positions
-from kir.frontends.triton.source import parse_module
+from kir.frontends._python.positions import Positions
+from kir.frontends._python.project import parse_module
 
 MODULE = '''# a file
 """Its words."""

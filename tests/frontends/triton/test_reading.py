@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir import nodes as n
 from kir.ir.visit import statements

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kir.analysis.heuristics import settled
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir.binding import Binding
 from tests.frontends.triton.reading import HEAD
@@ -106,7 +106,7 @@ def test_a_configuration_is_chosen_by_its_number(tmp_path: Path) -> None:
 
 
 def test_a_bound_kernel_is_specialized_with_them(source: Path, tmp_path: Path) -> None:
-    from kir.lineage.source import load_expert
+    from kir.surface.reading import load_expert
     path = tmp_path / "kernel.toml"
     path.write_text(BOUND)
     expert = load_expert(f"{source}::kernel", Path(f"{path}#1"))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.build import const
-from kir.ir.generic import is_generic
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.generic import is_generic
+from kir.ir.rules.verify import verify
 from kir.ir.types import BOOL
-from kir.ir.verify import verify
 from kir.ir.visit import statements, substitute
-from kir.lineage.source import read_generic
 from kir.problem import load_problem
+from kir.surface.reading import read_generic
 from tests.zoo import TRITON, bound, generic, normal, of_each
 
 
@@ -62,6 +62,6 @@ def test_raised_accesses_name_the_tensors_themselves(name: str) -> None:
 
 @pytest.mark.zoo
 def test_a_wrong_name_is_refused_with_the_nearest() -> None:
-    from kir.diagnostic import KirError
+    from kir.base.diagnostic import KirError
     with pytest.raises(KirError, match="did you mean 'mm_kernel_general'"):
         read_generic("flag_gems:ops/mm.py::mm_kernel_generl")

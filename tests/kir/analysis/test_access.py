@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from kir.analysis import Aliases, Facts, accesses, affine, footprint, independent, is_invariant, may_overlap
 from kir.analysis.access import covers, uses, written
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.build import add, const, mul, sub, var
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text
-from kir.target import target
 
 PROGRAM = parse_program("""kir 1
 program p

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kir.analysis import Facts, normalize, simplify
 from kir.analysis import domain as d
-from kir.analysis.narrow import narrowed_lets
+from kir.analysis.normal.narrow import narrowed_lets
 from kir.analysis.order import at_most, less
 from kir.ir import build
 from kir.ir import nodes as n

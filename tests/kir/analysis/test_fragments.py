@@ -4,11 +4,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.analysis.fragments import element_of, layout_of, slot_of, spread
-from kir.diagnostic import KirError
+from kir.analysis.tiles.fragments import element_of, layout_of, slot_of, spread
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.layout_tables import fragment
+from kir.ir.layouts.layout_tables import fragment
 from kir.ir.types import BF16, F16, F32, I8, DType
 
 L = n.Layout

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 
 HEAD = """kir 1
 program p

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from kir.analysis.retile import CannotRetile, Narrow
-from kir.analysis.tile_axes import TileAxes
-from kir.analysis.widen import Widen
+from kir.analysis.tiles.retile import CannotRetile, Narrow
+from kir.analysis.tiles.tile_axes import TileAxes
+from kir.analysis.tiles.widen import Widen
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import kernel_lines, program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 
 NAIVE = """kir 1
 program g

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from kir.analysis.normal_form import normalize
+from kir.analysis.normal.normal_form import normalize
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text

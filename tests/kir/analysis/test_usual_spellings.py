@@ -6,7 +6,7 @@ import pytest
 
 from kir.analysis import normalize
 from kir.analysis.clipping import hangs_over, ranges_of
-from kir.analysis.regions import raised
+from kir.analysis.normal.regions import raised
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kir.carrier import Contract, holes
-from kir.carrier.budget import Limits, Meter
-from kir.carrier.chat import Chat
-from kir.carrier.journal import Journal
-from kir.carrier.session import Outcome, run
-from kir.carrier.settings import Settings
 from kir.ir.parser import parse_program
+from kir.lineage.carrier import Contract, holes
+from kir.lineage.carrier.providers.budget import Limits, Meter
+from kir.lineage.carrier.providers.chat import Chat
+from kir.lineage.carrier.providers.journal import Journal
+from kir.lineage.carrier.providers.settings import Settings
+from kir.lineage.carrier.sessions.session import Outcome, run
 from tests.kir.carrier.server import Loopback, Says, loopback
 
 HERE = Path(__file__).parent

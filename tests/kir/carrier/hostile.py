@@ -1,6 +1,6 @@
-"""Hostile replies, and servers that go wrong: what each is, what is said of it, and what it costs. `docs/carriers.md` is made from it:
+"""Hostile replies, and servers that go wrong: what each is, what is said of it, and what it costs. `docs/tables/hostile-answers.md` is made from it:
 
-    python -m tests.kir.carrier.hostile > docs/carriers.md
+    python -m tests.kir.carrier.hostile > docs/tables/hostile-answers.md
 """
 from __future__ import annotations
 
@@ -149,15 +149,15 @@ def verdict_of(a: Asked) -> str:
 
 
 def table() -> Iterator[str]:
-    """`docs/carriers.md`, a line each."""
-    from kir.diagnostic import explanation
+    """`docs/tables/hostile-answers.md`, a line each."""
+    from kir.base.diagnostic import explanation
     yield "# Hostile answers and their verdicts"
     yield ""
     yield "Made by `python -m tests.kir.carrier.hostile`, which lets a real HTTP server on loopback say each of these, against the contract of the"
     yield "tests; a test holds this page to it, and puts the servers' part in both protocols. No answer is imported, evaluated or passed to a shell; each"
     yield "ends in one verdict. *Counted as* says what the budget is charged: nothing, the tokens that the server counts, the worst case that was set aside"
     yield "before the call (for what may have been billed and is not known), or what the server claims, when that is more."
-    yield "How holes, contracts and providers work: [writing-a-contract.md](writing-a-contract.md)."
+    yield "How holes, contracts and providers work: [writing-a-contract.md](../extending/writing-a-contract.md)."
     for title, cases in (("Answers", ANSWERS), ("Servers", SERVERS)):
         yield from ("", f"## {title}", "", "| what came | verdict | what it means | counted as |", "| --- | --- | --- | --- |")
         for case in cases:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kir.carrier import Answer, Contract, check, checking, fill, holes, must_be_filled, outline, satisfies
-from kir.carrier.reply import extracted
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.lineage.carrier import Answer, Contract, check, checking, fill, holes, must_be_filled, outline, satisfies
+from kir.lineage.carrier.sessions.reply import extracted
 
 HERE = Path(__file__).parent
 TOY = Contract(HERE / "toy")

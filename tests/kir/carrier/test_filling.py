@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.carrier import Answer, Contract, check, fill, holes
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.lineage.carrier import Answer, Contract, check, fill, holes
 from tests.kir.carrier.asking import HERE, HOST, SERIAL, TOY
 
 ANSWER = check(TOY, Answer(SERIAL)).program_or_raise()

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kir.carrier import checking
+from kir.lineage.carrier import checking
 from tests.kir.carrier.asking import Asked
 from tests.kir.carrier.hostile import ANSWERS, SERVERS, Case, asked, table
 
 pytestmark = pytest.mark.llm
-PAGE = Path(__file__).parents[3] / "docs" / "carriers.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tables" / "hostile-answers.md"
 
 
 @pytest.fixture(autouse=True)
@@ -58,4 +58,4 @@ def test_a_hostile_answer(case: Case) -> None:
 
 
 def test_the_table_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == "\n".join(table()) + "\n", "python -m tests.kir.carrier.hostile > docs/carriers.md"
+    assert PAGE.read_text(encoding="utf-8") == "\n".join(table()) + "\n", "python -m tests.kir.carrier.hostile > docs/tables/hostile-answers.md"

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from kir.carrier import Answer, Contract, check, fill_recorded, find, holes
-from kir.carrier.budget import Meter
-from kir.carrier.person import Editor, Exchange
-from kir.carrier.provider import RecordedProvider
-from kir.carrier.records import save
-from kir.carrier.session import run
-from kir.carrier.settings import read_settings
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
+from kir.lineage.carrier import Answer, Contract, check, fill_recorded, find, holes
+from kir.lineage.carrier.providers.budget import Meter
+from kir.lineage.carrier.providers.person import Editor, Exchange
+from kir.lineage.carrier.providers.provider import RecordedProvider
+from kir.lineage.carrier.providers.settings import read_settings
+from kir.lineage.carrier.records import save
+from kir.lineage.carrier.sessions.session import run
 from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, TOY, WRONG
 
 

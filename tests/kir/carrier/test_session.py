@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kir.carrier import Answer, Checked, Contract, check, holes, must_be_filled
-from kir.carrier.budget import Limits, Meter, Spent
-from kir.carrier.chat import Chat
-from kir.carrier.journal import Journal
-from kir.carrier.parallel import Job, run_many
-from kir.carrier.prompt import EXAMPLE, templates_hash
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import run as interpret
 from kir.ir.parser import parse_program
+from kir.lineage.carrier import Answer, Checked, Contract, check, holes, must_be_filled
+from kir.lineage.carrier.providers.budget import Limits, Meter, Spent
+from kir.lineage.carrier.providers.chat import Chat
+from kir.lineage.carrier.providers.journal import Journal
+from kir.lineage.carrier.sessions.parallel import Job, run_many
+from kir.lineage.carrier.sessions.prompt import EXAMPLE, templates_hash
 from tests.kir.carrier.asking import HOST, RIGHT, SERIAL, TOY, WRONG, ask, settings_for
 from tests.kir.carrier.server import Says, loopback
 

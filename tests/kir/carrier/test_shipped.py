@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 import kir.skills
-from kir.carrier import Contract, check, fill, fill_recorded
-from kir.carrier.checking import conforms
-from kir.carrier.cutting import answer_of, outlines
-from kir.carrier.recognition import agreement, keep, known, naive
-from kir.carrier.records import Recorded, read_record
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.cases import Case, problem_cases
 from kir.gate.correctness import check as correct
 from kir.interp import run as interpret
@@ -23,9 +18,14 @@ from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.lineage.answers import remember
-from kir.lineage.folder import Folder
-from kir.lineage.record import Lineage
+from kir.lineage.carrier import Contract, check, fill, fill_recorded
+from kir.lineage.carrier.checking import conforms
+from kir.lineage.carrier.cutting import answer_of, outlines
+from kir.lineage.carrier.recognition import agreement, keep, known, naive
+from kir.lineage.carrier.records import Recorded, read_record
+from kir.lineage.records.answers import remember
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage
 from kir.problem import load_problem
 from kir.rewrite import pass_class, run, sites
 from kir.surface import backend

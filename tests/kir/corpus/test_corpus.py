@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kir.cli._main import run as run_cli
-from kir.corpus import counted, files_of, place, run
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.faces.cli._main import run as run_cli
+from kir.learning.corpus import counted, files_of, place
+from kir.learning.corpus.roundtrip.run import run
 
 HEAD = "import triton\nimport triton.language as tl\n\n"
 GOOD = HEAD + '''
@@ -118,15 +119,15 @@ def test_the_command_counts_and_is_strict_when_told(folder: Path, tmp_path: Path
 
 
 def test_every_opaque_reason_says_what_it_would_need() -> None:
-    from kir.corpus.count import Count
-    from kir.corpus.needs import need
-    from kir.corpus.table import page
+    from kir.learning.corpus.roundtrip.count import Count
+    from kir.learning.corpus.roundtrip.table import page
+    from kir.learning.corpus.roundtrip.unsupported_features import need
 
     count = Count("made", opaque=Counter({"'k' calls itself": 2, "there is no meaning for triton.language.new": 1}))
     count.example |= {reason: f"a/b.py::{i}" for i, reason in enumerate(count.opaque)}
     assert "| made | 'k' calls itself | 2 | `a/b.py::0` | recursion unrolled under a binding |" in page([count])
     assert need("something that nobody has seen") == ""
-    written = (Path(__file__).parents[3] / "docs" / "corpus.md").read_text(encoding="utf-8")
+    written = (Path(__file__).parents[3] / "docs" / "tables" / "packages.md").read_text(encoding="utf-8")
     reasons = [line.split(" | ")[1] for line in written.partition("## What is opaque")[2].partition("\n## ")[0].splitlines() if line.startswith("| f")]
     assert reasons and [reason for reason in reasons if not need(reason)] == []
 

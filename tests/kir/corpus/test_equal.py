@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kir.corpus import same_program
 from kir.frontends.triton.frontend import TritonFrontend
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
+from kir.learning.corpus import same_program
 
 HEAD = "import triton\nimport triton.language as tl\n\n@triton.jit\n"
 SOURCE = HEAD + '''def kernel(x_ptr, y_ptr, n, MODE: tl.constexpr, BLOCK: tl.constexpr):

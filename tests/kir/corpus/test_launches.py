@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kir.cli._main import run
-from kir.corpus.hook import Hook, _for
-from kir.corpus.launch import Unbound, binding_of, launch_of
+from kir.faces.cli._main import run
 from kir.ir.binding import Binding
-from kir.lineage.source import load_expert
+from kir.learning.corpus.hook import Hook, _for
+from kir.learning.corpus.launch import Unbound, binding_of, launch_of
+from kir.surface.reading import load_expert
 
 pytestmark = pytest.mark.triton
 APP = '''
@@ -126,24 +126,24 @@ class Function:
 
 
 def test_on_a_gpu_the_kernel_written_again_takes_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kir.corpus import swapped
+    from kir.learning.corpus import patched_kernels
 
     original = Function(Parameter("n"), Parameter("B", True, 8))
     made = Function(Parameter("n"), Parameter("B", True))
     hook = Hook("swap", str(tmp_path))
     hook._device = True
-    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
-    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+    monkeypatch.setattr(patched_kernels, "read_again", lambda file, kernel, text=None: patched_kernels.Again(None, "text", "abc"))
+    monkeypatch.setattr(patched_kernels, "function_of", lambda file, kernel, folder, text=None: made)
     assert hook.launch(original, (5,), {"num_warps": 2}, (1,), lambda: "original")._made == "ran"
     assert made.ran == [{"grid": (1,), "warmup": False, "n": 5, "B": 8, "num_warps": 2}]
     assert [(x["how"], x["hash"], x["launches"]) for x in hook.counts.values()] == [("swapped", "abc", 1)]
-    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, reason="it is opaque"))
+    monkeypatch.setattr(patched_kernels, "read_again", lambda file, kernel, text=None: patched_kernels.Again(None, reason="it is opaque"))
     assert hook.launch(original, (5,), {}, (1,), lambda: "original")._made == "original"
     assert _for(made, {"n": 1, "x": 2}, original) == {"B": 8, "n": 1, "x": 2}
 
 
 def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kir.corpus import measured, swapped
+    from kir.learning.corpus import measured, patched_kernels
 
     original = Function(Parameter("n"), Parameter("B", True, 8))
     made = Function(Parameter("B", True), Parameter("n"))
@@ -154,8 +154,8 @@ def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(
     def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
         compared.append(dict(values))
         return {"equal": True}
-    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
-    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+    monkeypatch.setattr(patched_kernels, "read_again", lambda file, kernel, text=None: patched_kernels.Again(None, "text", "abc"))
+    monkeypatch.setattr(patched_kernels, "function_of", lambda file, kernel, folder, text=None: made)
     monkeypatch.setattr(measured, "compare", compare)
     launched = hook.launch(original, (5,), {"num_warps": 2}, (1,), lambda: "original")
     hook.part = "again"
@@ -171,7 +171,7 @@ def test_what_a_launch_returns_launches_once_more_with_the_original_s_arguments(
 def test_what_stands_for_a_tensor_is_measured_on_a_copy_of_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from kir.corpus import measured, swapped
+    from kir.learning.corpus import measured, patched_kernels
 
     class Window:
         def __init__(self, base: torch.Tensor, step: int) -> None:
@@ -187,8 +187,8 @@ def test_what_stands_for_a_tensor_is_measured_on_a_copy_of_its_memory(tmp_path: 
     hook = Hook("swap", str(tmp_path), measure=True)
     hook._device = True
     made = Function(Parameter("x"))
-    monkeypatch.setattr(swapped, "read_again", lambda file, kernel, text=None: swapped.Again(None, "text", "abc"))
-    monkeypatch.setattr(swapped, "function_of", lambda file, kernel, folder, text=None: made)
+    monkeypatch.setattr(patched_kernels, "read_again", lambda file, kernel, text=None: patched_kernels.Again(None, "text", "abc"))
+    monkeypatch.setattr(patched_kernels, "function_of", lambda file, kernel, folder, text=None: made)
 
     def compare(values: dict[str, Any], first: Any, second: Any) -> dict[str, Any]:
         seen.append(values)
@@ -249,7 +249,7 @@ def test_parts_of_a_command_and_stand_ins_for_tensors(tmp_path: Path, capsys: py
     app.write_text("""
 import torch
 from kernels import added
-from kir.corpus.hook import section
+from kir.learning.corpus.hook import section
 
 class Window:
     def __init__(self, base, offset):
@@ -286,7 +286,7 @@ def test_arguments_that_no_binding_holds_are_named() -> None:
 
 
 def test_a_kernel_written_again_is_a_function_of_triton(tmp_path: Path) -> None:
-    from kir.corpus.swapped import function_of, read_again
+    from kir.learning.corpus.patched_kernels import function_of, read_again
 
     (tmp_path / "kernels.py").write_text(KERNELS)
     made = function_of(str(tmp_path / "kernels.py"), "added", str(tmp_path / "again"))
@@ -298,7 +298,7 @@ def test_a_kernel_written_again_is_a_function_of_triton(tmp_path: Path) -> None:
 def test_copies_of_arguments_share_memory_as_they_do_and_are_compared_by_bits() -> None:
     import torch
 
-    from kir.corpus.measured import copied, difference
+    from kir.learning.corpus.measured import copied, difference
 
     whole = torch.arange(8.0)
     given = {"a": whole[:4], "b": whole[2:6:2], "n": 3}
@@ -315,7 +315,7 @@ def test_a_kernel_made_at_run_time_gets_the_names_that_only_its_module_has(tmp_p
     import importlib
     import importlib.util
 
-    from kir.corpus.swapped import completed, read_again
+    from kir.learning.corpus.patched_kernels import completed, read_again
 
     (tmp_path / "library_of_parts.py").write_text("import triton\nimport triton.language as tl\n@triton.jit\ndef tripled(x):\n    return x * 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))

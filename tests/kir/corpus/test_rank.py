@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kir.cli._main import run
-from kir.corpus.family import family_of
-from kir.corpus.rank import ranked, recorded
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.faces.cli._main import run
+from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.target import target
+from kir.learning.corpus.family import family_of
+from kir.learning.corpus.rank import ranked, recorded
 
 KERNEL = '''import triton
 import triton.language as tl
@@ -64,7 +64,7 @@ def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder:
     """Best first, down to the first that can be said; a step that is refused when it is carried out counts alike."""
     def said() -> dict[str, tuple[str, ...]]:
         seconds = iter([2.0] + [1.0] * 1000)
-        monkeypatch.setattr("kir.corpus.rank.program_cost", lambda program, sizes, target: [SimpleNamespace(seconds=next(seconds))])
+        monkeypatch.setattr("kir.learning.corpus.rank.program_cost", lambda program, sizes, target: [SimpleNamespace(seconds=next(seconds))])
         return {s.step: s.refused for s in ranked(folder, target("sm_90a")).suggestions}
     before = [step for step, refused in said().items() if not refused]
 
@@ -75,13 +75,13 @@ def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder:
             self.asked += 1
             return (Diagnostic("KIR-B006", "no word for it"),) if self.asked == 1 else ()
     mute = Mute()
-    monkeypatch.setattr("kir.corpus.rank.backend", lambda surface: mute)
+    monkeypatch.setattr("kir.learning.corpus.rank.backend", lambda surface: mute)
     told = said()
     assert told[before[0]] == ("KIR-B006",) and [told[step] for step in before[1:]] == [()] * (len(before) - 1)
 
     def broken(*_: object, **__: object) -> None:
         raise KirError(Diagnostic("KIR-V008", "it leaves its buffer"))
-    monkeypatch.setattr("kir.corpus.rank.apply", broken)
+    monkeypatch.setattr("kir.learning.corpus.rank.apply", broken)
     told = said()
     assert all(told[step] == ("KIR-V008",) for step in before)
 
@@ -139,14 +139,14 @@ def test_lineages_are_counted_with_what_stopped_the_others(
         def child(self) -> Child:
             return Child()
     folder = folder.rename(folder.with_name("recorded"))
-    monkeypatch.setattr("kir.corpus.lineages._server", Server)
+    monkeypatch.setattr("kir.learning.corpus.lineages._server", Server)
     assert run(["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["walked"], data["naive"], data["families"]) == (2, 1, 1)
     assert data["stopped"] == [{"reason": "KIR-S018 there is no file '..'", "kernels": 1}] and data["by_family"] == {"other": 1}
     (naive,) = [row for row in data["kernels"] if row["ended"] == "naive"]
     assert (naive["read_as"], naive["steps"], naive["realized"]) == ("flat", 4, 2)
-    monkeypatch.setattr("kir.corpus.lineages._server", None)  # what ended naive is known, and what is not known is left when no seconds are given
+    monkeypatch.setattr("kir.learning.corpus.lineages._server", None)  # what ended naive is known, and what is not known is left when no seconds are given
     (folder / "later-1.toml").write_text((folder / "doubled-1.toml").read_text())
     assert run(["corpus", "--lineages", str(folder), "-o", str(tmp_path / "out"), "--seconds", "0", "--markdown"]) == 0
     shown = capsys.readouterr().out
@@ -156,8 +156,8 @@ def test_lineages_are_counted_with_what_stopped_the_others(
 
 def test_a_page_of_lineages_says_which_of_its_experts_are_other_programs_today(
         folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from kir.corpus.lineage_page import page
-    from kir.corpus.lineages import experts_now
+    from kir.learning.corpus.lineage_page import page
+    from kir.learning.corpus.lineages import experts_now
 
     place = f"{tmp_path / 'doubled.py'}::doubled"
     (flat,) = experts_now([(place, "flat")], [folder], tmp_path)[place, "flat"]

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kir.device.client import ChildGone, Server
+from kir.hardware.device.client import ChildGone, Server
 
 TASK = "time:sleep"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kir.device.libcuda import DYNAMIC_SHARED, Libcuda
+from kir.hardware.device.libcuda import DYNAMIC_SHARED, Libcuda
 
 
 class Recorded(Libcuda):

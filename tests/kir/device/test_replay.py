@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from kir.device.replay import pack, unpack
+from kir.hardware.device.replay import pack, unpack
 
 
 def test_a_job_comes_back_as_it_was_packed() -> None:
@@ -16,6 +16,6 @@ def test_a_job_comes_back_as_it_was_packed() -> None:
 
 
 def test_replaying_imports_no_library() -> None:
-    code = "import sys, kir.device.replay, kir.device.executor; print(sorted({'numpy', 'pydantic', 'torch', 'lark'} & set(sys.modules)))"
+    code = "import sys, kir.hardware.device.replay, kir.hardware.device.executor; print(sorted({'numpy', 'pydantic', 'torch', 'lark'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

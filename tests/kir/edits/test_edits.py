@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
-from kir.edits import History, SourceEdit, Splice, edit_source, spliced
-from kir.edits.splice import inverse
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.canonical import alpha_equal
-from kir.lineage.source import load_expert, located
 from kir.rewrite import Site, passes, sites
 from kir.rewrite import run as run_pipeline
 from kir.rewrite.driver import run_backward, run_forward
+from kir.rewrite.pipelines.text import Direction
 from kir.rewrite.residue import Residue
-from kir.rewrite.text import Direction
+from kir.surface.edits import History, SourceEdit, Splice, edit_source, spliced
+from kir.surface.edits.splice import inverse
+from kir.surface.reading import load_expert, located
 from tests.zoo import TRITON, of_each
 
 ROOT = Path(__file__).parents[3]
@@ -149,7 +149,7 @@ def test_a_name_that_the_source_does_not_have_is_refused(file: Path) -> None:
 
 
 def test_a_surface_without_edits_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kir.edits.engine.backend", lambda surface: object())
+    monkeypatch.setattr("kir.surface.edits.engine.backend", lambda surface: object())
     with pytest.raises(KirError, match="KIR-C101"):
         edited(file, "cache-policy{buffer=X policy=cg}")
 

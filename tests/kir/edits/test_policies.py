@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kir.backends.triton import BACKEND
-from kir.diagnostic import KirError
-from kir.edits import edit_source
+from kir.base.diagnostic import KirError
 from kir.ir.binding import Binding, Tensor
-from kir.lineage.source import load_expert
 from kir.rewrite import run as run_pipeline
+from kir.surface.edits import edit_source
+from kir.surface.reading import load_expert
 
 SOURCE = '''\
 import triton

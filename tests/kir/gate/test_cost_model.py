@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from kir.gate import kernel_cost, occupancy, realized, summary
-from kir.gate.work import count
+from kir.gate.counts.work import count
+from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
 from kir.surface import Artifact, CompiledKernel
-from kir.target import ARCHITECTURES, target
 
 NAIVE = load_problem("gemm").naive
 TILE_TEXT = (Path(__file__).parents[2] / "backends" / "programs" / "gemm_tile.kir").read_text()

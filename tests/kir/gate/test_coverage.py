@@ -10,7 +10,7 @@ from kir.gate.covered import _bits, covered
 from kir.gate.goals import Goal, predicted
 from kir.gate.shapes import of_problem
 from kir.interp import run
-from kir.interp.coverage import MORE, ONE, TWO
+from kir.interp.state.coverage import MORE, ONE, TWO
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.problem import Problem, load_problem, problem_names

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate import Verdict, gate_cpu
 from kir.gate.artifacts import ArtifactCache
+from kir.hardware.target import Target, target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
 from kir.problem.ordering import split
 from kir.surface import Artifact, CompiledKernel, Emitted, Entry
-from kir.target import Target, target
 
 TARGETS = (target("sm_80"), target("sm_90a"))
 NAIVE = load_problem("softmax").naive

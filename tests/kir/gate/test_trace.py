@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.trace import Definition, Solution, Trace, definition_of, read, solution_of, text_of, traces_of, written
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, DeviceRecord, ProfileRecord, Run, Stage, Verdict
 from kir.problem import load_problem

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kir.interp import clocks, run
+from kir.interp import run
+from kir.interp.state import clocks
 from kir.ir.parser import parse_program
 from kir.problem import Shape, load_problem
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import check as verified
+from kir.ir.rules.verify import check as verified
 
 EXCHANGE = """kir 1
 program p

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from kir.diagnostic import explanation
+from kir.base.diagnostic import explanation
 from kir.interp import Finding, run
-from kir.interp.number import Array
+from kir.interp.numerics.number import Array
 from kir.ir.parser import parse_program
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kir.interp import run
-from kir.interp.folding import folded, spread
+from kir.interp.evaluation.loop_folding import folded, spread
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kir.instructions import table
-from kir.interp import number, run
-from kir.interp.calls_math import philox
-from kir.interp.calls_sync import WAITING
-from kir.interp.evaluate import CALLS
+from kir.base.instructions import table
+from kir.interp import run
+from kir.interp.calls.elementwise import philox
+from kir.interp.calls.sync import WAITING
+from kir.interp.evaluation.expressions import CALLS
+from kir.interp.numerics import number
 from kir.ir.parser import parse_program
 from kir.ir.types import BF16, DTYPES, F8E4M3, F16, F32, I4, I8, I32, U8, U32
 
@@ -400,7 +401,7 @@ def test_every_dtype_is_stored() -> None:
 
 
 def test_a_product_does_not_depend_on_how_it_is_cut_into_tiles() -> None:
-    from kir.interp.products import product
+    from kir.interp.memory_access.tile_product import product
     rng = np.random.default_rng(5)
     for of, dtype in ((F16, np.float16), (F32, np.float32)):
         a, b = rng.normal(size=(70, 48)).astype(dtype), rng.normal(size=(48, 37)).astype(dtype)

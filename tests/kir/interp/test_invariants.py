@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kir.interp import run
-from kir.interp.invariants import invariants
+from kir.interp.evaluation.loop_invariants import invariants
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kir.cli._main import run as command
+from kir.faces.cli._main import run as command
 from kir.interp import Finding, run
 from kir.ir.parser import parse_program
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.anchor_map import AnchorMap, Deleted, anchor_map, identity
 from kir.ir.anchors import (
     anchor_of,
     anchors,
@@ -26,6 +25,7 @@ from kir.ir.anchors import (
     resolve,
     segments,
 )
+from kir.ir.changes.anchor_map import AnchorMap, Deleted, anchor_map, identity
 from kir.ir.parser import parse_program
 from tests.strategies import programs
 

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import binding as bindings
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor, expressions, fact_expressions, plain_expression
+from kir.ir.bindings.specialize import specialize
 from kir.ir.dtype_terms import join, quotient, resolve, with_float
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.specialize import specialize
 from kir.ir.types import BF16, F16, F32, I8, I32, DType
 
 TEXT = """kir 1

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bindings import allowed, instances, program_of, run
-from kir.cli._main import run as command
-from kir.diagnostic import Diagnostic, KirError
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.faces.cli._main import run as command
 from kir.ir.binding import Binding
-from kir.ir.toml_places import places
+from kir.ir.bindings.binding_values import check_values
+from kir.ir.grammar.toml_places import places
 
 TRITON = '''
 import triton
@@ -265,3 +266,13 @@ def test_corrupted_bindings_are_refused_at_their_line_or_make_another_program(tm
     assert len(found) >= 20
     wrong = [(i.name, c.rule, c.steps, ended, words) for i, c, ended, words in run(found, SAMPLE, 3, tmp_path) if not allowed(c, ended)]
     assert not wrong, wrong
+
+
+SAME_WORD = 'kernel = "k"\nsizes = ["num_stages"]\ngrid = ["num_stages"]\n\n[options]\nnum_stages = 3\n'
+
+
+def test_a_size_may_be_called_as_an_option_that_no_heuristic_reads() -> None:
+    """An option of the launch is a word of the launch: expressions mean the size. A heuristic reads options, so that there it is two things."""
+    assert Binding.parse(SAME_WORD).options == {"num_stages": 3}
+    with pytest.raises(KirError, match="'num_stages' is a size and an option of the launch"):
+        check_values(Binding.parse(SAME_WORD + '\n[heuristics]\nEVEN = "num_stages % 2 == 0"\n'))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from kir.ir import nodes as n
 from kir.ir.anchors import at, insert, paths, replace_at, resolve
-from kir.ir.diff import Diff, diff, render_html, render_terminal, to_json
+from kir.ir.changes.diff import Diff, diff, render_html, render_terminal, to_json
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from tests.strategies import programs

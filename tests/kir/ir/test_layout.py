@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kir.diagnostic import KirError
-from kir.ir import layout as terms
-from kir.ir import layout_tables as y
+from kir.base.diagnostic import KirError
+from kir.ir.layouts import layout as terms
+from kir.ir.layouts import layout_tables as y
 from kir.ir.nodes import Layout
 from kir.ir.types import BF16, F8E4M3, F16, F32, I4, I8, U8, DType
 

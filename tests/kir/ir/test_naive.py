@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 
 from kir.ir import nodes as n
 from kir.ir.anchors import paths, replace_at, resolve
-from kir.ir.features import KINDS, features, has, kinds
-from kir.ir.measure import Measure, deciding, decreases, measure
-from kir.ir.naive import is_naive, is_row_major
+from kir.ir.measures.features import KINDS, features, has, kinds
+from kir.ir.measures.measure import Measure, deciding, decreases, measure
+from kir.ir.measures.naive import is_naive, is_row_major
 from kir.ir.parser import parse_program
 from kir.ir.visit import walk
 from kir.problem import load_problem, problem_names
@@ -202,7 +202,7 @@ def test_experts_measure_more_than_the_naive_program(name: str) -> None:
         assert naive < measure(parse_program(file.read_text(), str(file)))
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "passes").glob("[a-z]*.py")), ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", sorted((ROOT / "passes").rglob("[a-z]*.py")), ids=lambda f: f.stem)
 def test_going_back_over_the_example_of_a_pass_decreases_the_measure_or_adds_a_kernel(file: Path) -> None:
     """A step back that splits a kernel, or that moves memory of a CTA to a workspace, is no step of a lineage: naive programs have as many
     kernels and workspaces as the expert."""
@@ -210,7 +210,7 @@ def test_going_back_over_the_example_of_a_pass_decreases_the_measure_or_adds_a_k
     if len(boxes) == 2:
         before, after = map(parse_program, boxes)
         if any(isinstance(x, n.Hole) for k in after.kernels for x in walk(k)):
-            assert not any(isinstance(x, n.Hole) for k in before.kernels for x in walk(k))  # the filled program is what a lineage takes back
+            assert not any(isinstance(x, n.Hole) for k in before.kernels for x in walk(k))  # the filled program is what a lineage undoes
             return
         assert decreases(after, before) == (len(before.kernels) <= len(after.kernels) and len(before.workspaces) <= len(after.workspaces))
 

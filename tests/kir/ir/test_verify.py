@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kir.diagnostic import KirError, explanation
+from kir.base.diagnostic import KirError, explanation
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.generic import generic_parts, is_generic
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.ir.rules.generic import generic_parts, is_generic
+from kir.ir.rules.verify import check, verify
 from kir.ir.types import BOOL, F32, I32, I64
-from kir.ir.verify import check, verify
 from tests.strategies import programs
 
 ROOT = Path(__file__).parents[3]

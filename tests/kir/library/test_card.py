@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kir.diagnostic import KirError, UsageError
-from kir.library.card import Anchor, Card, Carrier, Effect, Entry, Evidence, Precondition, Risk, Scope, card_text, parse_card
-from kir.library.lift import cards_of
-from kir.library.shelf import Library, Shelf
-from kir.lineage.folder import Folder
+from kir.base.diagnostic import KirError, UsageError
+from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Entry, Evidence, Precondition, Risk, Scope, card_text, parse_card
+from kir.learning.cards.lift import cards_of
+from kir.learning.cards.shelf import Library, Shelf
+from kir.lineage.records.folder import Folder
 from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30)

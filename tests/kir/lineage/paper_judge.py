@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kir.ir.nodes import Program
-from kir.lineage.record import Realization
+from kir.lineage.records.record import Realization
 from kir.lineage.walk import Judgement
 
 SOFTMAX = """kir 1

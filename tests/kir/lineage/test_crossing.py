@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from kir.cli._main import run as kir
+from kir.faces.cli._main import run as kir
+from kir.faces.report.terminal import crossed_text
 from kir.ir.binding import Binding, Tensor
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
+from kir.lineage.convergence import common_form
 from kir.lineage.crossing import cross
-from kir.lineage.folder import Folder, opened
-from kir.lineage.meeting import common_form
-from kir.lineage.record import Lineage
-from kir.lineage.source import load_expert, promised
-from kir.report.terminal import crossed_text
+from kir.lineage.records.folder import Folder, opened
+from kir.lineage.records.record import Lineage
 from kir.rewrite import run
 from kir.surface import backend
+from kir.surface.reading import load_expert, promised
 from tests.kir.lineage.paper_judge import PaperJudge
 
 SKILLS = Path(__file__).parents[3] / "skills"
@@ -122,7 +122,7 @@ def test_what_a_surface_cannot_say_is_left_out_or_adapted_with_the_reason(learne
     def says(program: Program) -> tuple[object, ...]:
         return backend("triton").accepts(program) if "mma" not in program_text(program) else refuse
 
-    from kir.diagnostic import Diagnostic
+    from kir.base.diagnostic import Diagnostic
     refuse = (Diagnostic("KIR-B002", "this surface has no matrix product"),)
     done = cross(lineage, folder, parse_program(NAIVE.read_text()), says)  # type: ignore[arg-type]  # diagnostics
     left = [each for each in done.steps if not each.carried]
@@ -173,7 +173,7 @@ __global__ void rows(const float* in, float* out, float* tops, int R, int C) {
 @pytest.mark.parametrize(("more", "code"), [("m", 0), ("__shfl_up_sync(0xffffffff, m, threadIdx.x)", 1)])
 def test_steps_of_another_operator_are_refused_one_by_one_and_the_kernel_is_written_if_it_can_be(
         more: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A product's steps on a softmax in blocks of threads: no step's options are forced on another pass, and what Triton has no word for is taken back."""
+    """A product's steps on a softmax in blocks of threads: no step's options are forced on another pass, and what Triton cannot say is undone."""
     (tmp_path / "rows.cu").write_text(ROWS.replace("MORE", more))
     binding = Binding(kernel="rows", sizes=["R", "C"], facts=["R >= 1", "R <= 8192", "C >= 1", "C <= 8192"], grid=["ceildiv(R, 64)"],
                       metas={"threads_x": 64}, tensors={"in": Tensor(shape=["R", "C"], dtype="f32"), "out": Tensor(shape=["R", "C"], dtype="f32"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kir.diagnostic import Diagnostic
+from kir.base.diagnostic import Diagnostic
 from kir.gate.cpu import gate_cpu
 from kir.gate.verdict import CompileRecord, ProfileRecord, Verdict
 from kir.ir.nodes import Program

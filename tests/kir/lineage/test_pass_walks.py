@@ -9,10 +9,10 @@ import pytest
 
 from kir.ir.parser import parse_program
 from kir.lineage.engine import PassEngine
-from kir.lineage.folder import Folder
 from kir.lineage.judge import CpuJudge
 from kir.lineage.plan import plan
-from kir.lineage.record import Header, Lineage, chained
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Header, Lineage, chained
 from kir.lineage.replay import replay
 from kir.lineage.walk import Budget, Judge, Walk
 from tests.kir.lineage.paper_judge import SOFTMAX, PaperJudge

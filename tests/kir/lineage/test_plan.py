@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
 from kir.ir.nodes import Program
 from kir.lineage.candidates import Candidate
 from kir.lineage.plan import descend, plan

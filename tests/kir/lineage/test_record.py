@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kir.diagnostic import KirError, UsageError
-from kir.lineage.folder import Folder, opened
-from kir.lineage.locate import span_of
-from kir.lineage.record import Lineage, dump, load
+from kir.base.diagnostic import KirError, UsageError
+from kir.lineage.records.folder import Folder, opened
+from kir.lineage.records.locate import span_of
+from kir.lineage.records.record import Lineage, dump, load
 from kir.lineage.replay import replay
 from tests.kir.lineage.toy import HEADER, ToyEngine, ToyJudge, expert, finished, walked
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.lineage.source import load_expert
+from kir.surface.reading import load_expert
 
 EXPERTS = Path(__file__).parents[3] / "skills" / "experts"
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kir.diagnostic import error
+from kir.base.diagnostic import error
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program, attrs
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.lineage.candidates import Candidate
-from kir.lineage.folder import Folder
-from kir.lineage.record import Condition, Header, Lineage, Realization, Step, Violation, chained
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Condition, Header, Lineage, Realization, Step, Violation, chained
 from kir.lineage.walk import Budget, Engine, Judge, Judgement, Move, Walk, Walked
 
 TEXT = """kir 1

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.hardware.machine import toolkit
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.paths import paths
 from kir.ir.printer import program_text
-from kir.ir.verify import verify
+from kir.ir.rules.verify import verify
 from kir.ir.visit import statements, walk
-from kir.lowering import is_tiled, lowered, lowered_with_places
-from kir.machine import toolkit
 from kir.rewrite.meaning import difference, draw, interpreted
 from kir.surface import backend
-from kir.target import target
+from kir.surface.lowering import is_tiled, lowered, lowered_with_places
 from tests.backends.host_cuda import agrees
 
 HEAD = """kir 1

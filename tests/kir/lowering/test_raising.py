@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from kir.analysis import normalize
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
-from kir.ir.verify import verify
-from kir.lowering import is_tiled, lowered
-from kir.lowering.anchors import NotRaised
-from kir.lowering.plan import planned
-from kir.lowering.raising import raised_kernel
+from kir.ir.rules.verify import verify
+from kir.surface.lowering import is_tiled, lowered
+from kir.surface.lowering.raising import raised_kernel
+from kir.surface.lowering.registers.anchors import NotRaised
+from kir.surface.lowering.registers.plan import planned
 from tests.kir.lowering.test_lowering import BODIES, program
 from tests.strategies import programs
 

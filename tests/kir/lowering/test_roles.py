@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
 from kir.interp import run
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.verify import check
-from kir.lowering import lowered
+from kir.ir.rules.verify import check
 from kir.problem import load_problem
 from kir.surface import backend
-from kir.target import target
+from kir.surface.lowering import lowered
 from tests.programs import EXPERTS, parsed
 
 HOPPER = {"gemm/gemm_sm90": "gemm", "gemm/gemm_sm90_persistent": "gemm", "fmha/fmha_sm90": "fmha"}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError, Origin
-from kir.instructions import table
+from kir.base.diagnostic import KirError, Origin
+from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import BOOL, F16, F32, I32, MBARRIER, U32, DType, Space, TileType
-from kir.ptx import AsmOperand, Descriptor, Matrix, Meaning, Pointer, opcodes, read_asm
-from kir.ptx.table import markdown
+from kir.surface.ptx import AsmOperand, Descriptor, Matrix, Meaning, Pointer, opcodes, read_asm
+from kir.surface.ptx.table import markdown
 
 
 def names() -> Callable[[str], str]:
@@ -252,14 +252,14 @@ def test_a_refusal_names_the_line_of_the_instruction() -> None:
 
 
 def test_every_opcode_that_is_not_refused_has_a_handler() -> None:
-    from kir.ptx import HANDLERS
+    from kir.surface.ptx import HANDLERS
     assert {o.name for o in opcodes().values() if not o.why} - set(HANDLERS) == set()
     assert set(HANDLERS) - set(opcodes()) == set()
 
 
 def test_the_page_of_covered_opcodes_is_current() -> None:
-    page = Path(__file__).parents[3] / "docs" / "ptx.md"
-    assert page.read_text(encoding="utf-8") == markdown(), "regenerate it: python -m kir.ptx.table > docs/ptx.md"
+    page = Path(__file__).parents[3] / "docs" / "tables" / "ptx.md"
+    assert page.read_text(encoding="utf-8") == markdown(), "regenerate it: python -m kir.surface.ptx.table > docs/tables/ptx.md"
 
 
 def test_rows_that_name_ptx_are_rows_of_opcodes() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from kir.faces.report.chart import chart, seconds
+from kir.faces.report.page import page
+from kir.faces.report.terminal import realized_text, table
+from kir.faces.report.verdict import verdict_rows
 from kir.ir.nodes import Program
-from kir.lineage.folder import Folder
-from kir.lineage.record import Lineage, Realization
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage, Realization
 from kir.lineage.replay import replay
 from kir.lineage.walk import Judgement
-from kir.report.chart import chart, seconds
-from kir.report.page import page
-from kir.report.terminal import realized_text, table
-from kir.report.verdict import verdict_rows
 from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 
 

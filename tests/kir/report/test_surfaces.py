@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kir.cli._main import run
+from kir.faces.cli._main import run
+from kir.faces.report.page import page
+from kir.faces.report.roofline import roofline
+from kir.faces.report.shown import shown
+from kir.faces.report.surfaces import intent_rows, surfaces
 from kir.ir.parser import parse_program
-from kir.lineage.folder import Folder
-from kir.lineage.meeting import common_form, meetings
-from kir.lineage.record import Lineage
-from kir.report.page import page
-from kir.report.roofline import roofline
-from kir.report.shown import shown
-from kir.report.surfaces import intent_rows, surfaces
+from kir.lineage.convergence import common_form, meetings
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage
 from tests.conftest import browser
 from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 from tests.kir.report.test_page import Outline, plain_diff
@@ -92,7 +92,7 @@ def test_lineages_of_different_problems_are_refused(two: list[tuple[Lineage, Fol
 
 
 def _sealed(lineage: Lineage) -> Lineage:
-    from kir.lineage.record import chained
+    from kir.lineage.records.record import chained
     return chained(lineage.header, lineage.start, lineage.start_gate, lineage.start_emitted, lineage.steps, lineage.outcome)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.absurd import CASES, Attempt, attempts, fault
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.parser import parse_program
-from kir.ir.verify import verify
-from kir.rewrite.pipeline import run as apply
+from kir.ir.rules.verify import verify
+from kir.rewrite.pipelines.pipeline import run as apply
 
 EVERY, FILES = 11, 9
 """One attempt of so many of the passes, one of so many: primes to the lists of values, so that all of them have their turn."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kir.diagnostic import KirError, UsageError
+from kir.base.diagnostic import KirError, UsageError
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text

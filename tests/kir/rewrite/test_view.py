@@ -11,9 +11,9 @@ from kir.ir.paths import paths
 from kir.ir.printer import expr_text
 from kir.ir.types import F16, I32
 from kir.ir.visit import walk
-from kir.lineage.source import load_expert
 from kir.rewrite import view
 from kir.rewrite.view import expression_at, text_of
+from kir.surface.reading import load_expert
 
 
 @pytest.mark.parametrize("expert", ["gemm/gemm_sm90.kir", "gemm/gemm_sm80_lanes.kir", "rmsnorm/rmsnorm.kir"])

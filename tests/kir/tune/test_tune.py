@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from kir.cli._main import run as kir
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.base.store import Log
+from kir.faces.cli._main import run as kir
 from kir.gate.verdict import CompileRecord, DeviceRecord, ProfileRecord, Verdict
+from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
+from kir.learning.tune import Candidate, Measured, Tuned, load_space, ranked, save, search, tuned_program
+from kir.learning.tune.device import DeviceMeasurer, told
+from kir.learning.tune.results import file_of, found, stored
 from kir.problem import load_problem
-from kir.store import Log
-from kir.target import target
-from kir.tune import Candidate, Measured, Tuned, load_space, ranked, save, search, tuned_program
-from kir.tune.device import DeviceMeasurer, told
-from kir.tune.results import file_of, found, stored
 
 SPACE = """
 kind = "program"
@@ -197,7 +197,7 @@ def test_the_command_gates_the_winner_in_full_and_goes_on_to_the_next(tmp_path: 
             gated.append(candidate)
             return verdict(candidate, self.shape.name, 1e-5, len(gated) > 1)
 
-    monkeypatch.setattr("kir.tune.device.DeviceMeasurer", Device)
+    monkeypatch.setattr("kir.learning.tune.device.DeviceMeasurer", Device)
     monkeypatch.setattr("kir.gate.gpu.machine.require_device", lambda: None)
     monkeypatch.setattr("kir.gate.gpu.Gpu.open", lambda folder=None: contextlib.nullcontext())
     words = ["tune", str(subject(tmp_path)), "--problem", "gemm", "--shape", "cube", "--on", "gpu", "--log", str(tmp_path / "log"), "--into",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import Diagnostic
+from kir.base.diagnostic import Diagnostic
 from kir.gate.gpu import Gpu
+from kir.hardware.target import Target
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.printer import program_text
 from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image
-from kir.target import Target
 
 
 class TextBackend:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kir.confine import Limits, confine
-from kir.device import wire
+from kir.hardware.confine import Limits, confine
+from kir.hardware.device import wire
 from kir.interp import run
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
+from kir.base.instructions import table
 from kir.gate.gpu import conformance
 from kir.gate.gpu.conformance import cases, difference, own_text
-from kir.instructions import table
 from kir.interp import run
 
 

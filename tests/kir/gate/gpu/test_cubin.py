@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
-from kir.gate.gpu.cubin import clocks, heap, memory, require_closed, watched
-from kir.machine import toolkit
+from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.cubin import clocks, heap, memory, require_closed, watched
+from kir.hardware.machine import toolkit
 from kir.surface import Image
 
 TEXT = """

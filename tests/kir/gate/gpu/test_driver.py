@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kir import machine
-from kir.confine import Limits
-from kir.device import driver, executor
-from kir.device.driver import CudaError, Driver, pycuda
-from kir.device.libcuda import Map
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate.gpu.machine import require_device
+from kir.hardware import machine
+from kir.hardware.confine import Limits
+from kir.hardware.device import driver, executor
+from kir.hardware.device.driver import CudaError, Driver, pycuda
+from kir.hardware.device.libcuda import Map
 
 
 class Error(Exception):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kir.device.client import ChildGone, Server
 from kir.gate.cases import problem_cases
 from kir.gate.correctness import check
 from kir.gate.gpu.interpreting import MODULES, TASK, spread
+from kir.hardware.device.client import ChildGone, Server
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
 

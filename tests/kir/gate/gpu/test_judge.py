@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.diagnostic import KirError
+from kir.base.diagnostic import KirError
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.ir.nodes import Program
@@ -118,8 +118,8 @@ def test_tensors_are_aligned_as_declared_and_no_better(gpu: Gpu, problem: Proble
 
 @pytest.mark.parametrize(("most", "timed"), [(1e-3, "long"), (1e-5, "")])
 def test_memcheck_sees_a_timed_shape_that_is_quick(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch, most: float, timed: str) -> None:
-    from kir.device.replay import unpack
     from kir.gate.gpu import sanitizer
+    from kir.hardware.device.replay import unpack
     seen: dict[str, list[int]] = {}
 
     class Tools:
@@ -165,8 +165,8 @@ def test_a_second_gate_of_a_program_compiles_nothing(gpu: Gpu, problem: Problem,
     """On a surface that specializes by what divides a size, as Triton does: drawn sizes differ, the variants that they need do not."""
     from kir.gate import cpu
     from kir.gate.gpu import judge
+    from kir.hardware.target import Target
     from kir.surface import Artifact, Emitted
-    from kir.target import Target
 
     text, _ = cpu._backend(program(), "text")
     assert text is not None

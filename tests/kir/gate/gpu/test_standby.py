@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kir.device.replay import READY
 from kir.gate.gpu import standby
 from kir.gate.gpu.sanitizer import _asked, _read
 from kir.gate.gpu.standby import TOOLS, Standbys
+from kir.hardware.device.replay import READY
 
 TOOL = """#!{python}
 import sys

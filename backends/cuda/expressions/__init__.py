@@ -1,0 +1,1 @@
+"""Expressions, places in memory, and roles of warps as CUDA C++."""

@@ -1,0 +1,1 @@
+"""Calls of instructions: Hopper's, im2col, and the rest of the table."""

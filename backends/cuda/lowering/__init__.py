@@ -1,0 +1,1 @@
+"""From tiles to threads before anything is written, and what the host passes."""

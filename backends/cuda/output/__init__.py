@@ -1,0 +1,1 @@
+"""Statements and the translation unit, with what is assumed of alignment."""

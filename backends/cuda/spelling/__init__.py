@@ -1,0 +1,1 @@
+"""How literals and PTX are spelled in CUDA C++."""

@@ -1,0 +1,1 @@
+"""Programs brought into TileLang's form: whole tiles are buffers, never values."""

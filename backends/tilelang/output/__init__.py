@@ -1,0 +1,1 @@
+"""Statements, loops over elements, and the factory around a kernel."""

@@ -1,0 +1,1 @@
+"""How names, layouts, dtypes and expressions are spelled in TileLang."""

@@ -1,0 +1,1 @@
+"""Programs that hold sizes and dtypes open, as Triton functions."""

@@ -1,0 +1,1 @@
+"""The function, its body, and the file around them."""

@@ -1,0 +1,1 @@
+"""Expressions, memory and statements of whole tiles as Triton."""

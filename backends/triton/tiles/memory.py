@@ -1,0 +1,265 @@
+"""Places in memory as pointer arithmetic with masks, or as boxes of a tensor descriptor."""
+from __future__ import annotations
+
+from dataclasses import field
+
+from kir.analysis.facts import Facts
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import int_value, is_const
+from kir.ir.types import I32, TileType, dtype_of
+from kir.ir.visit import substitute
+
+from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
+
+_MODIFIERS = frozenset({"ca", "cg", "cv", "wb", "cs", "wt"})
+_EVICTIONS = frozenset({"evict_first", "evict_last"})
+_ATOMICS = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min", "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
+            "atomic_exch": "xchg"}
+_ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+_SCOPES = {"cta": "cta", "gpu": "gpu", "sys": "sys"}
+
+
+def strides_of(b: n.Buffer) -> tuple[n.Expr, ...]:
+    """Element strides, row-major where the buffer gives none."""
+    if b.strides is not None:
+        return b.strides
+    out: list[n.Expr] = []
+    step: n.Expr | None = None
+    for extent in reversed(b.shape):
+        out.insert(0, build.const(1) if step is None else step)
+        step = extent if step is None else build.mul(step, extent)
+    return tuple(out)
+
+
+def in_bounds(facts: Facts, lo: n.Expr, extent: int | n.Expr, step: int | n.Expr, size: n.Expr) -> bool:
+    """Whether lo, lo + step, .., `extent` of them, all stay below `size` (their lower bound is `facts`' own question)."""
+    count, stride = int_value(extent), int_value(step)
+    if count is None or stride is None or stride < 1:
+        return False
+    span = (count - 1) * stride + 1
+    low = facts.expanded(lo)
+    if dtype_of(low.type) == dtype_of(size.type):
+        room = facts.domain(build.sub(size, build.add(low, span))).lo
+        if room is not None and room >= 0:
+            return True
+    for held in facts.holds:
+        if isinstance(held, n.Binary) and held.op == "lt" and isinstance(held.a, n.Var) and _below(facts, low, held.a, held.b, span, size):
+            return True
+    return False
+
+
+def _below(facts: Facts, low: n.Expr, var: n.Var, end: n.Expr, span: int, size: n.Expr) -> bool:
+    """Whether var < end implies low + span <= size, for low == var * c with c >= span and end * c <= size."""
+    terms = build.polynomial(low)
+    if set(terms) != {(var,)}:
+        return False
+    c = terms[(var,)]
+    if c < span:
+        return False
+    end = facts.expanded(end)
+    if c == 1:
+        return end == size
+    quotient = isinstance(end, n.Binary) and end.op in ("floordiv", "ceildiv") and end.a == size and int_value(end.b) == c
+    if quotient:
+        assert isinstance(end, n.Binary)
+        return end.op == "floordiv" or facts.divides(c, size)
+    known, total = facts.domain(end).hi, facts.domain(size).lo
+    return known is not None and total is not None and known * c <= total
+
+
+def may_exceed_32_bits(facts: Facts, b: n.Buffer) -> bool:
+    """Whether the number of a buffer's last element is not known to fit in 32 bits, so that offsets are computed in 64."""
+    last = 0
+    for extent, stride in zip(b.shape, strides_of(b), strict=True):
+        count, step = facts.domain(extent).hi, facts.domain(stride).hi
+        if is_const(stride, 1):
+            step = 1
+        if count is None or step is None:
+            return True
+        last += max(0, count - 1) * step
+    return last > I32.range[1]
+
+
+@dataclass
+class Memory(LoadWriter):
+    """Pointers, masks and options of accesses to global memory. `views` are the affine views in scope by name, `flat` those that see a
+    buffer's own elements under another shape; `descriptors` collects the tensor descriptors that the kernel must make first: name to
+    (buffer, box)."""
+
+    views: dict[str, n.View] = field(default_factory=dict)
+    flat: dict[str, str] = field(default_factory=dict)
+    descriptors: dict[str, tuple[n.Buffer, tuple[int, ...]]] = field(default_factory=dict)
+
+    # -------------------------------------------------------------------------------------------------------------- pointers
+    def pointer(self, to: Expressions, at: n.Region) -> str:
+        """The pointer (or tile of pointers) of a region: the base plus an index times a stride for each dimension."""
+        index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
+        terms = [to.names[self.flat.get(at.buffer.name, at.buffer.name)]]
+        wide = may_exceed_32_bits(to.facts, at.buffer)
+        for axis, (i, stride) in enumerate(zip(index, strides_of(at.buffer), strict=True)):
+            place = self._index(to, index, axis)
+            if is_const(stride, 1):
+                if not (isinstance(i, n.Expr) and is_const(i, 0)):
+                    terms.append(place[0] if place[1] >= SUM else f"({place[0]})")
+            elif not (isinstance(i, n.Expr) and is_const(i, 0)):
+                if wide and dtype_of(i.lo.type if isinstance(i, n.Span) else i.type) == I32:
+                    place = (f"tl.cast({place[0]}, tl.int64)", ATOM)
+                terms.append(f"{place[0] if place[1] >= PRODUCT else f'({place[0]})'} * {to.text(stride, PRODUCT + 1)}")
+        return " + ".join(terms)
+
+    def _index(self, to: Expressions, index: tuple[n.Expr | n.Span, ...], axis: int) -> tuple[str, int]:
+        """The index of one dimension, stretched to its axis of the region: text and binding level."""
+        i = index[axis]
+        spans = [a for a, x in enumerate(index) if isinstance(x, n.Span)]
+        if isinstance(i, n.Expr):
+            return to.spell(i)
+        (extent,) = to.extents(TileType(dtype_of(i.lo.type), (i.extent,)))
+        text, level = f"tl.arange(0, {extent})", ATOM
+        if i.step != 1:
+            stride = i.step if isinstance(i.step, int) else to.text(i.step, PRODUCT + 1)
+            text, level = f"{text} * {stride}", PRODUCT
+        if not is_const(i.lo, 0):
+            text, level = f"{to.text(i.lo, SUM)} + {text}", SUM
+        if len(spans) > 1:
+            where = ", ".join(":" if a == axis else "None" for a in spans)
+            text, level = f"{text if level == ATOM else f'({text})'}[{where}]", ATOM
+        return text, level
+
+    def bounds(self, to: Expressions, at: n.Region) -> list[str]:
+        """Comparisons that hold inside the buffer, for the dimensions in which the region may leave it."""
+        out = []
+        index = at.index or tuple(build.span(0, d) for d in at.buffer.shape)
+        for axis, (i, size) in enumerate(zip(index, at.buffer.shape, strict=True)):
+            lo, extent, step = (i.lo, i.extent, i.step) if isinstance(i, n.Span) else (i, 1, 1)
+            text, level = self._index(to, index, axis)
+            shown = text if level > OR else f"({text})"
+            if not not_negative(to.facts, lo):
+                out.append(f"{shown} >= 0")
+            if not in_bounds(to.facts, lo, extent, step, size):
+                out.append(f"{shown} < {to.text(size, OR)}")
+        return out
+
+    def mask(self, to: Expressions, at: n.Region, mask: n.Expr | None, clip: bool) -> str:
+        """The conjunction of the bounds (under `clip`) and an explicit mask, or nothing."""
+        parts = [(p, OR - 1) for p in (self.bounds(to, at) if clip else ())]
+        if mask is not None:
+            parts.append(to.spell(mask))
+        return parts[0][0] if len(parts) == 1 else " & ".join(p if level >= ATOM else f"({p})" for p, level in parts)
+
+    # --------------------------------------------------------------------------------------------------------------- accesses
+    def _options(self, cache: str) -> str:
+        if not cache:
+            return ""
+        if cache in _MODIFIERS:
+            return f', cache_modifier=".{cache}"'
+        if cache in _EVICTIONS:
+            return f', eviction_policy="{cache}"'
+        if cache == "volatile":
+            return ", volatile=True"
+        raise refuse("KIR-B008", f"Triton has no cache policy '{cache}'", needs=f"one of {', '.join(sorted(_MODIFIERS | _EVICTIONS))}")
+
+    def _checked(self, at: n.Region) -> None:
+        if at.buffer.space not in ("global",):
+            raise refuse("KIR-B002", f"'{at.buffer.name}' is {at.buffer.space} memory: Triton code cannot index it",
+                         needs="whole values of fragments and registers, and global memory")
+        if at.buffer.layout is not None:
+            raise refuse("KIR-B002", f"'{at.buffer.name}' has a layout, and global memory is addressed by strides in Triton")
+
+    def load_text(self, to: Expressions, e: n.Load) -> str:
+        """A value read: a fragment or register by its name, a view by its definition, global memory through `tl.load`."""
+        b = e.at.buffer
+        if b.space in ("fragment", "register"):
+            if e.at.index or e.mask is not None:
+                raise refuse("KIR-B006", f"a part of '{b.name}' is read: Triton reads a tile as a whole")
+            return to.names[b.name]
+        if b.name in self.views:
+            return self.load_text(to, self._through_view(e))
+        self._checked(e.at)
+        to.extents(e.at.type)
+        mask = self.mask(to, e.at, e.mask, e.clip)
+        out = f"tl.load({self.pointer(to, e.at)}"
+        if mask:
+            out += f", mask={mask}"
+            if e.other is not None:
+                out += f", other={to.text(e.other)}"
+        return f"{out}{self._options(e.cache)})"
+
+    def _through_view(self, e: n.Load) -> n.Load:
+        """A load of an affine view as a gather from what it views. Raises KIR-B002 for a view of bytes."""
+        view = self.views[e.at.buffer.name]
+        if not view.axes:
+            raise refuse("KIR-B002", f"'{view.buffer.name}' reinterprets memory, which Triton cannot do")
+        index = e.at.index or tuple(build.span(0, d) for d in view.buffer.shape)
+        spans = [a for a, i in enumerate(index) if isinstance(i, n.Span)]
+        values: dict[str, n.Expr] = {}
+        for axis, (name, i) in enumerate(zip(view.axes, index, strict=True)):
+            if isinstance(i, n.Expr):
+                values[name] = i
+                continue
+            place: n.Expr = build.add(build.broadcast(i.lo, TileType(dtype_of(i.lo.type), (i.extent,))), build.iota(i.extent))
+            rank = len(spans)
+            for other in range(rank):
+                if spans[other] != axis:
+                    place = build.expand(place, other)
+            values[name] = place
+        at: n.Region = substitute(view.at, values)
+        return n.Load(at, e.mask, e.other if e.other is not None else view.fill, e.clip or view.fill is not None, e.cache)
+
+    def store_text(self, to: Expressions, at: n.Region, value: str, mask: n.Expr | None, clip: bool, cache: str) -> str:
+        """A `tl.store`."""
+        self._checked(at)
+        if at.buffer.name in self.views:
+            raise refuse("KIR-B002", f"'{at.buffer.name}' is a view: Triton code cannot write through it")
+        to.extents(at.type)
+        condition = self.mask(to, at, mask, clip)
+        return f"tl.store({self.pointer(to, at)}, {value}{f', mask={condition}' if condition else ''}{self._options(cache)})"
+
+    def atomic_text(self, to: Expressions, e: n.Call) -> str:
+        """An atomic read-modify-write; relaxed and device-wide unless its attributes say otherwise."""
+        at = e.args[0]
+        assert isinstance(at, n.Region)
+        self._checked(at)
+        attrs = dict(e.attrs)
+        order, scope = _ORDERS.get(str(attrs.get("order", "relaxed"))), _SCOPES.get(str(attrs.get("scope", "gpu")))
+        if order is None or scope is None:
+            raise refuse("KIR-B008", f"Triton has no atomic of order {attrs.get('order')} and scope {attrs.get('scope')}")
+        operands = [to.tensor(a) if isinstance(a, n.Const) else to.text(a) for a in e.args[1:] if isinstance(a, n.Expr)]
+        if e.fn == "atomic_cas":
+            return f'tl.atomic_cas({self.pointer(to, at)}, {operands[0]}, {operands[1]}, sem="{order}", scope="{scope}")'
+        if e.fn not in _ATOMICS:
+            raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")
+        mask = f", mask={operands[1]}" if len(operands) > 1 else ""
+        return f'tl.atomic_{_ATOMICS[e.fn]}({self.pointer(to, at)}, {operands[0]}{mask}, sem="{order}", scope="{scope}")'
+
+    # ------------------------------------------------------------------------------------------------------------ descriptors
+    def box(self, to: Expressions, at: n.Region) -> tuple[str, str]:
+        """A tensor descriptor for a region and the coordinates of its corner. Raises KIR-B002 where a box cannot say it."""
+        self._checked(at)
+        spans = [i for i in at.index if isinstance(i, n.Span)]
+        if len(spans) != len(at.index) or not spans or any(i.step != 1 for i in spans):
+            raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box",
+                         needs="a span of step 1 in every dimension")
+        shape = tile_shape(at.type)
+        name = f"{to.names[at.buffer.name]}_desc"
+        for known, (buffer, box) in self.descriptors.items():
+            if buffer == at.buffer and box == shape:
+                name = known
+                break
+        else:
+            while name in self.descriptors or name in to.names.values():
+                name += "_"
+            self.descriptors[name] = (at.buffer, shape)
+        return name, f"[{', '.join(to.text(i.lo) for i in spans)}]"
+
+    def descriptor_lines(self, to: Expressions) -> list[str]:
+        """The statements that make the descriptors collected so far."""
+        out = []
+        for name, (buffer, box) in self.descriptors.items():
+            shape, strides = (", ".join(to.text(x) for x in xs) for xs in (buffer.shape, strides_of(buffer)))
+            out.append(f"{name} = tl.make_tensor_descriptor({to.names[buffer.name]}, shape=[{shape}], strides=[{strides}], "
+                       f"block_shape=[{', '.join(map(str, box))}])")
+        return out
+
+

@@ -1,0 +1,55 @@
+"""What the signature of a kernel says of its parameters."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from .project import parts
+
+
+def nodes_below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Every node below, parents first, without layout."""
+    stack: list[cst.CSTNode] = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(tuple(parts(top))))
+
+
+def parameters(f: cst.FunctionDef) -> tuple[cst.Param, ...]:
+    """All parameters, in order."""
+    return (*f.params.posonly_params, *f.params.params, *f.params.kwonly_params)
+
+
+def annotation_text(p: cst.Param) -> str:
+    """The last word of a parameter's annotation, "" without one."""
+    if p.annotation is None:
+        return ""
+    a = p.annotation.annotation
+    if isinstance(a, cst.SimpleString):
+        return str(a.evaluated_value).split(".")[-1]
+    while isinstance(a, cst.Subscript):
+        a = a.value
+    if isinstance(a, cst.Attribute):
+        return a.attr.value
+    return a.value if isinstance(a, cst.Name) else ""
+
+
+def is_constexpr(p: cst.Param) -> bool:
+    """Whether a parameter is a meta."""
+    return annotation_text(p).partition("[")[0] == "constexpr"
+
+
+def stated_kind(p: cst.Param) -> str:
+    """The kind that an annotation `"constexpr[int]"`, `"integer"`, `"scalar"` or `"pointer"` states, "" without one. Triton reads these as `constexpr` and
+    as no type at all; they tell a reader what the body of a kernel need not show."""
+    word = annotation_text(p)
+    if word in ("integer", "scalar", "pointer"):
+        return word
+    return word.partition("[")[2].rstrip("]")
+
+
+def is_none(s: cst.BaseSlice) -> bool:
+    """Whether an expression is `None`."""
+    return isinstance(s, cst.Index) and isinstance(s.value, cst.Name) and s.value.value == "None"

@@ -1,0 +1,1 @@
+"""Expressions, operators, calls and places."""

@@ -1,0 +1,367 @@
+"""Expressions of the source as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, U64, dtype_of
+
+from ..intrinsics.inline_ptx import assembly
+from ..names.lookup import named_value, of_declarations
+from ..source.source import Node, fragment
+from ..source.syntax import text
+from ..symbols.classes import Rec, align_of, leaf, size_of
+from ..symbols.symbols import Alias, ClassTemplate, Scope, Value
+from ..types.c_types import Arr, CType, Prim, Ptr, Vec
+from ..types.errors import NotUnderstood
+from ..types.number_conversions import converted
+from ..values import literals
+from ..values.conversions import as_tile, cast, condition, convert, zero_of
+from ..values.emitter import reads_memory
+from ..values.loads import rvalue
+from ..values.memory import Place
+from ..values.objects import assign, begun, new_object, pinned_value
+from ..values.reading import Reading
+from ..values.values import Builtin, Group, Lambda, Located, Members, Nothing, Null, Overloads, Pack, Pointer, Record, Scalar, TypeName, Wide, Word
+from . import calls, operators, places
+from .calls import expanded
+
+
+def value(r: Reading, node: Node, scope: Scope) -> Value:
+    """The value of an expression. Raises NotUnderstood with the smallest piece that is not read."""
+    handler = _HANDLERS.get(node.type)
+    if handler is None:
+        raise NotUnderstood(f"an expression of the form {node.type.replace('_', ' ')}", node)
+    try:
+        return handler(r, node, scope)
+    except NotUnderstood as bad:
+        if bad.node is None:
+            bad.node = node
+        raise
+
+
+# ------------------------------------------------------------------------------------------------------------------------ names
+
+
+def _name(r: Reading, node: Node, scope: Scope) -> Value:
+    found = named_value(r, node, scope)
+    if isinstance(found, list):
+        args = None
+        last = node
+        while last.type == "qualified_identifier" and (inner := last.child_by_field_name("name")) is not None:
+            last = inner
+        if last.type in ("template_function", "template_type"):
+            listed = last.child_by_field_name("arguments")
+            args = r.types.arguments(listed, scope) if listed is not None else ()
+        return of_declarations(r, found, text(node), node, args)
+    if isinstance(found, Builtin) and node.type == "qualified_identifier":
+        return found
+    return found
+
+
+def _template_function(r: Reading, node: Node, scope: Scope) -> Value:
+    name, listed = node.child_by_field_name("name"), node.child_by_field_name("arguments")
+    assert name is not None and listed is not None
+    found = named_value(r, name, scope)
+    args = r.types.arguments(listed, scope)
+    if isinstance(found, list):
+        if any(isinstance(d, (ClassTemplate, Alias)) for d in found):
+            return TypeName(r.types.of_template(text(name), args, scope, node))
+        return of_declarations(r, found, text(name), node, args)
+    if isinstance(found, Builtin):
+        return Builtin(found.name, args)
+    if isinstance(found, Overloads):
+        return Overloads(found.functions, args, found.this, found.name)
+    raise NotUnderstood(f"'{text(node)}', which reads as a template, and '{text(name)}' is a value", node)
+
+
+def _compared(r: Reading, node: Node, scope: Scope) -> Node | None:
+    """`a < b >> c` as what it is where `a` is a value: a grammar of C++ without names takes `a<b>` for a template."""
+    name: Node | None = node
+    while name is not None and name.type == "binary_expression":
+        name = name.child_by_field_name("left") if name == node else name.child_by_field_name("right")
+    name = name.child_by_field_name("name") if name is not None and name.type == "template_function" else None
+    if name is None or name.type != "identifier" or isinstance(named_value(r, name, scope), (list, Builtin, Overloads)):
+        return None
+    words = (node.text or b"").decode()
+    before = len((node.text or b"")[:name.start_byte - node.start_byte].decode())
+    return fragment(f"{words[:before]}({text(name)}){words[before + len(text(name)):]}")
+
+
+def _this(r: Reading, node: Node, scope: Scope) -> Value:
+    at = next((s.this for s in scope.around() if s.this is not None), None)
+    if at is None:
+        raise NotUnderstood("'this' outside a class", node)
+    return at
+
+
+# ------------------------------------------------------------------------------------------------------------------- operators
+
+
+def _binary(r: Reading, node: Node, scope: Scope) -> Value:
+    left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
+    if left is None or op is None or right is None:
+        raise NotUnderstood("an operator of unusual form", node)
+    if text(op) == ">" and (meant := _compared(r, node, scope)) is not None:
+        return value(r, meant, scope)
+    sign = {"and": "&&", "or": "||", "bitand": "&", "bitor": "|", "xor": "^", "not_eq": "!="}.get(text(op), text(op))
+    if sign in ("&&", "||"):
+        return operators.short_circuit(r, sign, left, right, scope)
+    a, b = in_order(r, left, right, scope)
+    return operators.binary(r, sign, a, b, node)
+
+
+def in_order(r: Reading, left: Node, right: Node, scope: Scope) -> tuple[Value, Value]:
+    """Two operands; the first is kept where the second has effects on what it read."""
+    a = value(r, left, scope)
+    if not isinstance(a, (Located, Overloads)) or isinstance(a.type if isinstance(a, Located) else None, (Prim, Vec)):
+        a = rvalue(r, a)
+    position = len(r.m.block)
+    block = r.m.block
+    b = value(r, right, scope)
+    if isinstance(a, Scalar) and reads_memory(a.expr) and r.m.block is block and r.m.effects_since(position):
+        a = Scalar(r.m.let_at(position, "before", a.expr))
+    return a, b
+
+
+def _unary(r: Reading, node: Node, scope: Scope) -> Value:
+    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
+    assert arg is not None and op is not None
+    return operators.unary(r, text(op), value(r, arg, scope), node)
+
+
+def _update(r: Reading, node: Node, scope: Scope) -> Value:
+    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
+    assert arg is not None and op is not None
+    at = value(r, arg, scope)
+    prefix = op.start_byte < arg.start_byte
+    if isinstance(at, (Members, Located)) and isinstance(at.type, Rec):
+        return operators.overloaded(r, text(op), [at] if prefix else [at, Scalar(build.const(0))], node)
+    old = pinned_value(r, rvalue(r, at), "old")
+    new = operators.binary(r, text(op)[0], old, Scalar(build.const(1)), node)
+    assign(r, at, new)
+    return at if prefix else old
+
+
+def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
+    left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
+    assert left is not None and op is not None and right is not None
+    sign = text(op)
+    at = value(r, left, scope)
+    if right.type == "initializer_list" and isinstance(at, (Located, Members)):
+        assign(r, at, braced(r, right, at.type, scope))
+        return at
+    b = value(r, right, scope)
+    if isinstance(at, (Members, Located, Wide)) and isinstance(at.type, Rec) and (
+        sign != "=" or calls.has_method(at.type, "operator=")
+    ):
+        return operators.overloaded(r, sign, [at, b], node)
+    if isinstance(at, Located) and isinstance(at.type, (Vec, Rec)) and sign != "=":
+        made = operators.user_operator(r, sign, [at, b], node)
+        if made is not None:
+            return made
+    if sign != "=":
+        held = begun(r, at) if isinstance(b, Word) else None
+        b = operators.binary(r, sign[:-1], held or rvalue(r, at), b, node)
+    elif isinstance(at, Group | Builtin | Nothing):
+        raise NotUnderstood(f"an assignment to {text(left)}", node)
+    assign(r, at, b)
+    return at
+
+
+def _conditional(r: Reading, node: Node, scope: Scope) -> Value:
+    cond_node, then, orelse = (node.child_by_field_name(k) for k in ("condition", "consequence", "alternative"))
+    assert cond_node is not None and then is not None and orelse is not None
+    cond = condition(r, value(r, cond_node, scope), cond_node)
+    if isinstance(cond, n.Const):
+        return value(r, then if cond.value else orelse, scope)
+    return operators.conditional(r, cond, lambda: value(r, then, scope), lambda: value(r, orelse, scope), node)
+
+
+def _comma(r: Reading, node: Node, scope: Scope) -> Value:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    assert left is not None and right is not None
+    value(r, left, scope)
+    return value(r, right, scope)
+
+
+def _parenthesized(r: Reading, node: Node, scope: Scope) -> Value:
+    inner = [c for c in node.named_children if c.type != "comment"]
+    if len(inner) != 1:
+        raise NotUnderstood("parentheses around nothing", node)
+    return value(r, inner[0], scope)
+
+
+def _cast(r: Reading, node: Node, scope: Scope) -> Value:
+    kind, inner = node.child_by_field_name("type"), node.child_by_field_name("value")
+    assert kind is not None and inner is not None
+    if inner.type == "initializer_list":
+        return braced(r, inner, r.types.base_type(kind, scope), scope)
+    return cast(r, r.types.base_type(kind, scope), value(r, inner, scope))
+
+
+# ------------------------------------------------------------------------------------------------------------------------ types
+
+
+def type_of(r: Reading, node: Node, scope: Scope) -> CType:
+    """The type of an expression. What reading it emits is dropped."""
+    with r.m.capture():
+        v = value(r, node, scope)
+    if isinstance(v, (Scalar, Wide, Record, Members, Located, Pointer)):
+        return v.type
+    raise NotUnderstood(f"the type of {text(node)}", node)
+
+
+def _sizeof(r: Reading, node: Node, scope: Scope) -> Value:
+    kind, inner = node.child_by_field_name("type"), node.child_by_field_name("value")
+    if text(node).replace(" ", "").startswith("sizeof..."):
+        found = scope.find(text(node.named_children[-1]))
+        if isinstance(found, Pack):
+            return Scalar(build.const(len(found.items), U64))
+    t = r.types.base_type(kind, scope) if kind is not None else None
+    if t is None and inner is not None:
+        name = inner.named_children[0] if inner.type == "parenthesized_expression" else inner
+        try:
+            t = r.types.base_type(name, scope) if name.type in ("identifier", "qualified_identifier", "template_function") else None
+        except NotUnderstood:
+            t = None
+        if t is None:
+            t = type_of(r, name, scope)
+    if t is None:
+        raise NotUnderstood("the size of this", node)
+    return Scalar(build.const(size_of(t), U64))
+
+
+def _alignof(r: Reading, node: Node, scope: Scope) -> Value:
+    return Scalar(build.const(align_of(r.types.base_type(node.named_children[0], scope)), U64))
+
+
+def _compound(r: Reading, node: Node, scope: Scope) -> Value:
+    kind, listed = node.child_by_field_name("type"), node.child_by_field_name("value")
+    if kind is None or listed is None:
+        raise NotUnderstood("a literal of unusual form", node)
+    return braced(r, listed, r.types.base_type(kind, scope), scope)
+
+
+def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
+    """`{a, b, ..}` as a value of a type; what is left out is zero."""
+    items = [c for c in node.named_children if c.type != "comment"]
+    if isinstance(t, Rec) and t.instance.constructors:
+        return r.construct(t, [value(r, c, scope) for c in items])
+    if isinstance(t, Prim):
+        return convert(r, value(r, items[0], scope), t) if items else Scalar(build.const(0, t.dtype))
+    if isinstance(t, Rec) and leaf(t) is None:
+        members = t.instance.members()
+        fields: dict[str, Value] = {}
+        for k, m in enumerate(members):
+            if k < len(items):
+                item = items[k]
+                fields[m.name] = braced(r, item, m.type, scope) if item.type == "initializer_list" else rvalue(r, value(r, item, scope))
+            else:
+                fields[m.name] = zero_of(r, m.type)
+        return Record(fields, t)
+    if isinstance(t, Ptr):
+        return convert(r, value(r, items[0], scope), t) if items else Null()
+    found = leaf(t)
+    if found is None:
+        raise NotUnderstood(f"a list of values as {t}", node)
+    dtype, count = found
+    if not items:
+        return zero_of(r, t)
+    flat: list[n.Expr] = []
+    of: CType = t.of if isinstance(t, Arr) else Prim(dtype)
+    for item in items:
+        if item.type == "initializer_pair":
+            raise NotUnderstood("a designated initializer", item)
+        v = braced(r, item, of, scope) if item.type == "initializer_list" else rvalue(r, value(r, item, scope))
+        if (isinstance(v, Scalar) and not isinstance(of, Rec | Vec | Arr)) or (isinstance(v, Scalar) and isinstance(of, Arr)):
+            flat.append(converted(v.expr, dtype))
+        else:
+            v = convert(r, v, of)
+            assert isinstance(v, Wide)
+            size = leaf(of)
+            assert size is not None
+            tile = as_tile(r, v, dtype, size[1])
+            flat += [build.call("pick", tile, build.const(k)) for k in range(size[1])]
+    flat += [build.const(0, dtype)] * (count - len(flat))
+    return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
+
+
+def _long_vector(r: Reading, flat: list[n.Expr], t: CType) -> n.Expr:
+    """More values than one `vec` takes: an array filled element by element."""
+    made = new_object(r, "values", t)
+    assert isinstance(made, Located)
+    dtype = dtype_of(flat[0].type)
+    if all(x == flat[0] for x in flat):
+        return build.call("broadcast", flat[0], build.const(len(flat)))
+    row = Place(made.place.store, made.place.outer, made.place.byte)
+    if row.store.dims:
+        raise NotUnderstood("a long list of values of an array of arrays")
+    for k, x in enumerate(flat):
+        r.m.emit(n.Store(row.moved(k * dtype.bytes).region(dtype, None), x))
+    return n.Load(row.region(dtype, len(flat)))
+
+
+def _fold(r: Reading, node: Node, scope: Scope) -> Value:
+    op = next((text(c) for c in node.children if not c.is_named and text(c) not in ("(", ")", "...")), None)
+    packs = list(node.named_children)
+    if op is None or len(packs) != 1:
+        raise NotUnderstood("a fold of unusual form", node)
+    items = expanded(r, packs[0], scope)
+    if not items:
+        if op in ("&&", "||"):
+            return Scalar(build.const(op == "&&", BOOL))
+        raise NotUnderstood("a fold over nothing", node)
+    out = items[0]
+    for x in items[1:]:
+        out = x if op == "," else operators.binary(r, op, out, x, node)
+    return out
+
+
+def _type_as_value(r: Reading, node: Node, scope: Scope) -> Value:
+    return TypeName(r.types.base_type(node, scope))
+
+
+_HANDLERS: dict[str, Callable[[Reading, Node, Scope], Value]] = {
+    "number_literal": literals.number,
+    "true": lambda r, node, s: Scalar(build.const(True, BOOL)),
+    "false": lambda r, node, s: Scalar(build.const(False, BOOL)),
+    "null": lambda r, node, s: Null(),
+    "nullptr": lambda r, node, s: Null(),
+    "char_literal": literals.character,
+    "string_literal": literals.string,
+    "concatenated_string": literals.string,
+    "raw_string_literal": literals.string,
+    "identifier": _name,
+    "type_identifier": _name,
+    "qualified_identifier": _name,
+    "namespace_identifier": _name,
+    "template_function": _template_function,
+    "this": _this,
+    "binary_expression": _binary,
+    "unary_expression": _unary,
+    "update_expression": _update,
+    "assignment_expression": _assignment,
+    "conditional_expression": _conditional,
+    "comma_expression": _comma,
+    "parenthesized_expression": _parenthesized,
+    "cast_expression": _cast,
+    "pointer_expression": places.pointer,
+    "subscript_expression": places.subscript,
+    "field_expression": places.field,
+    "call_expression": calls.call,
+    "sizeof_expression": _sizeof,
+    "alignof_expression": _alignof,
+    "lambda_expression": lambda r, node, s: Lambda(node, s, s.unit),
+    "compound_literal_expression": _compound,
+    "fold_expression": _fold,
+    "gnu_asm_expression": assembly,
+    "primitive_type": _type_as_value,
+    "type_descriptor": _type_as_value,
+    "sized_type_specifier": _type_as_value,
+    "template_type": _type_as_value,
+    "decltype": _type_as_value,
+    "condition_clause": _parenthesized,
+}

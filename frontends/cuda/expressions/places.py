@@ -1,0 +1,189 @@
+"""Places: addresses and what they point to, elements, members and components."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kir.ir.types import U32, dtype_of
+
+from ..names.lookup import of_declarations
+from ..source.source import Node
+from ..source.syntax import text
+from ..symbols.classes import Rec
+from ..symbols.symbols import Scope, Value
+from ..types.c_types import VOID, Arr, Prim, Ptr, Vec
+from ..types.errors import NotUnderstood
+from ..types.number_conversions import converted, index32
+from ..values.conversions import component, picked, scalar, type_text
+from ..values.loads import rvalue
+from ..values.objects import spilled
+from ..values.pointers import Apart
+from ..values.reading import Reading
+from ..values.values import Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
+from . import operators
+
+COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
+
+
+def pointer(r: Reading, node: Node, scope: Scope) -> Value:
+    """`&v` and `*v`."""
+    arg, op = node.child_by_field_name("argument"), node.child_by_field_name("operator")
+    assert arg is not None and op is not None
+    if text(op) == "&":
+        return address(r, r.value(arg, scope), arg)
+    if _is_this(arg):
+        return r.value(arg, scope)
+    return pointed(r, rvalue(r, r.value(arg, scope)), node)
+
+
+def _is_this(node: Node) -> bool:
+    while node.type == "parenthesized_expression" and len(node.named_children) == 1:
+        node = node.named_children[0]
+    return node.type == "this"
+
+
+def address(r: Reading, v: Value, node: Node) -> Value:
+    """`&v`."""
+    match v:
+        case Located() if type(v) is Located:
+            return Pointer(v.place, Ptr(v.type))
+        case Members() | Overloads() | Builtin() | Mapped():
+            return v
+        case Wide():
+            at = spilled(r, v)
+            return Pointer(at.place, Ptr(at.type))
+    raise NotUnderstood(f"the address of {text(node)}", node)
+
+
+def pointed(r: Reading, v: Value, node: Node) -> Value:
+    """`*v`."""
+    if isinstance(v, Pointer):
+        if v.type.to == VOID:
+            raise NotUnderstood("what a void pointer points to", node)
+        return Located(v.place, v.type.to)
+    if isinstance(v, Remote) and v.type in (Ptr(Prim(v.at.buffer.dtype)), Ptr(Prim(v.at.buffer.dtype), True)):
+        return Apart(v.at)
+    if isinstance(v, (Members, Lambda)):
+        return v
+    if isinstance(v, (Wide, Record)):
+        return operators.overloaded(r, "*", [v], node)
+    raise NotUnderstood(f"what {type_text(v)} points to", node)
+
+
+def subscript(r: Reading, node: Node, scope: Scope) -> Value:
+    """`a[i]`."""
+    arg, listed = node.child_by_field_name("argument"), node.child_by_field_name("indices")
+    assert arg is not None and listed is not None
+    base = r.value(arg, scope)
+    inner = [c for c in listed.named_children if c.type != "comment"]
+    if len(inner) != 1:
+        raise NotUnderstood("a subscript of several indices", node)
+    at = r.value(inner[0], scope)
+    return element(r, base, at, node)
+
+
+def element(r: Reading, base: Value, at: Value, node: Node) -> Value:
+    """`base[at]`."""
+    if isinstance(base, Members) and "#array" in base.fields:
+        return _element_of_records(r, base, at, node)
+    if isinstance(base, (Members, Located, Wide, Record)) and isinstance(base.type, Rec):
+        return operators.overloaded(r, "[]", [base, at], node)
+    if isinstance(base, Located) and isinstance(base.type, Arr):
+        index = scalar(r, at, node)
+        if len(base.place.outer) < len(base.place.store.dims):
+            return Located(replace(base.place, outer=(*base.place.outer, index32(index))), base.type.of)
+        return Located(base.place.shifted(index, base.type.of, r.m, subscript=True), base.type.of)
+    if isinstance(base, Wide) and isinstance(base.type, Arr):
+        return element(r, spilled(r, base), at, node)
+    base = rvalue(r, base)
+    if isinstance(base, Chosen):
+        a, b = base.then, base.orelse
+        return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)
+    if isinstance(base, Scalar) and isinstance(rvalue(r, at), Pointer):
+        base, at = rvalue(r, at), base
+    if not isinstance(base, Pointer) or base.type.to == VOID:
+        raise NotUnderstood(f"an element of {type_text(base)}", node)
+    return Located(base.place.shifted(scalar(r, at, node), base.type.to, r.m), base.type.to)
+
+
+def _element_of_records(r: Reading, base: Members, at: Value, node: Node) -> Value:
+    of = base.fields["#array"]
+    assert isinstance(of, TypeName) and isinstance(of.type, Arr)
+    inner = of.type.of
+    made = Members(base.type, {k: element(r, v, at, node) for k, v in base.fields.items() if k != "#array"})
+    if isinstance(inner, Arr):
+        made.fields["#array"] = TypeName(inner)
+    return made
+
+
+def field(r: Reading, node: Node, scope: Scope) -> Value:
+    """`a.b`, `p->b`."""
+    arg, name = node.child_by_field_name("argument"), node.child_by_field_name("field")
+    assert arg is not None and name is not None
+    base = r.value(arg, scope)
+    args = None
+    if name.type == "dependent_name":
+        name = name.named_children[0]
+    if name.type == "template_method":
+        listed = name.child_by_field_name("arguments")
+        args = r.types.arguments(listed, scope) if listed is not None else ()
+        shown = name.child_by_field_name("name")
+        assert shown is not None
+        name = shown
+    op = node.child_by_field_name("operator")
+    if op is not None and text(op) == "->" and not _is_this(arg):
+        base = pointed(r, rvalue(r, base), node)
+    return member(r, base, text(name), node, args)
+
+
+def member(r: Reading, base: Value, name: str, node: Node, args: tuple[Value, ...] | None = None) -> Value:
+    """`base.name`."""
+    if isinstance(base, Located) and type(base) is not Located:
+        base = rvalue(r, base)
+    match base:
+        case Dims():
+            if name not in COMPONENTS:
+                raise NotUnderstood(f"the component '{name}'", node)
+            return Scalar(converted(r.geometry.component(base.name, COMPONENTS[name]), U32))
+        case Group():
+            return Overloads((), args, base, name)
+        case Members() if name in base.fields:
+            return base.fields[name]
+        case Record() if name in base.fields:
+            return base.fields[name]
+        case Located(type=Vec() as kind):
+            k = _component(kind, name)
+            if k is not None:
+                return Located(base.place.moved(k * kind.dtype.bytes), Prim(kind.dtype))
+        case Wide(type=Vec() as kind):
+            k = _component(kind, name)
+            if k is not None:
+                return component(r, base, k)
+        case Wide(type=Rec() as rec):
+            layout = rec.instance.layout()
+            kind_ = next((m.type for m in rec.instance.members() if m.name == name), None)
+            if isinstance(kind_, Prim) and dtype_of(base.tile.type) == kind_.dtype:
+                return picked(r, base.tile, layout.offsets[name] // kind_.dtype.bytes)
+            if name in layout.offsets:
+                return member(r, spilled(r, base), name, node, args)
+        case Located(type=Rec() as rec):
+            layout = rec.instance.layout()
+            for m in rec.instance.members():
+                if m.name == name:
+                    return Located(base.place.moved(layout.offsets[name]), m.type)
+        case Located(type=Prim()) if name in ("x", "__x"):
+            raise NotUnderstood(f"the bits of a number as its member '{name}'", node)
+    if isinstance(base, (Members, Record, Located, Wide)) and isinstance(base.type, Rec):
+        found = base.type.instance.methods(name)
+        if found:
+            return Overloads(tuple(found), args, base, name)
+        static = base.type.instance.member(name)
+        if static is not None:
+            return of_declarations(r, static, name, node, args)
+        raise NotUnderstood(f"'{base.type}' has no member '{name}'", node)
+    return Overloads((), args, base, name)
+
+
+def _component(kind: Vec, name: str) -> int | None:
+    k = COMPONENTS.get(name)
+    return k if k is not None and k < kind.n else None

@@ -1,0 +1,1 @@
+"""CUDA's own vocabulary: built-in functions, cooperative groups, inline PTX, libraries."""

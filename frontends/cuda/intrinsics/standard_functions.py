@@ -1,0 +1,74 @@
+"""Functions of the C++ library that need no declaration: `std::min`, `std::clamp`, `std::numeric_limits`."""
+
+from __future__ import annotations
+
+import math
+
+from kir.interp.numerics.number import storage
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, DType, dtype_of
+
+from ..source.source import Node
+from ..symbols.symbols import Value
+from ..types.c_types import Prim, usual
+from ..types.errors import NotUnderstood
+from ..types.number_conversions import converted
+from ..values.conversions import scalar
+from ..values.loads import rvalue
+from ..values.reading import Reading
+from ..values.values import Builtin, Scalar, TypeName, constant
+
+FUNCTORS = frozenset({"plus", "greater", "less", "bit_and", "bit_or", "bit_xor", "multiplies"})
+FUNCTIONS = frozenset({"min", "max", "move", "forward", "get", "size", "clamp", "abs", "gcd", "declval", "bit_cast", "exchange"})
+
+
+def standard(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value | None:
+    """A function of the C++ library; None when it is none of those that are known."""
+    if f.name.startswith("numeric_limits."):
+        assert f.args is not None and isinstance(f.args[0], TypeName) and isinstance(f.args[0].type, Prim)
+        return Scalar(limit(f.args[0].type.dtype, f.name.split(".")[1], node))
+    if f.name in FUNCTORS and not args:
+        return f
+    match f.name:
+        case "move" | "forward":
+            return args[0]
+        case "clamp":
+            low = _smaller(r, args[0], args[1], False, node)
+            return _smaller(r, low, args[2], True, node)
+        case "bit_cast" if f.args and isinstance(f.args[0], TypeName):
+            v = rvalue(r, args[0])
+            if isinstance(v, Scalar) and isinstance(f.args[0].type, Prim) and v.dtype.bits == f.args[0].type.dtype.bits:
+                return Scalar(build.cast(v.expr, f.args[0].type.dtype, "bits"))
+        case "gcd":
+            a, b = constant(rvalue(r, args[0])), constant(rvalue(r, args[1]))
+            if a is not None and b is not None:
+                return Scalar(build.const(math.gcd(a, b)))
+    return None
+
+
+def _smaller(r: Reading, a: Value, b: Value, least: bool, node: Node) -> Value:
+    x, y = scalar(r, a, node), scalar(r, b, node)
+
+    d = usual(dtype_of(x.type), dtype_of(y.type))
+    return Scalar(build.binary("min" if least else "max", converted(x, d), converted(y, d)))
+
+
+def limit(d: DType, name: str, node: Node) -> n.Expr:
+    """`std::numeric_limits<T>::name()`."""
+    if d.is_integer:
+        low, high = d.range
+        found: dict[str, int] = {"max": high, "min": low, "lowest": low, "digits": d.bits - (d.kind == "int")}
+        if name in found:
+            return build.const(found[name], d if name != "digits" else I32)
+    elif d.is_float:
+        import ml_dtypes
+        import numpy as np
+
+
+        info = ml_dtypes.finfo(storage(d)) if d.bits < 32 else np.finfo(storage(d))
+        values = {"max": float(info.max), "lowest": float(info.min), "min": float(info.tiny), "epsilon": float(info.eps), "infinity": math.inf,
+                  "quiet_NaN": math.nan}  # fmt: skip
+        if name in values:
+            return build.const(values[name], d)
+    raise NotUnderstood(f"the limit '{name}' of {d}", node)

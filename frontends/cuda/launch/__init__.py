@@ -1,0 +1,1 @@
+"""What a launch says: geometry, bounds, the skeleton of a binding."""

@@ -1,0 +1,1 @@
+"""What a name means where it stands: types, overloads, instances, changes."""

@@ -1,0 +1,124 @@
+"""Names of the source: what a plain or qualified one stands for, and the values of constants."""
+
+from __future__ import annotations
+
+from kir.ir import build
+
+from ..source.source import Node
+from ..source.syntax import text
+from ..symbols.classes import Rec, is_static
+from ..symbols.symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Value, Variable
+from ..types.c_types import Arr, Auto
+from ..types.errors import NotUnderstood, endless
+from ..values.conversions import convert
+from ..values.loads import rvalue
+from ..values.reading import MAX_CALLS, Reading
+from ..values.values import Overloads, Scalar, TypeName, integer
+
+
+def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
+    """What a plain or qualified name stands for; a list of declarations for types and functions."""
+    if node.type == "qualified_identifier":
+        inner = scope_of(r, node, scope)
+        name = node.child_by_field_name("name")
+        assert name is not None
+        if isinstance(inner, Scope):
+            if name.type == "qualified_identifier":
+                return named_value(r, name, inner)
+            shown = name.child_by_field_name("name") if name.type in ("template_function", "template_type") else name
+            found = inner.own(text(shown or name))
+            if found is not None:
+                return found
+        return r.library.qualified_value(node, scope)
+    found = scope.find(text(node))
+    if found is not None:
+        return found
+    return r.library.value(text(node), node)
+
+
+def scope_of(r: Reading, node: Node, scope: Scope) -> Scope | None:
+    """The namespace or class that a qualified name starts in; None for one of a library."""
+    left = node.child_by_field_name("scope")
+    if left is None:
+        return r.index.root
+    if left.type in ("namespace_identifier", "identifier", "type_identifier"):
+        found = scope.find(text(left))
+        if isinstance(found, TypeName):
+            return found.type.instance.scope if isinstance(found.type, Rec) else None
+        for d in found if isinstance(found, list) else ():
+            if isinstance(d, Scope):
+                return d
+            if isinstance(d, EnumType):
+                return d.scope
+            made = r.types.declared_as_type(d, scope)
+            if isinstance(made, Rec):
+                return made.instance.scope
+        return None
+    if left.type in ("template_type", "dependent_type", "decltype"):
+        try:
+            made = r.types.base_type(left, scope)
+        except NotUnderstood:
+            if left.type == "template_type":
+                return None
+            raise
+        return made.instance.scope if isinstance(made, Rec) else None
+    return None
+
+
+def of_declarations(r: Reading, found: list[object], name: str, node: Node, args: tuple[Value, ...] | None = None) -> Value:
+    """The value of declared names: functions, constants, types."""
+    functions = tuple(d for d in found if isinstance(d, Function))
+    if functions:
+        return Overloads(functions, args, None, name)
+    d = found[0]
+    match d:
+        case Variable():
+            return variable(r, d, node, args)
+        case Enumerator():
+            return enumerator(r, d)
+        case ClassTemplate() | Alias() | EnumType():
+            made = r.types.declared_as_type(d, d.scope)
+            if made is not None:
+                return TypeName(made)
+    raise NotUnderstood(f"'{name}' as a value", node)
+
+
+def enumerator(r: Reading, e: Enumerator) -> Value:
+    """The value of an enumerator."""
+    if e.init is not None:
+        return rvalue(r, r.value(e.init, e.scope))
+    if e.after is None:
+        return integer(0)
+    before = rvalue(r, enumerator(r, e.after))
+    assert isinstance(before, Scalar)
+    return Scalar(build.add(before.expr, 1))
+
+
+def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None) -> Value:
+    """A constant of a namespace or class. Raises NotUnderstood for one that is no constant."""
+    if d.params and args is None:
+        raise NotUnderstood(f"the template '{d.name}' without arguments", node)
+    if not d.params and id(d) in r.constants:
+        return r.constants[id(d)]
+    words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
+    if not words & {"const", "constexpr"} and not (is_static(d) and d.init is not None):
+        raise NotUnderstood(f"the variable '{d.name}' of the device, which lives longer than the kernel", node)
+    if d.init is None or d.reading:
+        raise NotUnderstood(f"the constant '{d.name}', whose value is not given here", node)
+    scope = d.scope.inner(**r.types.bound(d.params, args or (), d.scope, node)) if d.params else d.scope
+    if r.depth >= MAX_CALLS:
+        raise endless(f"the templates that '{d.name}' is a constant of", scope.unit.origin(d.node))
+    d.reading = True
+    r.depth += 1
+    try:
+        kind, _ = r.types.declared_type(d.node, d.declarator, scope)
+        value = rvalue(r, r.value(d.init, scope)) if d.init.type != "initializer_list" else r.braced(d.init, kind, scope)
+        made = value if isinstance(kind, (Auto, Arr)) else convert(r, value, kind)
+    except RecursionError:
+        raise endless(f"the templates that '{d.name}' is a constant of", scope.unit.origin(d.node)) from None
+    finally:
+        d.reading = False
+        r.depth -= 1
+    if not d.params:
+        r.constants[id(d)] = made
+    return made

@@ -1,0 +1,1 @@
+"""The program after reading: roles, vectors and fragments seen in the code of threads."""

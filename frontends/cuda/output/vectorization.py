@@ -1,0 +1,292 @@
+"""Unrolled loops over the elements of a thread's arrays as statements on vectors: elementwise loops, and folds in index order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kir.analysis.elements import NotElementwise, tile
+from kir.base.diagnostic import KirError
+from kir.base.instructions import table
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, TileType, dtype_of, shape_of
+from kir.ir.visit import children, names_read, statements, substitute, transform, walk
+
+FOLDS = {"add": "sum", "mul": "prod", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}
+
+
+def vectorized(body: n.Block) -> n.Block:
+    """The block with such loops as vector statements; idempotent."""
+    out: list[n.Stmt] = []
+    for s in body:
+        match s:
+            case n.For():
+                s = replace(s, body=vectorized(s.body))
+                made = elementwise(by_ones(s))
+                if made is not None:
+                    out.append(made)
+                    continue
+                folded = fold(s, out[-1]) if out else None
+                if folded is not None:
+                    out[-1] = folded
+                    continue
+            case n.While():
+                s = replace(s, body=vectorized(s.body))
+            case n.If():
+                s = replace(s, then=vectorized(s.then), orelse=vectorized(s.orelse))
+            case _:
+                pass
+        out.append(s)
+    return scalars(tuple(out))
+
+
+def by_ones(s: n.For) -> n.For:
+    """An unrolled loop that counts by more than one, counting by one."""
+    step, hi = build.int_value(s.step), build.int_value(s.hi)
+    if s.kind != "unroll" or step is None or step < 2 or hi is None or hi % step or not build.is_const(s.lo, 0) or s.var.of != I32:
+        return s
+    body = tuple(substitute(x, {s.var.name: build.mul(s.var, step)}) for x in s.body)
+    return replace(s, hi=build.const(hi // step), step=build.const(1), body=body)
+
+
+def piecewise(body: n.Block) -> frozenset[str]:
+    """Private arrays that unrolled loops load from memory, or store to it, element by element."""
+    found: set[str] = set()
+    for x in statements(body):
+        store = inlined(x.body) if isinstance(x, n.For) and trips(x) is not None and x.body else None
+        if store is None or not isinstance(store.value, n.Load) or shape_of(store.value.type):
+            continue
+        for here, there in ((store.at.buffer, store.value.at.buffer), (store.value.at.buffer, store.at.buffer)):
+            if here.space == "register" and there.space in ("global", "shared"):
+                found.add(here.name)
+    return frozenset(found)
+
+
+def trips(s: n.For) -> int | None:
+    """The number of steps of a loop that is unrolled whole; None for others."""
+    lo, hi = build.int_value(s.lo), build.int_value(s.hi)
+    if s.kind != "unroll" or lo is None or hi is None or not build.is_const(s.step, 1) or hi <= lo:
+        return None
+    factor = dict(s.attrs).get("factor")
+    return hi - lo if factor is None else None
+
+
+def inlined(body: n.Block) -> n.Store | None:
+    """The store that a body of pure lets and one store comes to."""
+    *lets, last = body
+    if isinstance(last, n.If) and len(last.then) == 1 and not last.orelse and not last.static and isinstance(inner := last.then[0], n.Store):
+        last = replace(inner, mask=last.cond) if inner.mask is None else inner
+    if not isinstance(last, n.Store) or last.clip or last.cache or (last.mask is not None and shape_of(last.mask.type)):
+        return None
+    values: dict[str, n.Expr] = {}
+    for s in lets:
+        if not isinstance(s, n.Let) or len(s.names) != 1 or isinstance(s.value.type, TileType) or waits(s.value):
+            return None
+        values[s.names[0]] = substitute(s.value, values)
+    made: n.Store = substitute(last, values)
+    return made
+
+
+def waits(e: n.Expr) -> bool:
+    """Whether evaluating it may have an effect, or is done by several lanes together."""
+    return any(isinstance(x, n.Call) and (x.of is not None or x.fn not in table() or table()[x.fn].level != "element" or table()[x.fn].effect)
+               for x in walk(e))  # fmt: skip
+
+
+def elementwise(s: n.For) -> n.Store | None:
+    """`for e: a[e] = f(e)` as `a = f`."""
+    count = trips(s)
+    if count is None or not build.is_const(s.lo, 0) or not s.body:
+        return None
+    store = inlined(s.body)
+    whole = _whole(store.value, s.var, count) if store is not None else None
+    if store is None or not store.at.index or (waits(store.value) and whole is None):
+        return None
+    if store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register"):
+        return None
+    constant = _constant_fill(s, store, count) if store.mask is None else None
+    if constant is not None:
+        return constant
+    if isinstance(store.at.index[-1], n.Span):
+        return _pieces(s, store, count) if store.mask is None else None
+    if isinstance(store.value.type, TileType):
+        return None
+    *outer, last = store.at.index
+    if isinstance(last, n.Span) or any(isinstance(i, n.Span) or uses(i, s.var) for i in outer):
+        return None
+    lo = build.sub(last, build.cast(s.var, dtype_of(last.type)))
+    if uses(lo, s.var):
+        return None
+    for x in (*walk(store.value), *(walk(store.mask) if store.mask is not None else ())):
+        if isinstance(x, n.Load) and x.at.buffer.name == store.at.buffer.name and x.at != store.at:
+            return None
+        if isinstance(x, n.Load) and x.clip and uses(x, s.var):
+            return None
+    try:
+        value = whole if whole is not None else tile(store.value, [(s.var, count)])
+        mask = None if store.mask is None else tile(store.mask, [(s.var, count)], keep_shape=False)
+    except (NotElementwise, KirError):
+        return None
+    if uses(value, s.var) or (gathers(value) and whole is None) or shape_of(value.type) not in ((), (count,)):
+        return None
+    at = build.region(store.at.buffer, *outer, build.span(lo, count))
+    if isinstance(store.value, n.Const):
+        value = store.value
+    elif not isinstance(value.type, TileType):
+        value = build.broadcast(value, at.type)
+    if mask is not None and (uses(mask, s.var) or gathers(mask)):
+        return None
+    return n.Store(at, value, mask, label=s.label or store.label, origin=s.origin)
+
+
+def _whole(e: n.Expr, var: n.Var, count: int) -> n.Expr | None:
+    """The vector that `pick(unpack(x), var)` gives all elements of."""
+    if not (isinstance(e, n.Call) and e.of is None and e.fn == "pick" and len(e.args) == 2 and e.args[1] == var):
+        return None
+    held = e.args[0]
+    return held if isinstance(held, n.Call) and held.fn == "unpack" and shape_of(held.type) == (count,) and not uses(held, var) else None
+
+
+def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:
+    """`for e: a[c * e +: c] = f(b[c * e +: c])` as one statement on all of it."""
+    failed = False
+    size = store.at.index[-1].extent if isinstance(store.at.index[-1], n.Span) else None
+    if not isinstance(size, int):
+        return None
+
+    def longer(r: n.Region) -> n.Region | None:
+        *outer, last = r.index or (n.Const(0, I32),)
+        if not isinstance(last, n.Span) or last.extent != size or last.step != 1 or any(isinstance(i, n.Span) or uses(i, s.var) for i in outer):
+            return None
+        lo = build.sub(last.lo, build.mul(build.cast(s.var, dtype_of(last.lo.type)), size))
+        return None if uses(lo, s.var) else build.region(r.buffer, *outer, build.span(lo, size * count))
+
+    at = longer(store.at)
+    if at is None or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer and x.at != store.at for x in walk(store.value)):
+        return None
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        nonlocal failed
+        match new:
+            case n.Load() if new.at.index and shape_of(new.at.type):
+                made = longer(new.at)
+                if made is None or new.mask is not None or new.clip:
+                    failed = True
+                    return new
+                return replace(new, at=made)
+            case n.Call() if new.fn == "broadcast" and new.of is None and isinstance(new.args[0], n.Expr) and not shape_of(new.args[0].type):
+                return build.call("broadcast", new.args[0], build.const(size * count))
+            case n.Call() if new.of is None and shape_of(new.type):
+                failed = True
+            case n.Var() if shape_of(new.of) or new.name == s.var.name:
+                failed = True
+        return new
+
+    def enter(e: n.Node) -> bool:
+        return not isinstance(e, (n.Buffer, n.Region))
+
+    value = transform(store.value, leave, enter)
+    if failed or shape_of(value.type) not in ((), (size * count,)):
+        return None
+    return n.Store(at, value, label=s.label or store.label, origin=s.origin)
+
+
+def _constant_fill(s: n.For, store: n.Store, count: int) -> n.Store | None:
+    """`for e: a[.., e, ..] = 0`."""
+    if not isinstance(store.value, n.Const) or s.var.of != I32:
+        return None
+    at = [k for k, i in enumerate(store.at.index) if uses(i, s.var)]
+    if len(at) != 1 or store.at.index[at[0]] != s.var:
+        return None
+    index = list(store.at.index)
+    index[at[0]] = build.span(0, count)
+    return n.Store(build.region(store.at.buffer, *index), store.value, label=s.label or store.label, origin=s.origin)
+
+
+def gathers(e: n.Expr) -> bool:
+    """Whether a value is read at indices that are tiles, or is made of the indices themselves (but for what they are compared with)."""
+    return any(isinstance(x, n.Region) and any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in x.index) for x in walk(e)) or _counts(e)
+
+
+def _counts(e: n.Node) -> bool:
+    """Whether a value has its element's index in it, outside comparisons."""
+    if isinstance(e, n.Call) and e.fn in ("iota", "pick"):
+        return True
+    if isinstance(e, n.Binary) and e.op in n.COMPARISONS and dtype_of(e.a.type).is_integer:
+        return any(isinstance(x, n.Call) and x.fn == "pick" for x in walk(e))
+    return any(_counts(x) for x in children(e))
+
+
+def fold(s: n.For, before: n.Stmt) -> n.Store | n.Alloc | None:
+    """`r = f(0); for e in 1..n: r = r + f(e)` as `r = reduce(f)`."""
+    if isinstance(before, n.Alloc) and before.init is not None and not before.buffer.shape:
+        made = fold(s, n.Store(n.Region(before.buffer), before.init))
+        return replace(before, init=made.value) if isinstance(made, n.Store) else None
+    count = trips(s)
+    if count is None or not build.is_const(s.lo, 1) or len(s.body) != 1 or not isinstance(before, n.Store) or before.mask is not None:
+        return None
+    step = s.body[0]
+    if not isinstance(step, n.Store) or step.at != before.at or step.mask is not None or _uses_region(step.at, s.var):
+        return None
+    value = step.value
+    if not isinstance(value, n.Binary) or value.op not in FOLDS:
+        return None
+    own = n.Load(step.at)
+    x = value.b if value.a == own else value.a if value.b == own else None
+    if x is None or isinstance(x.type, TileType) or substitute(x, {s.var.name: build.const(0)}) != before.value:
+        return None
+    if any(isinstance(y, n.Load) and y.at.buffer == step.at.buffer for y in walk(x)):
+        return None
+    try:
+        every = tile(x, [(s.var, count + 1)])
+    except (NotElementwise, KirError):
+        return None
+    if shape_of(every.type) != (count + 1,) or uses(every, s.var) or gathers(every):
+        return None
+    return replace(before, value=build.call("reduce", every, axis=0, op=FOLDS[value.op]))
+
+
+def uses(e: n.Node, v: n.Var) -> bool:
+    """Whether a variable occurs in it."""
+    return v.name in names_read(e)
+
+
+def _uses_region(r: n.Region, v: n.Var) -> bool:
+    return any(uses(i, v) for i in r.index)
+
+
+def scalars(body: n.Block) -> n.Block:
+    """Private arrays of one element that only their element 0 is read and written of, as scalars."""
+    chosen = {}
+    for s in body:
+        if not isinstance(s, n.Alloc) or s.buffer.space not in ("register", "shared"):
+            continue
+        single = len(s.buffer.shape) == 1 and build.is_const(s.buffer.shape[0], 1)
+        if single and all(_element(x) for t in body for x in _regions(t, s.buffer.name)):
+            chosen[s.buffer.name] = replace(s.buffer, shape=())
+    if not chosen:
+        return body
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.name in chosen:
+            return n.Region(chosen[new.buffer.name])
+        return new
+
+    out: list[n.Stmt] = []
+    for s in body:
+        if isinstance(s, n.Alloc) and s.buffer.name in chosen:
+            out.append(replace(s, buffer=chosen[s.buffer.name]))
+        else:
+            out.append(transform(s, leave, lambda e: not isinstance(e, n.Buffer)))
+    return tuple(out)
+
+
+def _regions(x: n.Node, name: str) -> list[n.Region]:
+    found = [x] if isinstance(x, n.Region) and x.buffer.name == name else []
+    for c in children(x):
+        found += _regions(c, name)
+    return found
+
+
+def _element(r: n.Region) -> bool:
+    return len(r.index) == 1 and isinstance(r.index[0], n.Expr) and build.is_const(r.index[0], 0)

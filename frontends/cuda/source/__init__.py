@@ -1,0 +1,1 @@
+"""From bytes to a tree: preprocessing, and the grammar's nodes."""

@@ -1,0 +1,275 @@
+"""CUDA source as syntax trees: a file is preprocessed, the words that tree-sitter-cpp does not know are replaced by C++ words of the same
+length, and the result is parsed. A `Unit` is one file of a translation unit; `Sources` finds and parses them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import tree_sitter
+import tree_sitter_cpp
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Origin, error
+from kir.hardware.target import target as known_target
+
+from ..types.c_types import named_type
+from .preprocessor import Mapped, Preprocessor
+
+Node = tree_sitter.Node
+MAX_INCLUDES = 64
+"""How deep includes may nest."""
+
+_STAND_INS = {
+    "__global__": "__thread", "__shared__": "register", "__constant__": "__inline__", "__device__": "inline", "__host__": "inline",
+    "__forceinline__": "", "__noinline__": "", "__grid_constant__": "", "__managed__": "", "__tile_builtin__": "", "__nv_pure__": "",
+    "__inline_hint__": "", "__extension__": "", "__cluster_dims__": "",
+}  # fmt: skip
+"""CUDA words, and the C++ storage class (or nothing) that stands for each; `register` is then shared memory, `__thread` a kernel."""
+_CUDA = re.compile(
+    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|<<<|\b(?:' + "|".join(_STAND_INS) + r"|__launch_bounds__|__maxnreg__|__align__|__attribute__"
+    r"|__declspec|__builtin_align__|__restrict|requires)\b"
+)
+
+
+@cache
+def _parser() -> tree_sitter.Parser:
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
+
+
+@dataclass
+class Unit:
+    """A parsed file. `bounds` are the texts of `__launch_bounds__` by offset in the parsed text, `launches` those of `<<<..>>>`."""
+
+    path: Path
+    mapped: Mapped
+    text: bytes
+    root: Node
+    bounds: list[tuple[int, str]] = field(default_factory=list)
+    launches: list[tuple[int, str]] = field(default_factory=list)
+    missing: list[tuple[str, Origin]] = field(default_factory=list)
+    ascii: bool = True
+
+    def origin(self, node: Node) -> Origin:
+        """Where a node stands in the source."""
+        return self.mapped.origin(self._at(node.start_byte), self._at(node.end_byte))
+
+    def _at(self, byte: int) -> int:
+        return byte if self.ascii else len(self.text[:byte].decode(errors="replace"))
+
+    def text_of(self, node: Node) -> str:
+        """The preprocessed text of a node."""
+        return self.text[node.start_byte : node.end_byte].decode(errors="replace")
+
+    def source_of(self, node: Node) -> str:
+        """The source of a node, as it was written."""
+        start, end = self.mapped.offset(self._at(node.start_byte)), self.mapped.offset(self._at(max(node.start_byte, node.end_byte - 1))) + 1
+        return self.mapped.source[start:end]
+
+    def faults(self, node: Node) -> Iterator[Node]:
+        """Nodes below that do not parse."""
+        if not node.has_error:
+            return
+        if node.type == "ERROR" or node.is_missing:
+            yield node
+            return
+        for child in node.children:
+            yield from self.faults(child)
+
+
+def parse_text(mapped: Mapped, path: Path) -> Unit:
+    """The unit of a preprocessed file."""
+    bounds: list[tuple[int, str]] = []
+    launches: list[tuple[int, str]] = []
+    text = mapped.text
+    pieces: list[str] = []
+    at = 0
+    for m in _CUDA.finditer(text):
+        if m.start() < at or m[0][0] in "\"'":
+            continue
+        word, end = m[0], m.end()
+        if word == "<<<":
+            close = text.find(">>>", end)
+            if close < 0:
+                continue
+            launches.append((m.start(), text[end:close]))
+            made, end = re.sub(r"[^\n]", " ", text[m.start() : close + 3]), close + 3
+        elif word in _STAND_INS:
+            made = _STAND_INS[word].ljust(len(word))
+            if word == "__cluster_dims__":
+                end = _closing(text, end)
+                bounds.append((m.start(), "cluster " + text[m.end() : end].strip()[1:-1]))
+                made = re.sub(r"[^\n]", " ", text[m.start() : end])
+        elif word in ("__align__", "__builtin_align__"):
+            made = "alignas".ljust(len(word))
+        elif word == "__restrict":
+            made = "const".ljust(len(word))
+        elif word == "requires":
+            continue
+        else:
+            end = _closing(text, end)
+            if word == "__launch_bounds__":
+                bounds.append((m.start(), text[m.end() : end].strip()[1:-1]))
+            elif word == "__maxnreg__":
+                bounds.append((m.start(), "maxnreg " + text[m.end() : end].strip()[1:-1]))
+            made = re.sub(r"[^\n]", " ", text[m.start() : end])
+        pieces += [text[at : m.start()], made]
+        at = end
+    pieces.append(text[at:])
+    shown = _without_lone_parentheses("".join(pieces))
+    data = shown.encode()
+    tree = _parser().parse(data)
+    return Unit(path, mapped, data, tree.root_node, bounds, launches, ascii=len(data) == len(shown))
+
+
+_LONE = re.compile(r"(?<=[=+\-*/%&|^<,(?:!\[{])(\s*)\(([a-z]\w*)\)(?=\s*[+\-*&][^=+\-&>)])")
+_TYPES = re.compile(r"\b(?:struct|class|typename|using|union|enum|typedef\s[^;{}]*?)\s+(\w+)\b")
+
+
+def _without_lone_parentheses(text: str) -> str:
+    """Text with `(name) + x` as ` name  + x`, where the name is that of no type: the grammar takes it for a cast of `+x`."""
+    types = set(_TYPES.findall(text))
+
+    def bare(m: re.Match[str]) -> str:
+        name = m[2]
+        is_type = name in types or name.endswith("_t") or named_type(name) is not None or name in ("char", "auto", "const")
+        return m[0] if is_type else f"{m[1]} {name} "
+
+    return _LONE.sub(bare, text)
+
+
+def _closing(text: str, at: int) -> int:
+    """The end of the parentheses that open at or after `at`; `at` itself when none do."""
+    m = re.compile(r"\s*\(").match(text, at)
+    if m is None:
+        return at
+    depth, k = 0, m.end() - 1
+    while k < len(text):
+        depth += {"(": 1, ")": -1}.get(text[k], 0)
+        k += 1
+        if depth == 0:
+            return k
+    return len(text)
+
+
+def predefined(name: str) -> dict[str, str]:
+    """Macros that nvcc defines for a target. Raises KirError KIR-F206 for a target that KIR does not know."""
+    try:
+        arch = known_target(name).architecture
+    except Exception as bad:
+        raise error("KIR-F206", f"there is no target '{name}'", needs="sm_80, sm_90a or another one that `kir doctor` lists") from bad
+    major, minor = arch.capability
+    return {
+        "__CUDA_ARCH__": str(major * 100 + minor * 10), "__CUDACC__": "1", "__NVCC__": "1", "__CUDACC_VER_MAJOR__": "13",
+        "__CUDACC_VER_MINOR__": "0", "CUDA_VERSION": "13000", "CUDART_VERSION": "13000", "__cplusplus": "201703L", "__GNUC__": "13",
+        "__x86_64__": "1", "__LP64__": "1", "__linux__": "1", "__STDC__": "1", "__CUDA__": "1", "NDEBUG": "1",
+        **({"__CUDA_ARCH_FEAT_SM90_ALL": "1"} if name.endswith("90a") else {}),
+    }  # fmt: skip
+
+
+class Sources:
+    """The files of one translation unit, in the order in which they are reached, each once."""
+
+    def __init__(self, target: str, folders: tuple[Path, ...] = ()) -> None:
+        self.preprocessor = Preprocessor(predefined(target))
+        self.preprocessor.known_headers = lambda name, quoted: is_system(name)
+        self.folders = folders
+        self.units: list[Unit] = []
+        self.seen: set[Path] = set()
+        self.order: list[Unit] = []
+
+    def read(self, path: Path, depth: int = 0) -> Unit:
+        """A file and what it includes. Raises KirError KIR-F201 (it cannot be read), KIR-F202 (includes nest without end)."""
+        try:
+            source = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            source = path.read_text(encoding="latin-1")
+        except OSError as bad:
+            raise error("KIR-F201", f"{path.name} cannot be read: {bad.__class__.__name__}") from bad
+        self.seen.add(path.resolve())
+        missing: list[tuple[str, Origin]] = []
+
+        def include(name: str, quoted: bool, where: Origin) -> None:
+            found = self.find(name, quoted, path)
+            if found is None:
+                if not is_system(name):
+                    missing.append((name, where))
+                return
+            if found.resolve() in self.seen:
+                return
+            if depth >= MAX_INCLUDES:
+                raise error("KIR-F202", f"includes nest more than {MAX_INCLUDES} deep", origin=where)
+            self.read(found, depth + 1)
+
+        mapped = self.preprocessor.run(str(path), source, include)
+        unit = parse_text(mapped, path)
+        unit.missing = missing
+        self.units.append(unit)
+        return unit
+
+    def find(self, name: str, quoted: bool, by: Path) -> Path | None:
+        """The file of an include: beside the one that names it, in a given folder, or below a folder above it."""
+        tried = ([by.parent] if quoted else []) + list(self.folders) + list(by.resolve().parents)[:12]
+        for folder in tried:
+            for candidate in (folder / name, folder / "include" / name):
+                if candidate.is_file():
+                    return candidate
+        return own_header(name)
+
+
+def own_header(name: str) -> Path | None:
+    """A header of CUDA's in KIR's own words, where its functions are made of others: `grammars/cuda/`."""
+    own = Path(str(resources.files("kir.grammars"))) / "cuda" / name
+    return own if "/" not in name and own.is_file() else None
+
+
+_SYSTEM = re.compile(
+    r"(cuda|sanitizer/|crt/|cub/|thrust/|nvtx|cooperative_groups|mma\.h|math|device_|vector_|driver_|builtin_|sm_|curand|cublas|nccl|std|c[a-z]+$|"
+    r"algorithm|array|atomic|bit|chrono|complex|concepts|exception|filesystem|fstream|functional|initializer_list|iomanip|ios|iostream|"
+    r"iterator|limits|list|map|memory|mutex|new|numeric|optional|ostream|queue|random|regex|set|sstream|stdexcept|string|thread|tuple|"
+    r"type_traits|typeinfo|unordered_|utility|variant|vector|assert\.h|float\.h|limits\.h|string\.h|stdint|stdio|stdlib|stddef|unistd|"
+    r"errno|sys/|pybind11|torch/|ATen/|c10/|dlfcn|pthread|nvrtc|cassert|source_location|span)"
+)
+
+
+def is_system(name: str) -> bool:
+    """Whether a header belongs to CUDA, the C++ library or a host framework: what it declares is in `grammars/cuda_names.toml`."""
+    return _SYSTEM.match(name) is not None
+
+
+def fragment(words: str) -> Node:
+    """An expression that stands by itself, such as the operand of a pragma."""
+    tree = _parser().parse(f"void f() {{ ({words}); }}".encode())
+    node = tree.root_node
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if top.type == "parenthesized_expression":
+            return top
+        stack += top.named_children
+    raise ValueError(words)
+
+
+def fragment_arguments(words: str) -> Node | None:
+    """Template arguments that stand by themselves."""
+    tree = _parser().parse(f"void f() {{ k<{words}>(0); }}".encode())
+    stack = [tree.root_node]
+    while stack:
+        top = stack.pop(0)
+        if top.type == "template_argument_list":
+            return top
+        stack += top.named_children
+    return None
+
+
+def fragment_type(words: str) -> Node:
+    """A type that stands by itself. Raises ValueError where it is none."""
+    listed = fragment_arguments(words)
+    if listed is None or not listed.named_children:
+        raise ValueError(words)
+    return listed.named_children[0]

@@ -1,0 +1,1 @@
+"""Declarations, loops, branches."""

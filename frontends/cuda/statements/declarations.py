@@ -1,0 +1,180 @@
+"""Declarations in a function's body: what a name is bound to, and where it lives."""
+
+from __future__ import annotations
+
+from kir.ir import nodes as n
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import walk
+
+from ..expressions import calls
+from ..names.mutation_analysis import function_body, mutated
+from ..source.source import Node
+from ..source.syntax import declared_name, text
+from ..symbols.classes import Rec
+from ..symbols.symbols import Scope, Value, Variable
+from ..types.c_types import Arr, Auto, CType, Prim, Ptr
+from ..types.errors import NotUnderstood
+from ..values.conversions import convert, type_text
+from ..values.loads import rvalue
+from ..values.objects import assign, initialized, new_object, pinned_value
+from ..values.reading import Reading
+from ..values.shared_arrays import shared_array
+from ..values.shared_pool_views import carved
+from ..values.values import Located, Members, Nothing, Pointer, Record, Scalar, Wide
+
+
+def declaration(r: Reading, node: Node, scope: Scope) -> None:
+    """Local variables."""
+    words = {text(c) for c in node.children if c.type in ("storage_class_specifier", "type_qualifier")}
+    kind_node = node.child_by_field_name("type")
+    if kind_node is not None and kind_node.type in ("struct_specifier", "class_specifier", "union_specifier", "enum_specifier") and (
+        kind_node.child_by_field_name("body") is not None
+    ):
+        r.index.one(kind_node, scope, scope.unit, None)
+    for d in node.children_by_field_name("declarator"):
+        name_node = declared_name(d)
+        if name_node is None:
+            raise NotUnderstood("a declaration of unusual form", node)
+        init = d.child_by_field_name("value") if d.type == "init_declarator" else None
+        if name_node.type == "structured_binding_declarator":
+            _structured(r, name_node, init, scope)
+            continue
+        name = text(name_node)
+        if "register" in words:
+            scope.values[name] = shared_array(r, node, d, name, "extern" in words, scope)
+            continue
+        inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
+        if inner is not None and inner.type == "function_declarator":
+            scope.values[name] = _vexing(r, node, inner, name, scope)
+            continue
+        if "constexpr" in words and init is not None and kind_node is not None and "static" not in words:
+            kind, _ = r.types.declared_type(node, d, scope)
+            if isinstance(kind, (Prim, Auto)) and init.type != "initializer_list":
+                v = rvalue(r, r.value(init, scope))
+                scope.values[name] = convert(r, v, kind) if not isinstance(kind, Auto) else v
+                continue
+        if "static" in words:
+            scope.declare(name, Variable(name, node, d, init, scope, scope.unit))
+            scope.values.pop(name, None)
+            continue
+        _variable(r, node, d, init, name, words, scope)
+
+
+def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, words: set[str], scope: Scope) -> None:
+    kind, reference = r.types.declared_type(node, d, scope)
+    r.hint = name
+    if init is None:
+        if reference:
+            raise NotUnderstood(f"the reference '{name}' without a value", d)
+        made = new_object(r, name, kind)
+        if isinstance(kind, Rec) and (kind.instance.constructors or any(m.init is not None for m in kind.instance.members())):
+            calls.initialize(r, made, kind, [])
+        scope.values[name] = made
+        return
+    if init.type in ("initializer_list",):
+        if isinstance(kind, Rec) and kind.instance.constructors:
+            made = new_object(r, name, kind)
+            calls.initialize(r, made, kind, [r.value(c, scope) for c in init.named_children if c.type != "comment"])
+            scope.values[name] = made
+            return
+        kind = _sized(kind, init)
+        v: Value = r.braced(init, kind, scope)
+    elif init.type == "argument_list":
+        args = calls.arguments(r, init, scope)
+        if isinstance(kind, Rec):
+            made = new_object(r, name, kind)
+            calls.initialize(r, made, kind, args)
+            scope.values[name] = made
+            return
+        v = r.construct(kind, args)
+    else:
+        v = r.value(init, scope)
+    if reference:
+        part = carved(r, name, kind, v) if type(v) is Located else None
+        if part is not None:
+            scope.values[name] = part
+            return
+        if isinstance(v, (Located, Members)) and (isinstance(kind, Auto) or v.type == kind or isinstance(kind, Rec)):
+            scope.values[name] = v
+            return
+    changed = mutated(r, function_body(node), scope)
+    scope.values[name] = _local(r, name, v, kind, name in changed)
+
+
+def _local(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
+    if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
+        made = new_object(r, name, v.type)
+        assign(r, made, v)
+        return made
+    v = rvalue(r, v)
+    if not isinstance(v, (Scalar, Wide, Record, Pointer, Members)):
+        if isinstance(kind, Prim | Ptr | Rec) and not isinstance(kind, Auto):
+            v = convert(r, v, kind)
+        return v if not isinstance(v, Nothing) else _nothing(name)
+    made_value = convert(r, v, kind) if not isinstance(kind, Auto) else v
+    if not isinstance(made_value, (Scalar, Wide, Record, Pointer, Members)):
+        return made_value
+    t: CType = made_value.type if isinstance(kind, Auto) else kind
+    if changed or isinstance(t, Arr) or isinstance(made_value, (Record, Members)):
+        if isinstance(t, Ptr) and isinstance(made_value, Pointer) and not changed:
+            return pinned_value(r, made_value, name)
+        return initialized(r, name, made_value, t)
+    if isinstance(made_value, Scalar) and _is_plain(made_value.expr):
+        return made_value
+    if isinstance(made_value, Scalar) and not isinstance(made_value.expr, n.Const):
+        return Scalar(r.m.let(name, made_value.expr))
+    return pinned_value(r, made_value, name)
+
+
+def _is_plain(e: n.Expr) -> bool:
+    """Conditions on indices, and choices between two numbers, which say more where they are used than under a name."""
+    if isinstance(e, n.Select):
+        return isinstance(e.a, n.Const) and isinstance(e.b, n.Const) and _is_plain(e.cond)
+    if not isinstance(e.type, DType) or not e.type.is_bool:
+        return False
+    if isinstance(e, n.Binary) and e.op in ("and", "or"):
+        return _is_plain(e.a) and _is_plain(e.b)
+    integers = isinstance(e, n.Binary) and dtype_of(e.a.type).is_integer
+    return integers and not any(isinstance(x, (n.Load, n.Call)) for x in walk(e))
+
+
+def _nothing(name: str) -> Value:
+    raise NotUnderstood(f"'{name}', whose value is the result of a void call")
+
+
+def _sized(kind: CType, init: Node) -> CType:
+    """The type of an array whose size its initializer says."""
+    if isinstance(kind, Arr) and kind.n == 0:
+        return Arr(kind.of, len([c for c in init.named_children if c.type != "comment"]))
+    return kind
+
+
+def _structured(r: Reading, names: Node, init: Node | None, scope: Scope) -> None:
+    if init is None:
+        raise NotUnderstood("a structured binding without a value", names)
+    v = r.value(init, scope)
+    words = [text(c) for c in names.named_children if c.type == "identifier"]
+    if isinstance(v, (Members, Record)):
+        parts = [x for k, x in v.fields.items() if k != "#array"]
+        for word, part in zip(words, parts, strict=False):
+            scope.values[word] = pinned_value(r, rvalue(r, part), word)
+        return
+    raise NotUnderstood(f"a structured binding of {type_text(v)}", names)
+
+
+def _vexing(r: Reading, node: Node, d: Node, name: str, scope: Scope) -> Value:
+    """`T x(y);`, which reads like a declaration of a function."""
+    kind_node, listed = node.child_by_field_name("type"), d.child_by_field_name("parameters")
+    assert kind_node is not None and listed is not None
+    kind = r.types.base_type(kind_node, scope)
+    args: list[Value] = []
+    for p in listed.named_children:
+        inner = p.child_by_field_name("type")
+        if p.type != "parameter_declaration" or inner is None or p.child_by_field_name("declarator") is not None:
+            raise NotUnderstood("the declaration of a function inside a function", node)
+        args.append(r.value(inner, scope))
+    if isinstance(kind, Rec):
+        made = new_object(r, name, kind)
+        calls.initialize(r, made, kind, args)
+        return made
+    return _local(r, name, r.construct(kind, args), kind, True)

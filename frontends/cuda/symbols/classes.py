@@ -1,0 +1,227 @@
+"""Classes under template arguments: members, methods and layout; sizes of types, which know them."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Protocol
+
+from kir.base.dataclass import dataclass
+from kir.ir.types import DType
+
+from ..source.source import Node
+from ..source.syntax import text
+from ..types.c_types import Arr, CType, Prim, Ptr, Vec
+from ..types.errors import NotUnderstood
+from .symbols import ClassTemplate, Decl, Function, Scope, Variable
+
+
+class MemberTypes(Protocol):
+    """What an instance asks of the reading of types."""
+
+    def declared_type(self, node: Node, d: Node | None, scope: Scope) -> tuple[CType, bool]:
+        """The type of a declarator of a declaration, and whether it is a reference."""
+        ...
+
+    def constant_text(self, node: Node, scope: Scope) -> int | None:
+        """The number in `alignas(16)`, None when there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Size and alignment in bytes, offsets of members, and (dtype, count) where the class is numbers of one dtype without gaps."""
+
+    size: int
+    align: int
+    offsets: dict[str, int]
+    leaf: tuple[DType, int] | None
+
+
+@dataclass
+class Member:
+    """A data member."""
+
+    name: str
+    type: CType
+    init: Node | None
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """`operator T()`."""
+
+    function: Function
+    result: Node
+
+
+@dataclass(eq=False)
+class ClassInstance:
+    """A class under arguments. `scope` holds its template bindings and what it declares."""
+
+    name: str
+    template: ClassTemplate
+    node: Node
+    scope: Scope
+    types: MemberTypes
+    arguments: tuple[object, ...] = ()
+    _members: list[Member] | None = None
+    _layout: Layout | None = None
+    bases: list[ClassInstance] = field(default_factory=list)
+
+    def member(self, name: str) -> list[Decl] | None:
+        """Static members, methods and types of this name, of the class or a base; a data member is found through an object."""
+        found = [d for d in self.scope.decls.get(name, ()) if not (isinstance(d, Variable) and not is_static(d))]
+        if found:
+            return found
+        for b in self.bases:
+            if (inner := b.scope.own(name)) is not None and isinstance(inner, list):
+                return inner
+        return None
+
+    def methods(self, name: str) -> list[Function]:
+        """Methods of a name, of the class or else of its bases."""
+        found = [d for d in self.scope.decls.get(name, ()) if isinstance(d, Function)]
+        for b in self.bases:
+            if found:
+                break
+            found = b.methods(name)
+        return found
+
+    def conversions(self) -> list[Conversion]:
+        """Conversion operators."""
+        out = []
+        for d in self.scope.decls.get("operator <cast>", ()):
+            if isinstance(d, Function):
+                cast = d.node.child_by_field_name("declarator")
+                result = cast.child_by_field_name("type") if cast is not None else None
+                if result is not None:
+                    out.append(Conversion(d, result))
+        return out
+
+    @property
+    def constructors(self) -> list[Function]:
+        return [d for d in self.scope.decls.get(self.template.name, ()) if isinstance(d, Function)]
+
+    def members(self) -> list[Member]:
+        """Data members in order, those of bases first."""
+        if self._members is None:
+            out = [m for b in self.bases for m in b.members()]
+            for name, decls in self.scope.decls.items():
+                for d in decls:
+                    if isinstance(d, Variable) and not is_static(d):
+                        kind, reference = self.types.declared_type(d.node, d.declarator, self.scope)
+                        out.append(Member(name, kind, d.init, reference))
+            self._members = out
+        return self._members
+
+    def layout(self) -> Layout:
+        """Where members stand."""
+        if self._layout is None:
+            at, align, offsets = 0, 1, {}
+            leaves: list[tuple[DType, int] | None] = []
+            union = self.node.type == "union_specifier"
+            for m in self.members():
+                step = align_of(m.type)
+                align = max(align, step)
+                size = 8 if isinstance(m.type, Ptr) or m.reference else size_of(m.type)
+                if union:
+                    offsets[m.name] = 0
+                    at = max(at, size)
+                else:
+                    at = -(-at // step) * step
+                    offsets[m.name] = at
+                    at += size
+                leaves.append(None if m.reference else leaf(m.type))
+            align = max(align, self._declared_align())
+            total = max(1, -(-at // align) * align)
+            one: tuple[DType, int] | None = None
+            known = [x for x in leaves if x is not None]
+            if known and len(known) == len(leaves):
+                dtypes = {d for d, _ in known}
+                if len(dtypes) == 1 and sum(c for _, c in known) * known[0][0].bytes == total and not union:
+                    one = (known[0][0], total // known[0][0].bytes)
+                elif union and all(c * d.bytes == total for d, c in known):
+                    one = known[0]
+            self._layout = Layout(total, align, offsets, one)
+        return self._layout
+
+    def _declared_align(self) -> int:
+        for c in self.node.children:
+            if c.type in ("alignas_qualifier", "type_qualifier"):
+                value = self.types.constant_text(c, self.scope)
+                if value:
+                    return value
+        return 1
+
+
+def is_static(d: Variable) -> bool:
+    """Whether a member belongs to the class and not to its objects."""
+    words = {text(c) for c in d.node.children if c.type in ("storage_class_specifier", "type_qualifier")}
+    return "static" in words
+
+
+@dataclass(frozen=True)
+class Rec(CType):
+    """An instance of a class or struct."""
+
+    instance: ClassInstance
+
+    def __str__(self) -> str:
+        return self.instance.name
+
+    def __hash__(self) -> int:
+        return id(self.instance)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rec) and other.instance is self.instance
+
+
+def size_of(t: CType) -> int:
+    """Bytes of a value. Raises NotUnderstood for what has no size here."""
+    match t:
+        case Prim():
+            return t.dtype.bytes
+        case Vec():
+            return t.dtype.bytes * t.n
+        case Ptr():
+            return 8
+        case Arr():
+            return t.n * size_of(t.of)
+        case Rec():
+            return t.instance.layout().size
+        case _:
+            raise NotUnderstood(f"the size of {t}")
+
+
+def align_of(t: CType) -> int:
+    """Alignment in bytes, as CUDA gives it (B.3 of the programming guide: vectors of 3 are aligned to one element)."""
+    match t:
+        case Prim():
+            return t.dtype.bytes
+        case Vec():
+            return min(16, t.dtype.bytes * t.n) if t.n in (2, 4) else t.dtype.bytes
+        case Ptr():
+            return 8
+        case Arr():
+            return align_of(t.of)
+        case Rec():
+            return t.instance.layout().align
+        case _:
+            return 1
+
+
+def leaf(t: CType) -> tuple[DType, int] | None:
+    """(dtype, count) of a type that is nothing but `count` numbers of one dtype in a row; None for other types."""
+    match t:
+        case Prim():
+            return t.dtype, 1
+        case Vec():
+            return t.dtype, t.n
+        case Arr():
+            inner = leaf(t.of)
+            return None if inner is None else (inner[0], inner[1] * t.n)
+        case Rec():
+            return t.instance.layout().leaf
+        case _:
+            return None

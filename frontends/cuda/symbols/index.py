@@ -1,0 +1,276 @@
+"""What a translation unit declares, found by name: namespaces, functions, classes, aliases, constants. Bodies stay unread until used."""
+
+from __future__ import annotations
+
+from ..source.source import Node, Unit
+from ..source.syntax import declared_name, function_declarator, text
+from ..types.errors import NotUnderstood
+from .symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Specialization, TParam, Variable
+
+
+def template_params(node: Node) -> tuple[TParam, ...]:
+    """The parameters of a `template <..>`."""
+    listed = node.child_by_field_name("parameters")
+    out: list[TParam] = []
+    for p in listed.named_children if listed is not None else ():
+        match p.type:
+            case "type_parameter_declaration" | "optional_type_parameter_declaration" | "variadic_type_parameter_declaration":
+                name = p.child_by_field_name("name") or next((c for c in p.named_children if c.type == "type_identifier"), None)
+                default = p.child_by_field_name("default_type")
+                out.append(TParam(text(name) if name else f"#{len(out)}", "type", default, None, p.type.startswith("variadic")))
+            case "parameter_declaration" | "optional_parameter_declaration" | "variadic_parameter_declaration":
+                d = p.child_by_field_name("declarator")
+                name = declared_name(d) if d is not None else None
+                if d is not None and d.type == "variadic_declarator":
+                    name = next((c for c in d.named_children if c.type == "identifier"), None)
+                default = p.child_by_field_name("default_value")
+                kind = p.child_by_field_name("type")
+                out.append(TParam(text(name) if name else f"#{len(out)}", "value", default, kind, p.type.startswith("variadic")))
+            case "template_template_parameter_declaration":
+                inner = next((c for c in p.named_children if c.type.endswith("type_parameter_declaration")), None)
+                name = next((c for c in inner.named_children if c.type == "type_identifier"), None) if inner is not None else None
+                out.append(TParam(text(name) if name else f"#{len(out)}", "template"))
+            case _:
+                pass
+    return tuple(out)
+
+
+class Index:
+    """The declarations of a translation unit."""
+
+    def __init__(self) -> None:
+        self.root: Scope | None = None
+        self.namespaces: dict[int, dict[str, Scope]] = {}
+        self.functions: dict[str, list[Function]] = {}
+
+    def add(self, unit: Unit) -> None:
+        """Index a file."""
+        if self.root is None:
+            self.root = Scope(None, unit)
+        self._block(unit.root, self.root, unit)
+
+    def namespace(self, parent: Scope, name: str, unit: Unit) -> Scope:
+        """A namespace, made when it is first opened."""
+        known = self.namespaces.setdefault(id(parent), {})
+        if name not in known:
+            known[name] = Scope(parent, unit, name)
+            if name:
+                parent.declare(name, known[name])
+            else:
+                parent.using.append(known[name])
+        return known[name]
+
+    def _block(self, node: Node, scope: Scope, unit: Unit) -> None:
+        for child in node.named_children:
+            self.one(child, scope, unit, None)
+
+    def one(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
+        """Index one declaration."""
+        match node.type:
+            case "namespace_definition":
+                name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+                inner = scope
+                names = [] if name is None else [text(name)] if name.type != "nested_namespace_specifier" else text(name).split("::")
+                for part in names or [""]:
+                    inner = self.namespace(inner, part.strip().removeprefix("inline "), unit)
+                if any(c.type == "inline" for c in node.children) and inner.parent is not None:
+                    inner.parent.using.append(inner)
+                if body is not None:
+                    self._block(body, inner, unit)
+            case "linkage_specification":
+                body = node.child_by_field_name("body")
+                if body is not None and body.type == "declaration_list":
+                    self._block(body, scope, unit)
+                elif body is not None:
+                    self.one(body, scope, unit, params)
+            case "template_declaration":
+                listed = (*(params or ()), *template_params(node))
+                for child in node.named_children:
+                    if child.type not in ("template_parameter_list", "requires_clause"):
+                        self.one(child, scope, unit, listed)
+            case "function_definition":
+                self._function(node, scope, unit, params)
+            case "class_specifier" | "struct_specifier" | "union_specifier":
+                self.a_class(node, scope, unit, params)
+            case "declaration" | "field_declaration":
+                self._declaration(node, scope, unit, params)
+            case "alias_declaration":
+                name, kind = node.child_by_field_name("name"), node.child_by_field_name("type")
+                if name is not None and kind is not None:
+                    scope.declare(text(name), Alias(text(name), params, kind, None, scope, unit))
+            case "type_definition":
+                self._typedef(node, scope, unit)
+            case "enum_specifier":
+                self.an_enum(node, scope, unit)
+            case "using_declaration":
+                self._using(node, scope)
+            case "namespace_alias_definition":
+                parts = list(node.named_children)
+                if len(parts) == 2:
+                    target = self.resolve_namespace(text(parts[1]), scope)
+                    if target is not None:
+                        scope.declare(text(parts[0]), target)
+                    else:
+                        scope.declare(text(parts[0]), text(parts[1]))
+            case _:
+                pass
+
+    def _function(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
+        try:
+            declarator = function_declarator(node)
+        except NotUnderstood:
+            return
+        cast = node.child_by_field_name("declarator")
+        if cast is not None and cast.type == "operator_cast":
+            scope.declare("operator <cast>", Function("operator <cast>", node, params, scope, unit))
+            return
+        name = declared_name(declarator)
+        if name is None:
+            return
+        inner, shown = scope, name
+        while shown.type == "qualified_identifier":
+            left, right = shown.child_by_field_name("scope"), shown.child_by_field_name("name")
+            if right is None:
+                return
+            if left is not None and left.type == "namespace_identifier":
+                found = self.resolve_namespace(text(left), scope)
+                if found is None:
+                    return
+                inner = found
+            elif left is not None:
+                return
+            shown = right
+        arguments: tuple[Node, ...] | None = None
+        if shown.type == "template_function":
+            listed = shown.child_by_field_name("arguments")
+            arguments = tuple(listed.named_children) if listed is not None else ()
+            shown = shown.child_by_field_name("name") or shown
+        words = {text(c) for c in node.children if c.type == "storage_class_specifier"}
+        made = Function(text(shown), node, params, inner, unit, "__thread" in words, "static" in words, arguments=arguments)
+        inner.declare(made.name, made)
+        self.functions.setdefault(made.name, []).append(made)
+
+    def a_class(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
+        """A class, class template or specialization."""
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is None:
+            return
+        if name.type == "template_type":
+            listed, base = name.child_by_field_name("arguments"), name.child_by_field_name("name")
+            if base is None or listed is None or body is None:
+                return
+            template = self.template_named(text(base), scope)
+            if template is not None:
+                template.special.append(Specialization(params or (), tuple(listed.named_children), node, scope, unit))
+            return
+        if name.type == "qualified_identifier":
+            return
+        known = next((d for d in scope.decls.get(text(name), ()) if isinstance(d, ClassTemplate)), None)
+        if known is None:
+            scope.declare(text(name), ClassTemplate(text(name), params or (), node if body is not None else None, scope, unit))
+        elif body is not None:
+            defaults = {p.name: p.default for p in known.params}
+            known.node, known.unit = node, unit
+            known.params = tuple(
+                TParam(p.name, p.kind, p.default or (list(defaults.values())[k] if k < len(defaults) else None), p.type, p.pack)
+                for k, p in enumerate(params or ())
+            )
+
+    def template_named(self, name: str, scope: Scope) -> ClassTemplate | None:
+        """The class template of a name in scope."""
+        found = scope.find(name)
+        if isinstance(found, list):
+            return next((d for d in found if isinstance(d, ClassTemplate)), None)
+        return None
+
+    def _declaration(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
+        kind = node.child_by_field_name("type")
+        if kind is not None and kind.type in ("class_specifier", "struct_specifier", "union_specifier"):
+            self.a_class(kind, scope, unit, params)
+        if kind is not None and kind.type == "enum_specifier":
+            self.an_enum(kind, scope, unit)
+        for d in node.children_by_field_name("declarator"):
+            init = d.child_by_field_name("value") if d.type == "init_declarator" else node.child_by_field_name("default_value")
+            name = declared_name(d)
+            if name is None or name.type not in ("identifier", "field_identifier", "template_function"):
+                continue
+            inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
+            if inner is not None and inner.type == "function_declarator":
+                words = {text(c) for c in node.children if c.type == "storage_class_specifier"}
+                scope.declare(text(name), Function(text(name), node, params, scope, unit, "__thread" in words))
+                continue
+            scope.declare(text(name), Variable(text(name), node, d, init, scope, unit, params))
+
+    def _typedef(self, node: Node, scope: Scope, unit: Unit) -> None:
+        kind = node.child_by_field_name("type")
+        if kind is None:
+            return
+        body = kind.child_by_field_name("body")
+        for d in node.children_by_field_name("declarator"):
+            name = declared_name(d)
+            if name is None:
+                continue
+            if body is not None and kind.type in ("struct_specifier", "class_specifier", "union_specifier"):
+                if kind.child_by_field_name("name") is not None:
+                    self.a_class(kind, scope, unit, None)
+                else:
+                    scope.declare(text(name), ClassTemplate(text(name), (), kind, scope, unit))
+                    continue
+            if body is not None and kind.type == "enum_specifier":
+                self.an_enum(kind, scope, unit)
+                scope.declare(text(name), EnumType(text(name), None, scope))
+                continue
+            scope.declare(text(name), Alias(text(name), None, kind, d, scope, unit))
+
+    def an_enum(self, node: Node, scope: Scope, unit: Unit) -> None:
+        """An enumeration: its values stand in the scope around too, unless it is a class."""
+        name, body, base = node.child_by_field_name("name"), node.child_by_field_name("body"), node.child_by_field_name("base")
+        inner = Scope(scope, unit, text(name) if name is not None else "")
+        if name is not None:
+            scope.declare(text(name), EnumType(text(name), base, inner))
+        scoped = any(c.type in ("class", "struct") for c in node.children)
+        last: Enumerator | None = None
+        for e in body.named_children if body is not None else ():
+            if e.type != "enumerator":
+                continue
+            label = e.child_by_field_name("name")
+            last = Enumerator(e.child_by_field_name("value"), last, scope)
+            if label is not None:
+                inner.declare(text(label), last)
+                if not scoped:
+                    scope.declare(text(label), last)
+
+    def _using(self, node: Node, scope: Scope) -> None:
+        words = [text(c) for c in node.children]
+        target = node.named_children[0] if node.named_children else None
+        if target is None:
+            return
+        if "namespace" in words:
+            found = self.resolve_namespace(text(target), scope)
+            if found is not None:
+                scope.using.append(found)
+            return
+        *path, last = text(target).split("::")
+        found = self.resolve_namespace("::".join(path), scope) if path else None
+        if found is not None and last in found.decls:
+            for d in found.decls[last]:
+                scope.declare(last, d)
+
+    def every_namespace(self) -> list[Scope]:
+        """All namespaces that have names."""
+        return [s for known in self.namespaces.values() for s in known.values()]
+
+    def resolve_namespace(self, name: str, scope: Scope) -> Scope | None:
+        """A namespace by its (qualified) name, seen from a scope."""
+        parts = [p.strip() for p in name.split("::") if p.strip()]
+        if not parts:
+            return self.root
+        found: object = scope.find(parts[0])
+        for k, _ in enumerate(parts):
+            inner = next((d for d in found if isinstance(d, Scope)), None) if isinstance(found, list) else None
+            if inner is None:
+                return None
+            if k + 1 == len(parts):
+                return inner
+            found = inner.own(parts[k + 1])
+        return None

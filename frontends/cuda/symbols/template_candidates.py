@@ -1,0 +1,57 @@
+"""Template arguments to try when none are named: for measuring how much of a package is read, never for reading a kernel in earnest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice, product
+
+from ..source.syntax import text
+from .symbols import Function, TParam
+
+MAX_TRIED = 24
+"""Combinations that are tried for one kernel."""
+
+
+def samples(fn: Function) -> Iterator[str]:
+    """Texts of template arguments for a kernel, likely ones first."""
+    if not fn.params:
+        return
+    listed = [_choices(p) for p in fn.params if not p.pack]
+    seen = set()
+    for made in islice(product(*listed), 4 * MAX_TRIED):
+        shown = ", ".join(made)
+        if shown not in seen:
+            seen.add(shown)
+            yield shown
+        if len(seen) >= MAX_TRIED:
+            return
+
+
+def _choices(p: TParam) -> list[str]:
+    name = p.name.lower()
+    if p.kind == "type":
+        if re.search(r"idx|id_?type|index|offset", name) or name.endswith("id"):
+            return ["int32_t"]
+        if re.search(r"float|acc|compute|dtypeo32|prob", name):
+            return ["float"]
+        if "fp8" in name or "quant" in name:
+            return ["__nv_fp8_e4m3"]
+        return ["half", "float", "nv_bfloat16", "int32_t"]
+    kind = text(p.type) if p.type is not None else "int"
+    if kind == "bool":
+        return ["false", "true"]
+    if re.search(r"head_dim|dim|hidden", name):
+        return ["128", "64"]
+    if re.search(r"vec|elts|ele|pack", name):
+        return ["8", "4", "16"]
+    if re.search(r"thread|block_?size|nthr", name):
+        return ["128", "256"]
+    if re.search(r"rank|gpu|world", name):
+        return ["8", "2"]
+    if kind in ("int", "uint32_t", "size_t", "unsigned", "int32_t", "uint8_t", "unsigned int", "int64_t", "uint64_t", "auto"):
+        return ["1", "2", "4", "8"]
+    return [f"static_cast<{kind}>(0)", f"static_cast<{kind}>(1)"]
+
+
+__all__ = ["samples"]

@@ -1,0 +1,1 @@
+"""C++ types and conversions of numbers."""

@@ -1,0 +1,1 @@
+"""Values and memory while a kernel is read."""

@@ -1,0 +1,57 @@
+"""What stands in memory as values."""
+
+from __future__ import annotations
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.surface.ptx import pack_bits
+
+from ..symbols.classes import Rec, leaf, size_of
+from ..symbols.symbols import Value
+from ..types.c_types import Arr, CType, Named, Prim, Ptr
+from ..types.errors import NotUnderstood
+from .memory import Place
+from .pointers import Apart, MovingPointer
+from .reading import Reading
+from .values import Located, Pointer, Record, Scalar, Wide
+
+
+def rvalue(r: Reading, v: Value) -> Value:
+    """The value of a place; arrays become pointers to their first element."""
+    if isinstance(v, MovingPointer):
+        return v.variable.remote or v.variable.current()
+    if isinstance(v, Apart):
+        return Scalar(n.Load(v.at))
+    if not isinstance(v, Located):
+        return v
+    kept = r.words.get(id(v.place.store))
+    if kept is not None:
+        if not any(kept[1] is b for b in r.m.blocks):
+            raise NotUnderstood(f"the bits of an address in '{v.place.store.name}', which another block has set")
+        return kept[0]
+    t = v.type
+    if isinstance(t, Arr):
+        return Pointer(v.place.inside(), Ptr(t.of))
+    return load(r, v.place, t)
+
+
+def load(r: Reading, at: Place, t: CType) -> Value:
+    """The value of a type at a place."""
+    match t:
+        case Prim() if (narrow := at.store.narrower(t.dtype)) is not None:
+            return Scalar(pack_bits(n.Load(at.region(narrow, t.dtype.bits // narrow.bits)), t.dtype))
+        case Prim() if (own := at.store.alike(t.dtype)) is not None:
+            return Scalar(build.cast(n.Load(at.region(own, None)), t.dtype, "bits"))
+        case Prim():
+            return Scalar(n.Load(at.region(t.dtype, None)))
+        case Ptr() | Named():
+            raise NotUnderstood(f"a {t} kept in memory")
+    if isinstance(t, Rec) and at.store.is_global and leaf(t) is None:
+        layout = t.instance.layout()
+        return Record({m.name: load(r, at.moved(layout.offsets[m.name]), m.type) for m in t.instance.members()}, t)
+    found = leaf(t)
+    if found is None:
+        raise NotUnderstood(f"a {t} in memory")
+    size = size_of(t)
+    dtype = at.store.moving(found[0], size)
+    return Wide(n.Load(at.region(dtype, size // dtype.bytes)), t)

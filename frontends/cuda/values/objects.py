@@ -1,0 +1,215 @@
+"""Variables: declared, initialized, assigned to, and kept from later writes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I64, dtype_of
+from kir.surface.ptx import unpack_bits
+
+from ..symbols.classes import Rec, leaf, size_of
+from ..symbols.symbols import Value
+from ..types.c_types import Arr, CType, Prim, Ptr
+from ..types.errors import NotUnderstood
+from ..types.number_conversions import divided, index64
+from .conversions import convert
+from .emitter import lanes, reads_memory
+from .loads import rvalue
+from .memory import Place, declare, start
+from .pointers import Apart, MovingPointer, PointerVariable
+from .reading import Reading
+from .values import Located, Members, Null, Pointer, Record, Remote, Scalar, TypeName, Wide, Word, constant
+
+
+def new_object(r: Reading, name: str, t: CType, space: str = "register") -> Value:
+    """A variable of a type, declared in the block at hand and not initialized."""
+    if isinstance(t, Ptr):
+        offset = declare(r.m, f"{name}_at", Prim(I64), "register")
+        r.stores.append(offset)
+        r.m.emit(n.Alloc(offset.view(I64)))
+        return MovingPointer(PointerVariable(name, t, offset), t)
+    if leaf(t) is not None:
+        store = declare(r.m, name, t, "shared" if space == "shared" else "register")
+        given = r.arrays.get(name, ())
+        if given and given[: len(store.dims)] == store.dims and prod(given) * store.declared.bytes == size_of(t):
+            store.logical, store.dims, store.row = given, (), build.const(size_of(t))
+        if space == "shared" and r.arrays.get(name) == () and size_of(t) == store.declared.bytes:
+            store.single = True
+        r.stores.append(store)
+        if space == "shared":
+            r.shared.append(store)
+        else:
+            r.m.emit(n.Alloc(store.view(store.declared)))
+        return Located(start(store), t)
+    if isinstance(t, Rec):
+        if t.instance.node.type == "union_specifier":
+            raise NotUnderstood(f"the union '{t}', whose members are of several types")
+        made = Members(t)
+        for member in t.instance.members():
+            if member.reference:
+                raise NotUnderstood(f"'{t}' has a reference as a member")
+            made.fields[member.name] = new_object(r, f"{name}_{member.name}", member.type, space)
+        return made
+    if isinstance(t, Arr):
+        return _array_of_records(r, name, t, space)
+    raise NotUnderstood(f"a variable of type {t}")
+
+
+def _array_of_records(r: Reading, name: str, t: Arr, space: str) -> Value:
+    """An array of classes of several dtypes: an array for each member."""
+    inner: CType = t
+    dims = []
+    while isinstance(inner, Arr):
+        dims.append(inner.n)
+        inner = inner.of
+    if not isinstance(inner, Rec):
+        raise NotUnderstood(f"an array of {inner}")
+    made = Members(inner)
+    for member in inner.instance.members():
+        kind = member.type
+        for d in reversed(dims):
+            kind = Arr(kind, d)
+        made.fields[member.name] = new_object(r, f"{name}_{member.name}", kind, space)
+    made.fields["#array"] = TypeName(t)
+    return made
+
+
+def initialized(r: Reading, name: str, v: Value, t: CType) -> Value:
+    """A variable of a type with a value."""
+    if isinstance(t, Prim):
+        v = convert(r, v, t)
+        assert isinstance(v, Scalar)
+        store = declare(r.m, name, t, "register")
+        r.stores.append(store)
+        r.m.emit(n.Alloc(store.used(t.dtype), v.expr))
+        if constant(v) is not None:
+            r.starts[id(store)] = (v, r.m.block)
+        return Located(start(store), t)
+    made = new_object(r, name, t)
+    assign(r, made, v)
+    return made
+
+
+def assign(r: Reading, to: Value, v: Value) -> None:
+    """Write a value to a place of a known type."""
+    match to:
+        case Apart():
+            made = convert(r, v, Prim(to.at.buffer.dtype))
+            assert isinstance(made, Scalar)
+            r.m.emit(n.Store(to.at, made.expr))
+        case Located(type=Prim() as kind) if isinstance(v, (Word, Remote)):
+            before = r.words.get(id(to.place.store))
+            if before is not None and before[1] is not r.m.block:
+                raise NotUnderstood(f"the bits of an address in '{to.place.store.name}', which a branch or a loop changes")
+            r.words[id(to.place.store)] = (convert(r, v, kind), r.m.block)
+        case Located(type=Prim() as kind):
+            made = convert(r, v, kind)
+            r.words.pop(id(to.place.store), None)
+            r.starts.pop(id(to.place.store), None)
+            assert isinstance(made, Scalar)
+            narrow = to.place.store.narrower(kind.dtype)
+            if narrow is not None:
+                r.m.emit(n.Store(to.place.region(narrow, kind.dtype.bits // narrow.bits), unpack_bits(made.expr, narrow)))
+                return
+            own = to.place.store.alike(kind.dtype)
+            value = made.expr if own is None else build.cast(made.expr, own, "bits")
+            r.m.emit(n.Store(to.place.region(own or kind.dtype, None), value))
+        case MovingPointer():
+            _set_pointer(r, to.variable, rvalue(r, v))
+        case Members():
+            _assign_members(r, to, v)
+        case Located():
+            _store_wide(r, to, convert(r, v, to.type))
+        case _:
+            raise NotUnderstood("an assignment to something that is no place")
+
+
+def _store_wide(r: Reading, to: Located, v: Value) -> None:
+    if isinstance(v, Record) and isinstance(to.type, Rec):
+        layout = to.type.instance.layout()
+        for m in to.type.instance.members():
+            assign(r, Located(to.place.moved(layout.offsets[m.name]), m.type), v.fields[m.name])
+        return
+    if not isinstance(v, Wide):
+        raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
+    dtype = dtype_of(v.tile.type)
+    size = size_of(to.type)
+    at = to.place.region(dtype, size // dtype.bytes)
+    value = v.tile
+    if not at.buffer.shape and lanes(value.type) == 1:
+        value = build.call("pick", value, build.const(0))
+    r.m.emit(n.Store(at, value))
+
+
+def _assign_members(r: Reading, to: Members, v: Value) -> None:
+    v = convert(r, v, to.type)
+    if isinstance(v, (Members, Record)):
+        for name, place in to.fields.items():
+            if name != "#array":
+                assign(r, place, v.fields[name])
+        return
+    raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")
+
+
+def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:
+    if isinstance(v, Remote) and to.base is None:
+        to.remote = Remote(v.at, to.type)
+        return
+    if isinstance(v, Null):
+        v = Pointer(to.base, to.type) if to.base is not None else v
+    if not isinstance(v, Pointer):
+        raise NotUnderstood(f"the pointer '{to.name}' from {type(v).__name__.lower()}")
+    if to.base is None:
+        to.base = Place(v.place.store, v.place.outer, v.place.byte)
+    elif to.base.store is not v.place.store or to.base.outer != v.place.outer:
+        raise NotUnderstood(f"the pointer '{to.name}', which points into one of several arrays")
+    at = divided(index64(v.place.byte), to.base.store.unit)
+    if at is None:
+        raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{to.base.store.name}'")
+    r.m.emit(n.Store(n.Region(to.offset.used(I64)), at))
+
+
+def spilled(r: Reading, v: Wide, name: str = "moved") -> Located:
+    """A value put in memory of its own, so that its parts have addresses."""
+    made = new_object(r, name, v.type)
+    assert isinstance(made, Located)
+    _store_wide(r, made, v)
+    return made
+
+
+def begun(r: Reading, v: Value) -> Value | None:
+    """The number that a variable still holds since it was declared in this block; None where that is not known."""
+    found = r.starts.get(id(v.place.store)) if isinstance(v, Located) and type(v) is Located else None
+    return found[0] if found is not None and found[1] is r.m.block else None
+
+
+def peer_of(r: Reading, b: n.Buffer) -> n.Buffer | None:
+    """The view that shows a shared buffer in every CTA of the cluster; None where the cluster is not known."""
+    s = next((s for s in r.stores if s.space == "shared" and s.view(b.dtype) == b), None)
+    if not r.cluster or s is None:
+        return None
+    s.peer = s.peer or r.m.fresh(f"{s.name}_peers")
+    return n.Buffer(s.peer, b.dtype, (build.const(prod(r.cluster)), *b.shape), "cluster")
+
+
+def pinned(r: Reading, e: n.Expr, name: str = "kept") -> n.Expr:
+    """A value that later writes do not change."""
+    return r.m.let(name, e) if reads_memory(e) else e
+
+
+def pinned_value(r: Reading, v: Value, name: str) -> Value:
+    """`pinned`, of any value."""
+    match v:
+        case Scalar():
+            return Scalar(pinned(r, v.expr, name))
+        case Wide():
+            return Wide(r.m.let(name, v.tile), v.type)
+        case Pointer():
+            unit = v.place.store.unit
+            at = divided(v.place.byte, unit)
+            byte = pinned(r, v.place.byte, f"{name}_at") if at is None else build.mul(pinned(r, at, f"{name}_at"), unit)
+            return Pointer(Place(v.place.store, tuple(pinned(r, e) for e in v.place.outer), byte), v.type)
+        case _:
+            return v

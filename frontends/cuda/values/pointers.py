@@ -1,0 +1,50 @@
+"""Pointers that a program moves, and places that no object of the kernel's own holds."""
+
+from __future__ import annotations
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, I64
+
+from ..types.c_types import Prim, Ptr
+from ..types.errors import NotUnderstood
+from ..types.number_conversions import converted
+from .memory import Place, Store, start
+from .values import Located, Pointer, Remote
+
+
+class PointerVariable:
+    """A pointer that the program moves: it stays in one object, and a register holds its offset in bytes."""
+
+    def __init__(self, name: str, type: Ptr, offset: Store) -> None:
+        self.name, self.type, self.offset = name, type, offset
+        self.base: Place | None = None
+        self.remote: Remote | None = None
+
+    def current(self) -> Pointer:
+        """Where it points now. Raises NotUnderstood before it has been set."""
+        if self.base is None:
+            raise NotUnderstood(f"the pointer '{self.name}', which points nowhere yet")
+        e: n.Expr = build.mul(n.Load(n.Region(self.offset.used(I64))), self.base.store.unit)
+        return Pointer(Place(self.base.store, self.base.outer, e if self.base.store.is_global else converted(e, I32)), self.type)
+
+
+class Apart(Located):
+    """A place in the shared memory of another CTA of the cluster."""
+
+    def __init__(self, at: n.Region) -> None:
+        object.__setattr__(self, "at", at)
+        object.__setattr__(self, "type", Prim(at.buffer.dtype))
+
+    at: n.Region
+
+
+class MovingPointer(Located):
+    """A pointer variable as a value."""
+
+    def __init__(self, variable: PointerVariable, type: Ptr) -> None:
+        object.__setattr__(self, "variable", variable)
+        object.__setattr__(self, "type", type)
+        object.__setattr__(self, "place", start(variable.offset))
+
+    variable: PointerVariable

@@ -1,0 +1,1 @@
+"""Operators, subscripts, calls and displays."""

@@ -1,0 +1,1 @@
+"""`T.Kernel`, factories around it, and the language joined."""

@@ -1,0 +1,1 @@
+"""The program, the kernel, and the binding that belongs to it."""

@@ -1,0 +1,88 @@
+"""Functions of the source, read in place where they are called."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from kir.ir import nodes as n
+
+from ..values.values import Frame, Function, Items, NotUnderstood, Num, Place, Returned, Scope, Value
+from .emission import let
+from .evaluate import evaluate
+from .execute import run_block
+from .reader import Reader
+
+MOST_CALLS = 40
+
+
+def called(r: Reader, fn: Function, args: list[Value], named: dict[str, Value]) -> Value:
+    """A function of the source read in place."""
+    r.depth += 1
+    name = fn.node.name.value if isinstance(fn.node, cst.FunctionDef) else "lambda"
+    if r.depth > MOST_CALLS:
+        r.depth -= 1
+        again = r.calling[len(r.calling) - r.calling[::-1].index(name) - 1:] if name in r.calling else []
+        if again:
+            raise NotUnderstood(f"'{name}' calls itself too often to follow ({' -> '.join([*again, name])})")
+        raise NotUnderstood("functions that call one another too deeply")
+    r.calling.append(name)
+    wanted = r.wanted
+    try:
+        scope = Scope({}, fn.scope.module, fn.scope)
+        references = _bind(r, fn, args, named, scope)
+        if isinstance(fn.node, cst.Lambda):
+            return evaluate(r, scope, fn.node.body)
+        r.wanted = ""
+        if r.device:
+            for name, value in list(scope.names.items()):
+                if isinstance(value, (Num, Place)) and name not in references:
+                    scope.names[name] = _named_number(r, name, value)
+        found = run_block(r, Frame(scope), fn.node.body.body)
+        return found.value if isinstance(found, Returned) else None
+    finally:
+        r.wanted = wanted
+        r.calling.pop()
+        r.depth -= 1
+
+
+def _bind(r: Reader, fn: Function, args: list[Value], named: dict[str, Value], scope: Scope) -> set[str]:
+    """Arguments to parameters; the names of those that are places to be written (`T.Ref`)."""
+    params = fn.node.params
+    names = [p.name.value for p in (*params.posonly_params, *params.params)]
+    star = params.star_arg if isinstance(params.star_arg, cst.Param) else None
+    if len(args) > len(names) and star is None:
+        raise NotUnderstood("more arguments than the function takes")
+    scope.names.update(zip(names, args))
+    if star is not None:
+        scope.names[star.name.value] = Items(tuple(args[len(names):]))
+    allowed = {*names, *(p.name.value for p in params.kwonly_params)}
+    for k, v in named.items():
+        if k not in allowed:
+            raise NotUnderstood(f"the function has no parameter '{k}'")
+        scope.names[k] = v
+    references = set()
+    for p in (*params.posonly_params, *params.params, *params.kwonly_params):
+        if p.name.value not in scope.names:
+            if p.default is None:
+                raise NotUnderstood(f"the function lacks its argument '{p.name.value}'")
+            scope.names[p.name.value] = evaluate(r, fn.scope, p.default)
+        if p.annotation is not None and fn.scope.module.code(p.annotation.annotation).rsplit(".", 1)[-1] in ("Ref", "Var"):
+            references.add(p.name.value)
+            value = scope.names[p.name.value]
+            if isinstance(value, Place):
+                scope.names[p.name.value] = Place(value.buffer, value.index, True)
+    return references
+
+
+def _named_number(r: Reader, name: str, value: Value) -> Value:
+    """A number of the kernel under a name of its own."""
+    if isinstance(value, Place) and (value.var or any(isinstance(i, n.Span) for i in value.index) or len(value.index) < len(value.buffer.shape)):
+        return value
+    if isinstance(value, Place) and not r.launched:
+        return value
+    return let(r, name, r.run(value))
+
+
+def anonymous(r: Reader, scope: Scope, e: cst.Lambda) -> Value:
+    """A `lambda`, with the names that it closes over."""
+    return Function(e, scope)

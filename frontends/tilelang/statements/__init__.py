@@ -1,0 +1,1 @@
+"""Assignments, branches and loops."""

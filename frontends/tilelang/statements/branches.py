@@ -1,0 +1,104 @@
+"""Branches: decided, of the kernel, or open to the binding; and what names stand for after them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from kir.base.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+
+from ..._python.liveness import assigned_names
+from ..expressions.lookup import asked_name
+from ..state import mutable
+from ..state.evaluate import evaluate
+from ..state.execute import opaque, restore, run_block
+from ..state.reader import Reader, Undecided
+from ..state.static_branches import both_ways
+from ..syntax.control_flow import defines, ends_in_return
+from ..values.values import Frame, NotUnderstood, Returned, Unknown
+
+
+def if_statement(r: Reader, f: Frame, s: cst.If, rest: Sequence[cst.CSTNode]) -> Returned | None:
+    """An `if`, of the host or of the kernel; `rest` is what follows it."""
+    names, taken = dict(f.scope.names), set(r.out.taken)
+    origin = r.out.origin
+    r.out.origin = f.scope.module.origin(s)
+    try:
+        with r.out.capture() as made:
+            cond = r.truth(evaluate(r, f.scope, s.test))
+        r.out.block.extend(made)
+    except Undecided as open_:
+        restore(r, f, names, taken)
+        return both_ways(r, f, open_.cond, lambda: if_statement(r, f, s, rest), lambda: if_statement(r, f, s, rest), s)
+    except (NotUnderstood, KirError) as bad:
+        reason = bad.reason if isinstance(bad, NotUnderstood) else bad.diagnostics[0].message
+        restore(r, f, names, taken)
+        if r.launched:
+            opaque(r, f, s, reason)
+            mutable.lose(r, f.scope, s, reason)
+            for name in assigned_names([s]):
+                f.scope.names[name] = Unknown(reason)
+            return None
+        cond = r.meta(asked_name(f.scope.module.code(s.test)), "bool")
+    finally:
+        r.out.origin = origin
+    orelse: Sequence[cst.CSTNode] = () if s.orelse is None else [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body
+    if isinstance(cond, bool):
+        return run_block(r, f, s.body.body if cond else orelse)
+    if r.launched and (not r.is_static(cond) or r.of_sizes(cond)):
+        return _dynamic_if(r, f, s, cond, orelse)
+    if defines(s.body.body, f.target):
+        r.assume(cond)
+        _settle_meta(r, cond, True)
+        return run_block(r, f, s.body.body)
+    if defines(orelse, f.target):
+        r.assume(build.invert(cond))
+        _settle_meta(r, cond, False)
+        return run_block(r, f, orelse)
+    done: list[bool] = []
+
+    def then() -> Returned | None:
+        found = run_block(r, f, s.body.body)
+        if found is None and (ends_in_return(orelse) or ends_in_return(s.body.body)):
+            done.append(True)
+            return run_block(r, f, rest) or Returned(None)
+        return found
+
+    def otherwise() -> Returned | None:
+        found = run_block(r, f, orelse)
+        if found is None and (ends_in_return(orelse) or ends_in_return(s.body.body)):
+            done.append(True)
+            return run_block(r, f, rest) or Returned(None)
+        return found
+
+    return both_ways(r, f, cond, then, otherwise, s)
+
+
+def _settle_meta(r: Reader, cond: n.Expr, holds: bool) -> None:
+    """A meta that decides whether the kernel is made at all: its default is the way that makes it."""
+    if isinstance(cond, n.Unary) and cond.op == "not":
+        _settle_meta(r, cond.x, not holds)
+    if isinstance(cond, n.Var) and cond.name in r.metas and r.metas[cond.name].kind == "bool":
+        r.metas[cond.name] = n.Meta(cond.name, "bool", holds)
+        r.given[cond.name] = holds
+
+
+def _dynamic_if(r: Reader, f: Frame, s: cst.If, cond: n.Expr, orelse: Sequence[cst.CSTNode]) -> Returned | None:
+    """A branch of the kernel: what it binds ends with it."""
+    if ends_in_return(s.body.body) or ends_in_return(orelse):
+        raise_here = "a function that returns from a branch of the kernel"
+        opaque(r, f, s, raise_here)
+        return None
+    blocks = []
+    for body in (s.body.body, orelse):
+        names = dict(f.scope.names)
+        with r.out.capture() as made:
+            run_block(r, f, body)
+        blocks.append(tuple(made))
+        f.scope.names.clear()
+        f.scope.names.update(names)
+    r.out.emit(n.If(cond, blocks[0], blocks[1], origin=f.scope.module.origin(s)))
+    return None

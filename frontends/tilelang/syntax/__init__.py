@@ -1,0 +1,1 @@
+"""Parameters and ways out of a block, as Python's tree says them."""

@@ -1,0 +1,1 @@
+"""Which threads carry out what."""

@@ -1,0 +1,1 @@
+"""Triton's own vocabulary: loads and stores, reductions, hints, random numbers, inline assembly."""

@@ -1,0 +1,166 @@
+"""`tl.inline_asm_elementwise`: PTX over the elements of tiles, through `kir.surface.ptx`.
+
+The asm is read once for `pack` elements at a time, as scalars; what it computes must be one function of each element, which then stands
+over whole tiles. How elements share registers: Triton, InlineAsm of `TritonGPUToLLVM` (narrow elements fill a 32-bit register in order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from kir.analysis.elements import NotElementwise, element
+from kir.base.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read, substitute, walk
+from kir.surface.ptx import AsmOperand, Meaning, pack_bits, read_asm, unpack_bits
+from kir.surface.ptx.form.bits import UNSIGNED
+
+from ..state.state import State
+from ..values import operators
+from ..values.arguments import Arguments
+from ..values.values import Items, NotUnderstood, Run, TypeOf, Unknown, Value, describe, items_of
+
+
+def inline_asm(r: State, a: Arguments) -> Value:
+    """The value, or tuple of values, of an inline asm. Raises NotUnderstood with the reader's words for PTX that is wrong or unknown."""
+    text, constraints = a.need(0, "asm"), a.need(1, "constraints")
+    pack = operators.known_int(a.need(5, "pack"), "the elements of an inline asm that are packed")
+    if not isinstance(text, str) or not isinstance(constraints, str):
+        raise NotUnderstood("an inline asm whose text the binding decides")
+    wanted = a.need(3, "dtype")
+    dtypes = [_dtype(v) for v in (wanted.items if isinstance(wanted, Items) else (wanted,))]
+    tiles = _operands(r, a.need(2, "args"), dtypes, constraints, pack)
+    read = _Reading(text, constraints, pack, [dtype_of(t.type) for t in tiles], dtypes)
+    if any(not isinstance(s, n.Let) for s in read.meaning.statements):
+        results = _effects(r, read, tiles)
+    else:
+        results = [Run(substitute(e, dict(zip(read.first, tiles, strict=True)))) if e is not None else Unknown("asm leaves it undefined")
+                   for e in read.elements()]
+    return Items(tuple(results)) if isinstance(wanted, Items) else results[0]
+
+
+def _dtype(v: Value) -> DType:
+    if isinstance(v, TypeOf) and not v.pointer and not v.dtype.is_symbolic:
+        return v.dtype
+    raise NotUnderstood(f"an inline asm that gives {describe(v)}")
+
+
+def _letters(constraints: str) -> list[str]:
+    return [c.strip() for c in constraints.split(",") if c.strip() and not c.strip().startswith("~")]
+
+
+def _operands(r: State, given: Value, results: Sequence[DType], constraints: str, pack: int) -> list[n.Expr]:
+    """The operands, stretched to one shape, under names of their own. Elements whose dtype the binding decides are taken as bits of the
+    width that the constraints tell, which a binding of another width cannot satisfy."""
+    runs = [operators.run(v) for v in items_of(given)]
+    open_ = [k for k, e in enumerate(runs) if dtype_of(e.type).is_symbolic]
+    if open_:
+        known = sum(_registers(dtype_of(e.type), pack) for k, e in enumerate(runs) if k not in open_)
+        letters = [c for c in _letters(constraints) if not c.startswith("=")]
+        each, odd = divmod(len(letters) - known, len(open_))
+        width = {"l": 64, "d": 64}.get(letters[-1] if letters else "", 32 * each // pack)
+        if odd or each < 1 or width not in UNSIGNED or (pack == 1 and letters[-1] == "h"):
+            raise NotUnderstood("an inline asm on elements whose dtype the binding decides")
+        for k in open_:
+            runs[k] = build.cast(runs[k], next((d for d in results if d.bits == width), UNSIGNED[width]), "bits")
+    out = []
+    for e in runs:
+        for other in runs:
+            e, _ = operators.shapes(e, other)
+        out.append(r.out.let("x", e))
+    return out
+
+
+def _effects(r: State, read: _Reading, tiles: Sequence[n.Expr]) -> list[Value]:
+    """An asm that acts: only what does the same however many threads execute it, and gives no value."""
+    for s in read.meaning.statements:
+        if not (isinstance(s, n.Eval) and not s.call.args) or tiles:
+            raise NotUnderstood("an inline asm with effects for each element")
+        r.out.emit(s)
+    if any(o is not None for o in read.meaning.outputs):
+        raise NotUnderstood("an inline asm with effects and a value")
+    return [Unknown("asm leaves it undefined")] * len(read.results)
+
+
+class _Reading:
+    """An asm read over scalar elements: `first` names those of the first of `pack` elements, one for each operand."""
+
+    def __init__(self, text: str, constraints: str, pack: int, operands: Sequence[DType], results: Sequence[DType]) -> None:
+        self.pack, self.results = pack, results
+        self.names = [[f"e{k}_{i}" for i in range(pack)] for k in range(len(operands))]
+        self.first = [row[0] for row in self.names]
+        letters = _letters(constraints)
+        outs = sum(_registers(d, pack) for d in results)
+        registers = [v for row, d in zip(self.names, operands, strict=True) for v in _packed([n.Var(x, d) for x in row], d)]
+        given = [c for c in letters if not c.startswith("=")]
+        if len(letters) - len(given) != outs or len(given) != len(registers):
+            raise NotUnderstood(f"an inline asm of {len(letters)} constraints for {outs} results and {len(registers)} operands")
+        asm = [AsmOperand(c) for c in letters if c.startswith("=")] + [AsmOperand(c, v) for c, v in zip(given, registers, strict=True)]
+        numbers = count()
+        try:
+            self.meaning: Meaning = read_asm(text, asm, lambda stem: f"{stem}__{next(numbers)}")
+        except KirError as bad:
+            found = bad.diagnostics[0]
+            raise NotUnderstood(f"inline asm: {found.message} [{found.id}]") from None
+
+    def elements(self) -> list[n.Expr | None]:
+        """Each result as a function of the first elements. Raises NotUnderstood where elements are computed in different ways."""
+        known: dict[str, n.Expr] = {}
+        for s in self.meaning.statements:
+            assert isinstance(s, n.Let)
+            known[s.names[0]] = substitute(s.value, known)
+        out: list[n.Expr | None] = []
+        left = iter(self.meaning.outputs)
+        for dtype in self.results:
+            raw = [next(left) for _ in range(_registers(dtype, self.pack))]
+            if any(o is None for o in raw):
+                out.append(None)
+                continue
+            each = self._spread([substitute(o, known) for o in raw if o is not None], dtype)
+            for k, e in enumerate(each):
+                renamed = {row[k]: n.Var(row[0], _type(e, row[k])) for row in self.names if row[k] in names_read(e)}
+                if names_read(e) - {row[k] for row in self.names} or substitute(e, renamed) != each[0]:
+                    raise NotUnderstood("an inline asm that does not treat every element alike")
+            out.append(each[0])
+        return out
+
+    def _spread(self, registers: Sequence[n.Expr], dtype: DType) -> list[n.Expr]:
+        """The elements that result registers hold."""
+        if len(registers) == self.pack:
+            return [_typed(e, dtype) for e in registers]
+        each = self.pack // len(registers)
+        try:
+            return [element(unpack_bits(e, dtype), (build.const(k),)) for e in registers for k in range(each)]
+        except NotElementwise as bad:
+            raise NotUnderstood(f"an inline asm whose packed result is made by {bad}") from None
+
+
+def _type(e: n.Expr, name: str) -> DType:
+    found = next(x.of for x in walk(e) if isinstance(x, n.Var) and x.name == name)
+    assert isinstance(found, DType)
+    return found
+
+
+def _typed(e: n.Expr, dtype: DType) -> n.Expr:
+    """A register's bits as an element, the low ones of a wider register."""
+    own = dtype_of(e.type)
+    if own == dtype:
+        return e
+    if own.bits == dtype.bits:
+        return build.cast(e, dtype, "bits") if not (isinstance(e, n.Cast) and e.rounding == "bits") else _typed(e.x, dtype)
+    raise NotUnderstood(f"an inline asm that gives {own.bits} bits for {dtype}")
+
+
+def _registers(d: DType, pack: int) -> int:
+    return max(1, pack * d.bits // 32) if d.bits < 32 else pack
+
+
+def _packed(elements: Sequence[n.Expr], d: DType) -> list[n.Expr]:
+    """`pack` elements in registers: one each, or as many as 32 bits hold."""
+    each = min(len(elements), 32 // d.bits) if d.bits < 32 else 1
+    if each == 1:
+        return list(elements)
+    return [pack_bits(build.call("vec", *elements[k:k + each])) for k in range(0, len(elements), each)]

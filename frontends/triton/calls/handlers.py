@@ -1,0 +1,407 @@
+"""Calls of Triton's own functions and of methods of values. Elementwise math comes from the instruction table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
+from kir.ir.types import BOOL, F32, I32, I64, DType, symbolic
+
+from ..host.element_functions import element_row
+from ..host.known_packages import CALLS
+from ..host.python_functions import HOST_CALLS
+from ..state.arithmetic import arithmetic, converted
+from ..state.state import State
+from ..types.shapes import dtype_question
+from ..values import operators
+from ..values.arguments import Arguments
+from ..values.values import (
+    BlockPointer,
+    Builtin,
+    Descriptor,
+    Items,
+    NotUnderstood,
+    Pointer,
+    Run,
+    Static,
+    TypeOf,
+    Value,
+    describe,
+    is_known,
+    is_number,
+    items_of,
+)
+from . import asm, memory, random, reductions, tiles
+from .hints import assume, barrier, hint, identity, nothing
+
+Handler = Callable[[State, Arguments], Value]
+MOST_NUMBERS = 1 << 16
+"""How far a range that is written out may reach."""
+
+
+def builtin_call(r: State, name: str, a: Arguments) -> Value:
+    """A call of a builtin by its dotted name."""
+    word = name.rsplit(".", 1)[-1]
+    package = name.split(".")[0]
+    if package == "builtins" or package == "math":
+        return _python(r, name, word, a)
+    if package != "triton":
+        if name in CALLS:
+            return CALLS[name]
+        raise NotUnderstood(f"a call of {name}")
+    if "libdevice" not in name and word in HANDLERS:
+        return HANDLERS[word](r, a)
+    row = element_row(name, word)
+    if row is not None:
+        return elementwise(r, row, [*a.args, *(a.named[k] for k in ("x", "y", "z") if k in a.named)])
+    if word in HANDLERS:
+        return HANDLERS[word](r, a)
+    raise NotUnderstood(f"there is no meaning for {name}")
+
+
+def _python(r: State, name: str, word: str, a: Arguments) -> Value:
+    if all(is_known(v) for v in a.args) and name in HOST_CALLS and a.args:
+        made = r.root.evaluate_call(name, a.args)
+        return made
+    if word == "len":
+        return len(items_of(a.need(0, "obj")))
+    if word in ("min", "max") and len(a.args) > 1:
+        out = a.args[0]
+        for v in a.args[1:]:
+            out = order(r, word, out, v)
+        return out
+    if word in ("int", "float", "bool") and is_number(a.need(0, "x")):
+        v = a.args[0]
+        dtype = {"int": I32, "float": F32, "bool": BOOL}[word]
+        return operators.truth(v) if word == "bool" else operators.folded(operators.number(v, dtype))
+    if word == "float" and isinstance(a.args[0], str):
+        try:
+            return float(a.args[0])
+        except ValueError:
+            raise NotUnderstood(f"the number '{a.args[0]}'") from None
+    if word == "abs":
+        return elementwise(r, "abs", a.args)
+    if word in ("range", "static_range"):
+        ends = [operators.known_int(v, "a range") for v in a.args]
+        if not 1 <= len(ends) <= 3 or ends[2:] == [0] or max(map(abs, ends)) > MOST_NUMBERS:
+            raise NotUnderstood(f"'{word}' of {', '.join(map(str, ends)) or 'nothing'}")
+        return Items(tuple(range(*ends)))
+    if word in ("tuple", "list"):
+        return Items(items_of(a.need(0, "x")))
+    if word == "zip":
+        return Items(tuple(Items(t) for t in zip(*(items_of(v) for v in a.args))))
+    if word == "sum":
+        out = 0
+        for v in items_of(a.args[0]):
+            out = arithmetic(r, "add", out, v)
+        return out
+    if word in ("log2", "sqrt", "exp", "log", "floor", "ceil") and len(a.args) == 1 and isinstance(a.args[0], Run):
+        return elementwise(r, {"sqrt": "sqrt_approx"}.get(word, word), a.args)
+    if word == "log2" and isinstance(a.args[0], Static):
+        return Static(build.call("log2", operators.number(a.args[0], F32)))
+    if word == "isinstance":
+        kind = a.args[1] if len(a.args) > 1 else None
+        if isinstance(kind, Builtin) and kind.name.endswith(".constexpr"):
+            return is_number(a.args[0]) or is_known(a.args[0]) or isinstance(a.args[0], TypeOf)
+        raise NotUnderstood("isinstance")
+    if word in ("pi", "inf"):
+        return {"pi": math.pi, "inf": math.inf}[word]
+    raise NotUnderstood(f"a call of {name}")
+
+
+def elementwise(r: State, row: str, args: list[Value]) -> Value:
+    """A row of the instruction table on values of one dtype. Integers given to a float function become f32."""
+    if not args:
+        raise NotUnderstood(f"'{row}' without operands")
+    dtype: DType | None = None
+    for v in args:
+        if isinstance(v, Run):
+            dtype = v.dtype if dtype is None else join(dtype, v.dtype)
+    if dtype is None:
+        if all(isinstance(v, (int, float)) for v in args) and row in ("abs",):
+            return abs(args[0])  # type: ignore[arg-type]  # a number, checked in the condition
+        dtype = F32
+    exact = row in ("abs", "mulhi", "popc", "clz", "ffs", "brev", "prmt", "isnan", "isinf", "isfinite", "fma", "copysign")
+    if not exact and (dtype.is_integer or dtype.is_bool):
+        dtype = F32
+    operands = [operators.run(v, dtype) for v in args]
+    for x in operands[1:]:
+        operators.shapes(operands[0], x)
+    return Run(build.call(row, *operands))
+
+
+def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:
+    """`maximum`, `minimum`; bf16 is computed in f32, as Triton does."""
+    if is_number(a) and is_number(b) and is_known(a) and is_known(b):
+        return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var]  # numbers
+    if is_number(a) and is_number(b):
+        da, db = operators.number_dtype(a), operators.number_dtype(b)
+        dtype = join(da, db)
+        return operators.folded(build.binary(op, operators.number(a, dtype), operators.number(b, dtype)))
+    if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
+        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    dtype = rounded(operators.common(a, b))
+    ea, eb = operators.shapes(operators.run(a, dtype), operators.run(b, dtype))
+    if isinstance(nan, Builtin) and nan.name.endswith(".ALL"):
+        return Run(build.call(f"{op}_nan", ea, eb))
+    return Run(build.binary(op, ea, eb))
+
+
+# ---------------------------------------------------------------------------------------------------------- elementwise, dtype
+
+
+def _cast(r: State, v: Value, to: Value, bitcast: Value = False, rounding: Value = None) -> Value:
+    if isinstance(to, TypeOf) and to.pointer:
+        if isinstance(v, Pointer):
+            return reinterpret_pointer(r, v, to.dtype)
+        if isinstance(v, (Run, Static, int)):
+            raise NotUnderstood("an address made of an integer")
+    if isinstance(v, Pointer) and isinstance(to, TypeOf):
+        raise NotUnderstood("an address as an integer")
+    dtype = tiles.dtype_given(to)
+    if bitcast is True:
+        return Run(build.cast(operators.run(v), dtype, "bits"))
+    if bitcast is not False and bitcast is not None:
+        raise NotUnderstood("a bitcast that the binding decides")
+    if isinstance(rounding, str) and rounding == "rtz":
+        return Run(build.cast(operators.run(v), dtype, "rz"))
+    return converted(v, dtype)
+
+
+def reinterpret_pointer(r: State, p: Pointer, dtype: DType) -> Pointer:
+    """The same address with elements of another dtype."""
+    if dtype == p.base.dtype:
+        return p
+    if p.terms:
+        raise NotUnderstood("a moved pointer reinterpreted")
+    shape = p.base.shape
+    if not dtype.is_symbolic and not p.base.dtype.is_symbolic:
+        shape = (build.floordiv(build.mul(p.base.shape[0], p.base.dtype.bytes), dtype.bytes),)
+    else:
+        raise NotUnderstood("a pointer reinterpreted at a width that the binding decides")
+    buffer = n.Buffer(r.out.fresh(f"{p.base.name}_{dtype.name}"), dtype, shape, "global")
+    r.out.emit(n.View(buffer, n.Region(p.base)))
+    r.aliases[buffer.name] = p.base.name
+    return Pointer(buffer)
+
+
+def _where(r: State, a: Arguments) -> Value:
+    cond, x, y = a.need(0, "condition"), a.need(1, "x"), a.need(2, "y")
+    if isinstance(x, Pointer) and isinstance(y, Pointer) and x.base == y.base:
+        c = operators.as_bool(operators.run(cond))
+        return Pointer(x.base, (build.select(c, build.cast(operators.flat(x), I64), build.cast(operators.flat(y), I64)),))
+    if is_number(x) and is_number(y):
+        dx, dy = operators.number_dtype(x), operators.number_dtype(y)
+        dtype = join(dx, dy)
+    elif (isinstance(x, Run) or is_number(x)) and (isinstance(y, Run) or is_number(y)):
+        dtype = operators.common(x, y)
+    else:
+        raise NotUnderstood(f"where of {describe(x)} and {describe(y)}")
+    c = operators.as_bool(operators.run(cond))
+    ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
+    c, ex = operators.shapes(c, ex)
+    c, ey = operators.shapes(c, ey)
+    c, ex = operators.shapes(c, ex)
+    return Run(build.select(c, ex, ey))
+
+
+def _clamp(r: State, a: Arguments) -> Value:
+    return order(r, "min", order(r, "max", a.need(0, "x"), a.need(1, "min")), a.need(2, "max"))
+
+
+def _fdiv(r: State, a: Arguments) -> Value:
+    x, y = a.need(0, "x"), a.need(1, "y")
+    return operators.binary("div", x, y)
+
+
+def _div_rn(r: State, a: Arguments) -> Value:
+    return operators.binary("div", a.need(0, "x"), a.need(1, "y"))
+
+
+def _div_rz(r: State, a: Arguments) -> Value:
+    x, y = a.need(0, "x"), a.need(1, "y")
+    dtype = operators.common(x, y)
+    dtype = quotient(dtype)
+    return Run(build.call("div_rz", *operators.shapes(operators.run(x, dtype), operators.run(y, dtype))))
+
+
+def _cdiv(r: State, a: Arguments) -> Value:
+    x, y = a.need(0, "x"), a.need(1, "div")
+    if is_number(x) and is_number(y):
+        if isinstance(x, int) and isinstance(y, int):
+            return -(-x // y)
+        return operators.folded(build.ceildiv(operators.number(x, I32), operators.number(y, I32)))
+    dtype = operators.common(x, y)
+    ex, ey = operators.shapes(operators.run(x, dtype), operators.run(y, dtype))
+    if operators.not_negative(ex, r.counts) and operators.not_negative(ey, r.counts):
+        return Run(build.ceildiv(ex, ey))
+    return Run(operators.truncating("floordiv", operators.run(operators.binary("add", Run(ex), operators.binary("sub", Run(ey), 1))), ey, r.counts))
+
+
+def _binary(op: str, r: State, a: Arguments) -> Value:
+    return arithmetic(r, op, a.need(0, "x"), a.need(1, "y"))
+
+
+def _logical(op: str, r: State, a: Arguments) -> Value:
+    return operators.logical(op, operators.truth(a.need(0, "input")), operators.truth(a.need(1, "other")))
+
+
+def _constexpr(r: State, a: Arguments) -> Value:
+    return a.need(0, "value")
+
+
+def _swizzle(r: State, a: Arguments) -> Value:
+    i, j, rows, columns, group = (a.need(k, x) for k, x in enumerate(("i", "j", "size_i", "size_j", "size_g")))
+    ij = arithmetic(r, "add", arithmetic(r, "mul", i, columns), j)
+    per_group = arithmetic(r, "mul", group, columns)
+    first = arithmetic(r, "mul", arithmetic(r, "floordiv", ij, per_group), group)
+    height = order(r, "min", arithmetic(r, "sub", rows, first), group)
+    inside = arithmetic(r, "mod", ij, per_group)
+    return Items((arithmetic(r, "add", first, arithmetic(r, "mod", inside, height)), arithmetic(r, "floordiv", inside, height)))
+
+
+# -------------------------------------------------------------------------------------------------------------- descriptors
+
+
+def _descriptor(v: Value) -> Descriptor:
+    if isinstance(v, Descriptor):
+        return v
+    raise NotUnderstood(f"{describe(v)} where a tensor descriptor is needed")
+
+
+def _descriptor_load(r: State, a: Arguments) -> Value:
+    return memory.descriptor_load(r, _descriptor(a.need(0, "desc")), a.need(1, "offsets"))
+
+
+def _descriptor_store(r: State, a: Arguments) -> Value:
+    return memory.descriptor_store(r, _descriptor(a.need(0, "desc")), a.need(2, "offsets"), a.need(1, "value"))
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "inline_asm_elementwise": asm.inline_asm,
+    "program_id": tiles.program_id,
+    "num_programs": tiles.num_programs,
+    "arange": tiles.arange,
+    "full": tiles.full,
+    "zeros": tiles.zeros,
+    "zeros_like": tiles.zeros_like,
+    "ones_like": partial(tiles.zeros_like, value=1),
+    "full_like": tiles.zeros_like,
+    "load": memory.load,
+    "store": memory.store,
+    "make_block_ptr": memory.make_block_ptr,
+    "advance": memory.advance,
+    "make_tensor_descriptor": memory.make_descriptor,
+    "_experimental_make_tensor_descriptor": memory.make_descriptor,
+    "_experimental_descriptor_load": _descriptor_load,
+    "_experimental_descriptor_store": _descriptor_store,
+    "dot": reductions.dot,
+    "sum": reductions.total,
+    "max": lambda r, a: reductions.extreme(r, "max", a),
+    "min": lambda r, a: reductions.extreme(r, "min", a),
+    "argmax": lambda r, a: reductions.position(r, "max", a),
+    "argmin": lambda r, a: reductions.position(r, "min", a),
+    "xor_sum": lambda r, a: reductions.logical_reduce(r, "xor", a),
+    "reduce_or": lambda r, a: reductions.logical_reduce(r, "or", a),
+    "cumsum": lambda r, a: reductions.cumulated(r, "sum", a),
+    "cumprod": lambda r, a: reductions.cumulated(r, "prod", a),
+    "reduce": lambda r, a: reductions.combined(r, False, a),
+    "associative_scan": lambda r, a: reductions.combined(r, True, a),
+    "softmax": reductions.softmax,
+    "flip": reductions.flip,
+    "gather": reductions.gathered,
+    "join": reductions.joined,
+    "split": reductions.split,
+    "cat": reductions.concatenated,
+    "where": _where,
+    "clamp": _clamp,
+    "fdiv": _fdiv,
+    "div_rn": _div_rn,
+    "div_rz": _div_rz,
+    "cdiv": _cdiv,
+    "maximum": lambda r, a: order(r, "max", a.need(0, "x"), a.need(1, "y"), a.get(2, "propagate_nan")),
+    "minimum": lambda r, a: order(r, "min", a.need(0, "x"), a.need(1, "y"), a.get(2, "propagate_nan")),
+    "add": partial(_binary, "add"),
+    "sub": partial(_binary, "sub"),
+    "mul": partial(_binary, "mul"),
+    "logical_and": partial(_logical, "and"),
+    "logical_or": partial(_logical, "or"),
+    "multiple_of": partial(hint, "multiple_of"),
+    "max_contiguous": partial(hint, "max_contiguous"),
+    "max_constancy": partial(hint, "max_constancy"),
+    "assume": assume,
+    "debug_barrier": barrier,
+    "static_assert": nothing,
+    "device_assert": nothing,
+    "device_print": nothing,
+    "static_print": nothing,
+    "to_tensor": identity,
+    "constexpr": _constexpr,
+    "swizzle2d": _swizzle,
+    "cast": lambda r, a: _cast(r, a.need(0, "input"), a.need(1, "dtype"), a.get(3, "bitcast", False), a.get(2, "fp_downcast_rounding")),
+    "reshape": tiles.reshape,
+    "view": tiles.reshape,
+    "broadcast_to": tiles.broadcast_to,
+    "broadcast": tiles.broadcast,
+    "expand_dims": tiles.expand_dims,
+    "trans": tiles.permute,
+    "permute": tiles.permute,
+    "ravel": tiles.ravel,
+    "interleave": tiles.interleave,
+    "sort": reductions.sort,
+    "topk": reductions.topk,
+    "histogram": reductions.histogram,
+    "pointer_type": lambda r, a: TypeOf(tiles.dtype_given(a.need(0, "element_ty")), True),
+    "randint": random.randint,
+    "rand": random.rand,
+    "randint4x": random.randint4x,
+    "rand4x": random.rand4x,
+    "uint_to_uniform_float": random.to_uniform,
+    "philox": random.philox,
+    "randn": random.randn,
+    "pair_uniform_to_normal": random.pair_to_normal,
+    "get_int_dtype": lambda r, a: _int_dtype(a),
+    "next_power_of_2": lambda r, a: _power_of_2(a.need(0, "x")),
+    **{word: partial(lambda w, r, a: memory.atomic(r, w, a), word) for word in (*memory.ATOMICS, "atomic_cas")},
+}
+"""Functions of `tl` that are no rows of the instruction table, by their last word."""
+
+
+def _power_of_2(v: Value) -> Value:
+    if isinstance(v, Static):
+        return Static(build.call("next_power_of_2", operators.number(v, I32)))
+    return 1 << max(operators.known_int(v, "a size") - 1, 0).bit_length()
+
+
+def _int_dtype(a: Arguments) -> Value:
+    bits, signed = a.need(0, "bitwidth"), a.need(1, "signed")
+    if isinstance(bits, int) and isinstance(signed, bool):
+        return TypeOf(DType(f"{'i' if signed else 'u'}{bits}", "int" if signed else "uint", bits))
+    if isinstance(bits, Static) and isinstance(bits.expr, n.Call) and bits.expr.fn == "dtype_bits" and isinstance(signed, bool):
+        return TypeOf((int_like if signed else uint_like)(symbolic(str(dict(bits.expr.attrs)["term"]))))
+    raise NotUnderstood("an integer dtype whose width the binding decides")
+
+
+def method_call(r: State, owner: Value, name: str, a: Arguments) -> Value:
+    """`owner.name(..)`."""
+    if isinstance(owner, TypeOf) and name.startswith("is_"):
+        if name in ("is_ptr", "is_block"):
+            return owner.pointer if name == "is_ptr" else bool(owner.shape)
+        return dtype_question(owner.dtype, name)
+    if name == "to" or name == "cast":
+        return _cast(r, owner, a.need(0, "dtype"), a.get(2, "bitcast", False), a.get(1, "fp_downcast_rounding"))
+    if isinstance(owner, Descriptor):
+        if name == "load":
+            return memory.descriptor_load(r, owner, a.need(0, "offsets"))
+        if name == "store":
+            return memory.descriptor_store(r, owner, a.need(0, "offsets"), a.need(1, "value"))
+        raise NotUnderstood(f"'{name}' of a tensor descriptor")
+    if isinstance(owner, str) and name in ("startswith", "endswith") and isinstance(a.args[0], str):
+        return owner.startswith(a.args[0]) if name == "startswith" else owner.endswith(a.args[0])
+    if isinstance(owner, (Run, Pointer, BlockPointer)) or is_number(owner):
+        return builtin_call(r, f"triton.language.{name}", Arguments([owner, *a.args], a.named))
+    raise NotUnderstood(f"method '{name}' of {describe(owner)}")

@@ -1,0 +1,1 @@
+"""What the Python around a kernel works out before a launch."""

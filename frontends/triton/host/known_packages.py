@@ -1,0 +1,88 @@
+"""What host code is taken to see without running it: modules from outside, the machine."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from kir.ir.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+
+from ..values.values import Builtin, Items, Value
+
+EXTERNAL = frozenset(
+    {
+        "triton",
+        "torch",
+        "math",
+        "os",
+        "sys",
+        "functools",
+        "typing",
+        "numpy",
+        "packaging",
+        "operator",
+        "builtins",
+        "warnings",
+        "logging",
+        "contextlib",
+        "inspect",
+        "enum",
+        "dataclasses",
+        "collections",
+        "itertools",
+        "importlib",
+        "platform",
+    }
+)
+"""Packages that are known by name and never read."""
+
+
+DTYPES: Mapping[str, DType] = {
+    "int1": BOOL,
+    "int8": I8,
+    "int16": I16,
+    "int32": I32,
+    "int64": I64,
+    "uint8": U8,
+    "uint16": U16,
+    "uint32": U32,
+    "uint64": U64,
+    "float16": F16,
+    "bfloat16": BF16,
+    "float32": F32,
+    "float64": F64,
+    "float8e4nv": F8E4M3,
+    "float8e5": F8E5M2,
+    "bool": BOOL,
+    "half": F16,
+    "float8_e4m3fn": F8E4M3,
+    "float8_e5m2": F8E5M2,
+}
+"""Triton's (and torch's) names of dtypes."""
+
+
+MACHINE: Mapping[str, Value] = {
+    "triton.__version__": "3.6.0",
+    "machine.target.backend": "cuda",
+    "machine.target.arch": 90,
+    "torch.version.hip": None,
+    "torch.version.cuda": "12.9",
+    "torch.version.xpu": None,
+    "math.pi": math.pi,
+    "math.inf": math.inf,
+    "math.e": math.e,
+    "math.nan": math.nan,
+    "torch.inf": math.inf,
+    "sys.platform": "linux",
+    "torch.__version__": "2.13.0",
+}
+
+
+CALLS: Mapping[str, Value] = {
+    "triton.runtime.driver.active.get_current_target": Builtin("machine.target"),
+    "torch.cuda.is_available": True,
+    "torch.cuda.get_device_capability": Items((9, 0)),
+    "torch.cuda.current_device": 0,
+    "torch.cuda.get_device_name": "NVIDIA H100",
+    "torch.cuda.device_count": 1,
+}
+"""What a call gives on the modelled machine, whatever its arguments."""

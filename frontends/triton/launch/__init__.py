@@ -1,0 +1,1 @@
+"""Autotuning, and the binding that a launch gives."""

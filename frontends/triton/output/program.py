@@ -1,0 +1,255 @@
+"""From a jit function to a generic program: parameters, metas, grid, body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from kir.base.diagnostic import Origin
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.rebuild.promote import promoted
+from kir.ir.types import BOOL, DTYPES, F32, I32, I64, DType, variable
+from kir.ir.visit import statements
+
+from ..._python.project import Module, Project
+from ..._python.signature import annotation_text, is_constexpr, nodes_below, parameters, stated_kind
+from ..calls.memory import place
+from ..host.known_packages import DTYPES as TRITON_DTYPES
+from ..host.scope import HostScope
+from ..state.inlining import run_function
+from ..state.state import Frame, State
+from ..statements.statements import block
+from ..types.inference import Facts, Inference
+from ..values.emitter import whole
+from ..values.operators import pointer_shape, run
+from ..values.values import Choice, Descriptor, Items, Jit, MetaFunction, NotUnderstood, Pointer, Run, Static, TypeOf, Unknown, Value, describe, is_known
+
+GRID = ("pid_0", "pid_1", "pid_2")
+EXTENTS = ("grid_0", "grid_1", "grid_2")
+LAUNCH = ("num_warps", "num_stages")
+"""Options of a launch, which a kernel may also take as parameters of that name."""
+
+
+def read_kernel(project: Project, module: Module, node: cst.FunctionDef) -> n.Program:
+    """The generic program of a kernel. What is not understood is in it as `opaque` statements, each with its reason."""
+    scope = HostScope(project, module, module.owners.get(id(node), ()))
+    inference = Inference(scope)
+    fn = Jit(module, node)
+    facts = inference.facts(fn)
+    r = State(scope, block)
+    frame = Frame(fn, scope)
+    r.frames.append(frame)
+    r.out.reserve(p.name.value for p in parameters(node))
+    r.places, r.extents = tuple(map(r.out.own, GRID)), tuple(map(r.out.own, EXTENTS))
+    options = {x: x if any(p.name.value == x and is_constexpr(p) for p in parameters(node)) else r.out.own(x) for x in LAUNCH}
+    metas: list[n.Meta] = []
+    params: list[n.Param] = []
+    extents: list[n.Param] = []
+    r.returns = not is_kernel(fn, inference)
+    for p in parameters(node):
+        if r.returns and facts.tiles.get(p.name.value) and not is_constexpr(p) and p.name.value not in facts.pointers:
+            _tile(r, p.name.value, facts.tiles[p.name.value], frame, metas, params)
+        else:
+            _parameter(r, p, facts, scope, frame, metas, params, extents)
+    r.metas = {q.name for q in params}
+    _read_body(r, node)
+    body = promoted(tuple(r.out.block))
+    grid_sizes = [n.Param(r.extents[k], "size", I32, attrs=n.attrs(implicit=True)) for k in range(max(facts.axes, r.axes))]
+    written, read = {r.aliases.get(x, x) for x in r.written}, {r.aliases.get(x, x) for x in r.read}
+    if any(isinstance(s, n.Opaque) for s in _statements(body)):
+        written |= {q.name for q in params if isinstance(q.of, n.Buffer) and q.of.space == "global"}
+        read |= written
+    settled = [_role(q, q.name in read, q.name in written) for q in params]
+    named = {m.name for m in metas} | {q.name for q in params}
+    dtype_metas = [n.Meta(name, "dtype", text) for text, name in r.dtype_terms.items()]
+    metas += [*(n.Meta(options[x], "int", v) for x, v in zip(LAUNCH, (4, 3), strict=True) if options[x] not in named), *dtype_metas]
+    functions = tuple(r.functions.values())
+    kernel = n.Kernel(
+        node.name.value,
+        tuple(n.Axis(r.places[k], n.Var(r.extents[k], I32)) for k in range(max(facts.axes, r.axes))),
+        build.mul(n.Var(options["num_warps"], I32), 32),
+        body,
+        origin=module.origin(node),
+    )
+    return n.Program(node.name.value, tuple(metas), (*settled, *extents, *grid_sizes), functions=functions, kernels=(kernel,))
+
+
+def _read_body(r: State, node: cst.FunctionDef) -> None:
+    """The statements of the function, and what a helper returns."""
+    origin = r.root.module.origin(node)
+    try:
+        value = run_function(r, node.body)
+        returned = _returned(r, value, origin)
+    except NotUnderstood as bad:
+        del r.out.block[:]
+        r.out.emit(n.Opaque("triton", r.root.module.code(node).strip(), bad.reason, origin=origin))
+        return
+    for s in returned:
+        r.out.emit(s)
+
+
+def _returned(r: State, value: Value, origin: Origin | None) -> n.Block:
+    """What a helper returns; in the arms of a static branch where a meta decides between tuples."""
+    if isinstance(value, Choice) and (isinstance(value.a, Items) or isinstance(value.b, Items)):
+        return (n.If(value.cond, _returned(r, value.a, origin), _returned(r, value.b, origin), True, origin=origin),)
+    results = tuple(_result(r, v) for v in (value.items if isinstance(value, Items) else (value,))) if value is not None else ()
+    return (n.Jump("return", results, origin=origin),) if results else ()
+
+
+def _result(r: State, v: Value) -> n.Expr:
+    """A value that a helper returns; a pointer as the address of the element that it names."""
+    match v:
+        case Run():
+            return v.expr
+        case int() | float() | bool() | Static():
+            return run(v)
+        case Pointer():
+            return n.Address(place(r, v)) if not pointer_shape(v) else _fail("it returns a tile of pointers")
+        case Unknown():
+            return _fail(v.reason)
+        case _:
+            return _fail(f"it returns {describe(v)}")
+
+
+def _fail(reason: str) -> n.Expr:
+    raise NotUnderstood(reason)
+
+
+def _statements(body: n.Block) -> list[n.Stmt]:
+    return list(statements(body))
+
+
+def _role(q: n.Param, read: bool, written: bool) -> n.Param:
+    if not isinstance(q.of, n.Buffer):
+        return q
+    return n.Param(q.name, "inout" if read and written else "out" if written else "in", q.of, q.value, q.attrs)
+
+
+def _default(p: cst.Param, scope: HostScope) -> Value:
+    if p.default is None:
+        return None
+    try:
+        return scope.evaluate(p.default)
+    except NotUnderstood:
+        return None
+
+
+def _parameter(
+    r: State, p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta], params: list[n.Param], extents: list[n.Param]
+) -> None:
+    name = p.name.value
+    if is_constexpr(p):
+        _meta(p, facts, scope, frame, metas)
+        return
+    if name in facts.descriptors and name not in facts.pointers:
+        rank = facts.descriptors[name]
+        shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(rank))
+        block = tuple(n.Var(r.out.own(f"{name}.block_{k}"), I32) for k in range(rank))
+        buffer = n.Buffer(name, variable(name), shape, "global")
+        said = {f"block_{k}": v.name for k, v in enumerate(block) if v.name != f"{name}_block_{k}"}
+        params.append(n.Param(name, "in", buffer, attrs=n.attrs(**said)))
+        extents.extend(n.Param(v.name, "size", I32, attrs=n.attrs(implicit=True)) for v in shape)
+        metas.extend(n.Meta(v.name, "int") for v in block)
+        frame.env[name] = Descriptor(Pointer(buffer), shape, (), block)
+        return
+    if name in facts.pointers:
+        extent = n.Var(r.out.own(f"{name}.extent"), I64)
+        buffer = n.Buffer(name, variable(name), (extent,), "global")
+        params.append(n.Param(name, "in", buffer))
+        extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
+        frame.env[name] = Pointer(buffer)
+        return
+    if name in facts.functions:
+        frame.env[name] = MetaFunction(name)
+        metas.append(n.Meta(name, "fn"))
+        return
+    word = annotation_text(p)
+    dtype: DType = I32 if name in facts.integers and stated_kind(p) != "scalar" else variable(name)
+    if word in TRITON_DTYPES and TRITON_DTYPES[word].name in DTYPES and word != "bool":
+        dtype = TRITON_DTYPES[word]
+    params.append(n.Param(name, "scalar", dtype))
+    frame.env[name] = Run(n.Var(name, dtype))
+
+
+def _tile(r: State, name: str, axes: int, frame: Frame, metas: list[n.Meta], params: list[n.Param]) -> None:
+    """A tile that a helper is given: its extents are metas, which its caller decides."""
+    shape = tuple(n.Var(r.out.own(f"{name}.shape_{k}"), I32) for k in range(axes))
+    buffer = n.Buffer(name, variable(name), shape, "fragment")
+    params.append(n.Param(name, "in", buffer))
+    metas.extend(n.Meta(v.name, "int") for v in shape)
+    frame.env[name] = Run(whole(buffer))
+
+
+def _meta(p: cst.Param, facts: Facts, scope: HostScope, frame: Frame, metas: list[n.Meta]) -> None:
+    name = p.name.value
+    default = _default(p, scope)
+    value: int | float | bool | str | None = default if is_known(default) else None  # type: ignore[assignment]  # a literal
+    stated = stated_kind(p)
+    if stated in _STATED and not (stated == "dtype" and isinstance(default, TypeOf)):
+        metas.append(n.Meta(name, stated, value))
+        frame.env[name] = _STATED[stated](name)
+    elif name in facts.functions:
+        metas.append(n.Meta(name, "fn"))
+        frame.env[name] = MetaFunction(name)
+    elif (name in facts.dtypes and not {name} & (facts.integers | facts.numbers)) or isinstance(default, TypeOf):
+        metas.append(n.Meta(name, "dtype", default.dtype.name if isinstance(default, TypeOf) else None))
+        frame.env[name] = TypeOf(variable(name))
+    elif isinstance(value, bool) or (name in facts.booleans and name not in facts.integers and name not in facts.texts):
+        metas.append(n.Meta(name, "bool", value))
+        frame.env[name] = Static(n.Var(name, BOOL))
+    elif name in facts.texts or isinstance(value, str):
+        metas.append(n.Meta(name, "str", value))
+        frame.env[name] = Static(n.Var(name, I32))
+    elif name in facts.integers or isinstance(value, int) or name in LAUNCH:
+        metas.append(n.Meta(name, "int", value))
+        frame.env[name] = Static(n.Var(name, I32))
+    elif isinstance(value, float):
+        metas.append(n.Meta(name, "float", value))
+        frame.env[name] = Static(n.Var(name, F32))
+    else:
+        metas.append(n.Meta(name, "any", value))
+        frame.env[name] = Static(n.Var(name, variable(name)))
+
+
+_STATED: dict[str, Callable[[str], Value]] = {
+    "fn": MetaFunction,
+    "dtype": lambda name: TypeOf(variable(name)),
+    "bool": lambda name: Static(n.Var(name, BOOL)),
+    "str": lambda name: Static(n.Var(name, I32)),
+    "int": lambda name: Static(n.Var(name, I32)),
+    "float": lambda name: Static(n.Var(name, F32)),
+    "any": lambda name: Static(n.Var(name, variable(name))),
+}
+"""What a meta of a stated kind is while its kernel is read."""
+
+
+def is_kernel(fn: Jit, inference: Inference) -> bool:
+    """Whether a jit function can be launched: it has an effect and returns nothing."""
+    effects = False
+    for node in nodes_below(fn.node.body):
+        if (
+            isinstance(node, cst.Return)
+            and node.value is not None
+            and not (isinstance(node.value, cst.Name) and node.value.value == "None")
+        ):
+            return False
+        if isinstance(node, cst.Call):
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("store",):
+                effects = True
+            found = inference.callee(fn, node.func, set())
+            if isinstance(found, str) and (found in ("store", "_experimental_descriptor_store") or found.startswith("atomic_")):
+                effects = True
+            elif isinstance(found, Jit) and found.node is not fn.node and not effects:
+                effects = is_kernel(found, inference) or _has_effect(found, inference)
+    return effects
+
+
+def _has_effect(fn: Jit, inference: Inference) -> bool:
+    return any(
+        isinstance(node, cst.Call)
+        and isinstance(found := inference.callee(fn, node.func, set()), str)
+        and (found == "store" or found.startswith("atomic_"))
+        for node in nodes_below(fn.node.body)
+    )

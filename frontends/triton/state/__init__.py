@@ -1,0 +1,1 @@
+"""What is known while a kernel is read, and where branches join."""

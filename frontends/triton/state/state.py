@@ -1,0 +1,80 @@
+"""The state of reading one kernel, as data, and the one thing that its lower parts ask of a higher one: to read statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Protocol
+
+import libcst as cst
+
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+
+from ..._python.liveness import Liveness
+from ..host.scope import HostScope
+from ..values.control_flow import Flow
+from ..values.emitter import Emitter
+from ..values.path_conditions import Paths
+from ..values.values import Jit, Value
+
+
+@dataclass
+class Frame:
+    """The names of one function while it is read. `cells` are the names that live in buffers."""
+
+    fn: Jit
+    scope: HostScope
+    env: dict[str, Value] = field(default_factory=dict)
+    cells: dict[str, Value] = field(default_factory=dict)
+    number: int = 0
+    """Tells calls of functions apart: a name of one is none of another's."""
+
+
+class ReadBlock(Protocol):
+    """Reads statements in order, of a loop's body or of an inlined function."""
+
+    def __call__(self, r: State, body: Sequence[cst.CSTNode], /) -> Flow: ...
+
+
+@dataclass(eq=False)
+class State:
+    """The state of reading one kernel."""
+
+    root: HostScope
+    read_block: ReadBlock
+    """Statements hold loops and calls of functions, which hold statements."""
+    out: Emitter = field(default_factory=Emitter)
+    paths: Paths = field(default_factory=Paths)
+    frames: list[Frame] = field(default_factory=list)
+    dtype_terms: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, n.Function] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    opaque: list[str] = field(default_factory=list)
+    retyped: dict[str, Value] = field(default_factory=dict)
+    metas: set[str] = field(default_factory=set)
+    live: list[Liveness] = field(default_factory=list)
+    weak: set[str] = field(default_factory=set)
+    axes: int = 1
+    calls: int = 0
+    places: tuple[str, ...] = ()
+    """What the place of a program along each axis of the grid is called, and in `extents` how many there are."""
+    extents: tuple[str, ...] = ()
+    returns: bool = False
+    aliases: dict[str, str] = field(default_factory=dict)
+    combines: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+
+    def owner(self, name: str) -> str:
+        """A name of the function being read, told apart from those of its callers."""
+        return f"{self.frame.number}:{name}"
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Names of the launch, which count from 0."""
+        return (*self.places, *self.extents)
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost function."""
+        return self.frames[-1]

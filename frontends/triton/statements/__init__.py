@@ -1,0 +1,1 @@
+"""Statements, expressions and loops."""

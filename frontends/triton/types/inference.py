@@ -1,0 +1,506 @@
+"""What the parameters of a jit function are, from how its body uses them.
+
+Pointers flow backward from places where an address is needed, integers from index arithmetic, metas from `constexpr`. Facts flow through
+calls of other jit functions. What shows no evidence stays open: a scalar of symbolic dtype, a meta of kind `any`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+import libcst as cst
+
+from kir.base.dataclass import dataclass
+
+from ..._python.signature import annotation_text, is_constexpr, is_none, nodes_below, parameters, stated_kind
+from ..host.known_packages import DTYPES
+from ..host.scope import HostScope
+from ..values.values import AXES, MOST_AXES, Builtin, Jit, NotUnderstood
+
+POINTER_CALLS = frozenset(
+    {
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_and",
+        "atomic_or",
+        "atomic_xor",
+        "atomic_xchg",
+        "atomic_cas",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
+        "advance",
+    }
+)
+REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
+DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store"})
+INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
+THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
+INTEGER_OPERATORS = (cst.FloorDivide, cst.Modulo, cst.LeftShift, cst.RightShift)
+INTEGER_AUGMENTED = (cst.FloorDivideAssign, cst.ModuloAssign, cst.LeftShiftAssign, cst.RightShiftAssign)
+
+
+@dataclass
+class Facts:
+    """Names of a function by what they are known to be."""
+
+    pointers: set[str] = field(default_factory=set)
+    integers: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
+    booleans: set[str] = field(default_factory=set)
+    dtypes: set[str] = field(default_factory=set)
+    functions: set[str] = field(default_factory=set)
+    descriptors: dict[str, int] = field(default_factory=dict)
+    texts: set[str] = field(default_factory=set)
+    tiles: dict[str, int] = field(default_factory=dict)
+    """Parameters of helpers that must be tiles, with the fewest axes that their uses need."""
+    axes: int = 1
+
+
+_CONDITIONAL = (cst.If, cst.IfExp, cst.While, cst.Assert, cst.Comparison, cst.UnaryOperation, cst.BooleanOperation)
+
+
+class Inference:
+    """Facts of jit functions, each worked out once."""
+
+    def __init__(self, scope: HostScope) -> None:
+        self.scope = scope
+        self._facts: dict[int, Facts] = {}
+        self._calls: dict[int, Jit | str | None] = {}
+
+    def facts(self, fn: Jit) -> Facts:
+        """The facts of a function. Recursion gives what is known so far."""
+        if id(fn.node) not in self._facts:
+            self._facts[id(fn.node)] = Facts()
+            self._facts[id(fn.node)] = _Reading(self, fn).run()
+        return self._facts[id(fn.node)]
+
+    def callee(self, fn: Jit, e: cst.BaseExpression, local: set[str]) -> Jit | str | None:
+        """The jit function called, or the last word of a builtin, or None."""
+        if isinstance(e, cst.Name) and e.value in local:
+            return None
+        if id(e) not in self._calls:
+            root: cst.BaseExpression = e
+            while isinstance(root, cst.Attribute):
+                root = root.value
+            found: Jit | str | None = None
+            if isinstance(root, cst.Name) and root.value not in local:
+                try:
+                    value = self.scope.scope(fn.module).evaluate(e)
+                    found = value if isinstance(value, Jit) else value.name.rsplit(".", 1)[-1] if isinstance(value, Builtin) else None
+                except NotUnderstood:
+                    found = None
+            self._calls[id(e)] = found
+        return self._calls[id(e)]
+
+
+class _Reading:
+    def __init__(self, inference: Inference, fn: Jit) -> None:
+        self.inference, self.fn, self.facts = inference, fn, Facts()
+        self.params = {p.name.value: p for p in parameters(fn.node)}
+        self.assigned: dict[str, list[cst.BaseExpression]] = {}
+        self.nodes = list(nodes_below(fn.node.body))
+        self._pending: list[cst.BaseExpression] = []
+        self._tiled: set[str] = set()
+
+    def run(self) -> Facts:
+        for p in self.params.values():
+            if annotation_text(p) in ("int32", "int64", "uint32", "uint64", "int8", "int16", "int", "integer") or stated_kind(p) == "int":
+                self.facts.integers.add(p.name.value)
+            if stated_kind(p) == "pointer":
+                self.facts.pointers.add(p.name.value)
+            if annotation_text(p).startswith("tile["):
+                self.facts.tiles[p.name.value] = int(stated_kind(p))
+            if isinstance(p.default, cst.Integer):
+                self.facts.integers.add(p.name.value)
+        for node in self.nodes:
+            if node.__class__ in (cst.Assign, cst.AugAssign, cst.AnnAssign, cst.For):
+                self._assignments(node)
+        self.local = set(self.params) | set(self.assigned)
+        calls = [n for n in self.nodes if isinstance(n, cst.Call)]
+        arithmetic = [n for n in self.nodes if n.__class__ in (cst.BinaryOperation, cst.AugAssign, cst.Comparison, cst.For)]
+        subscripts = [n for n in self.nodes if isinstance(n, cst.Subscript)]
+        attributes = [n for n in self.nodes if n.__class__ is cst.Attribute]
+        for node in arithmetic:
+            self._numbers(node)
+        for _ in range(8):
+            before = (len(self.facts.pointers), len(self.facts.integers), len(self.facts.numbers))
+            for node in arithmetic:
+                self._integers(node)
+            for call in calls:
+                self._call(call)
+            for node in subscripts:
+                if any(is_none(x.slice) for x in node.slice):
+                    self.tile(node.value, sum(isinstance(x.slice, cst.Slice) for x in node.slice))
+            for node in attributes:
+                if isinstance(node, cst.Attribute) and node.attr.value == "element_ty":
+                    inner = node.value
+                    if isinstance(inner, cst.Attribute) and inner.attr.value in ("dtype", "type"):
+                        self.pointer(inner.value)
+            if before == (len(self.facts.pointers), len(self.facts.integers), len(self.facts.numbers)):
+                break
+        self._conditions()
+        return self.facts
+
+    # ----------------------------------------------------------------------------------------------------------- assignments
+    def _assignments(self, node: cst.CSTNode) -> None:
+        match node:
+            case cst.Assign():
+                for t in node.targets:
+                    self._bind(t.target, node.value)
+            case cst.AugAssign(operator=cst.AddAssign() | cst.SubtractAssign(), target=cst.Name() as name):
+                self._bind(name, cst.BinaryOperation(name, cst.Add(), node.value))
+            case cst.AugAssign():
+                self._bind(node.target, node.value)
+            case cst.AnnAssign() if node.value is not None:
+                self._bind(node.target, node.value)
+            case cst.For():
+                self._bind(node.target, cst.Integer("0"))
+                if isinstance(node.target, cst.Name):
+                    self.facts.integers.add(node.target.value)
+            case _:
+                pass
+
+    def _bind(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        if isinstance(target, cst.Name):
+            self.assigned.setdefault(target.value, []).append(value)
+        elif isinstance(target, (cst.Tuple, cst.List)):
+            parts = value.elements if isinstance(value, (cst.Tuple, cst.List)) and len(value.elements) == len(target.elements) else None
+            for i, t in enumerate(target.elements):
+                self._bind(t.value, parts[i].value if parts is not None else cst.Name("None"))
+
+    # -------------------------------------------------------------------------------------------------------------- pointers
+    def pointer(self, e: cst.BaseExpression) -> None:
+        """An expression that is an address."""
+        match e:
+            case cst.Name():
+                if e.value in self.facts.pointers or e.value not in self.local or e.value in self.facts.numbers:
+                    return
+                self.facts.pointers.add(e.value)
+                for value in self.assigned.get(e.value, ()):
+                    self.pointer(value)
+            case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
+                if self._is_offset(e) and self.may_point(e.right):
+                    self.pointer(e.right)
+                elif self.may_point(e.left):
+                    self.pointer(e.left)
+                    self.integer(e.right)
+                elif self.may_point(e.right):
+                    self.pointer(e.right)
+                    self.integer(e.left)
+            case cst.IfExp():
+                self.pointer(e.body)
+                self.pointer(e.orelse)
+            case cst.Subscript():
+                self.pointer(e.value)
+            case cst.Call():
+                word = self.inference.callee(self.fn, e.func, self.local)
+                args = [a.value for a in e.args]
+                if word in ("multiple_of", "max_contiguous", "advance", "broadcast_to", "expand_dims", "cast", "to_tensor") and args:
+                    self.pointer(args[0])
+                elif word == "where" and len(args) == 3:
+                    self.pointer(args[1])
+                    self.pointer(args[2])
+                elif isinstance(e.func, cst.Attribute) and e.func.attr.value == "to":
+                    self.pointer(e.func.value)
+            case _:
+                pass
+
+    def _is_offset(self, e: cst.BinaryOperation) -> bool:
+        """Whether the left side is a name that is a number until this statement adds a pointer to it."""
+        if not isinstance(e.left, cst.Name) or e.left.value in self.params:
+            return False
+        name = e.left.value
+        others = [v for v in self.assigned.get(name, ()) if v is not e]
+        return bool(others) and not any(self.may_point(v, frozenset({name})) for v in others)
+
+    def may_point(self, e: cst.BaseExpression, seen: frozenset[str] = frozenset()) -> bool:
+        match e:
+            case cst.Name():
+                if e.value in self.facts.pointers:
+                    return True
+                if e.value in self.facts.numbers or e.value in seen or e.value in self.facts.integers:
+                    return False
+                if e.value in self.params and is_constexpr(self.params[e.value]):
+                    return False
+                if e.value in self.assigned and any(self.may_point(v, seen | {e.value}) for v in self.assigned[e.value]):
+                    return True
+                return e.value in self.params
+            case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
+                return self.may_point(e.left, seen) or self.may_point(e.right, seen)
+            case cst.IfExp():
+                return self.may_point(e.body, seen)
+            case cst.Subscript():
+                return self.may_point(e.value, seen)
+            case cst.Call():
+                word = self.inference.callee(self.fn, e.func, self.local)
+                if word in ("multiple_of", "max_contiguous", "broadcast_to") and e.args:
+                    return self.may_point(e.args[0].value, seen)
+                if word == "where" and len(e.args) == 3:
+                    return self.may_point(e.args[1].value, seen)
+                if isinstance(e.func, cst.Attribute) and e.func.attr.value == "to" and e.args:
+                    return "pointer_type" in self.fn.module.code(e.args[0].value)
+                return False
+            case _:
+                return False
+
+    # -------------------------------------------------------------------------------------------------------------- integers
+    def integer(self, e: cst.BaseExpression) -> None:
+        """An expression that is an integer: so are the operands of its ring operations."""
+        match e:
+            case cst.Name():
+                if e.value in self.local and e.value not in self.facts.pointers and e.value not in self.facts.integers:
+                    self.facts.integers.add(e.value)
+                    for value in self.assigned.get(e.value, ()):
+                        self.integer(value)
+            case cst.BinaryOperation(operator=cst.Add() | cst.Subtract() | cst.Multiply() | cst.FloorDivide() | cst.Modulo()):
+                self.integer(e.left)
+                self.integer(e.right)
+            case cst.UnaryOperation(operator=cst.Minus()):
+                self.integer(e.expression)
+            case cst.Subscript():
+                self.integer(e.value)
+            case cst.IfExp():
+                self.integer(e.body)
+                self.integer(e.orelse)
+            case cst.Tuple() | cst.List():
+                for x in e.elements:
+                    self.integer(x.value)
+            case cst.Call():
+                word = self.inference.callee(self.fn, e.func, self.local)
+                if word in THROUGH_CALLS:
+                    for a in e.args[1 if word == "where" else 0 :]:
+                        self.integer(a.value)
+            case _:
+                pass
+
+    def is_integer(self, e: cst.BaseExpression, seen: frozenset[str] = frozenset()) -> bool:
+        match e:
+            case cst.Name():
+                return e.value in self.facts.integers or (
+                    e.value not in seen
+                    and e.value in self.assigned
+                    and any(self.is_integer(v, seen | {e.value}) for v in self.assigned[e.value])
+                    and e.value not in self.facts.pointers
+                )
+            case cst.BinaryOperation(operator=cst.FloorDivide()):
+                return True
+            case cst.BinaryOperation(operator=cst.Add() | cst.Subtract() | cst.Modulo()):
+                return self.is_integer(e.left, seen) or self.is_integer(e.right, seen)
+            case cst.BinaryOperation(operator=cst.Multiply()):
+                return self.is_integer(e.left, seen) and self.is_integer(e.right, seen)
+            case cst.Subscript():
+                return self.is_integer(e.value, seen)
+            case cst.Call():
+                return self.inference.callee(self.fn, e.func, self.local) in INTEGER_CALLS
+            case _:
+                return False
+
+    def _numbers(self, node: cst.CSTNode) -> None:
+        """Names that take part in arithmetic that no pointer takes part in."""
+        match node:
+            case cst.BinaryOperation(operator=cst.Multiply() | cst.Divide() | cst.FloorDivide() | cst.Modulo() | cst.Power()):
+                for side in (node.left, node.right):
+                    if isinstance(side, cst.Name) and not self._is_pointer_name(side.value):
+                        self.facts.numbers.add(side.value)
+            case _:
+                pass
+
+    def _is_pointer_name(self, name: str) -> bool:
+        return name in self.facts.pointers
+
+    def _integers(self, node: cst.CSTNode) -> None:
+        match node:
+            case cst.BinaryOperation(operator=operator) if isinstance(operator, INTEGER_OPERATORS):
+                self.integer(node.left)
+                self.integer(node.right)
+            case cst.AugAssign(operator=operator) if isinstance(operator, INTEGER_AUGMENTED):
+                self.integer(node.target)
+                self.integer(node.value)
+            case cst.AugAssign(operator=cst.AddAssign() | cst.SubtractAssign(), target=cst.Name(value=name)) if name in self.facts.pointers:
+                self.integer(node.value)
+            case cst.Comparison(comparisons=[one]) if not isinstance(one.operator, (cst.Is, cst.IsNot, cst.In, cst.NotIn)):
+                if self.is_integer(node.left):
+                    self.integer(one.comparator)
+                elif self.is_integer(one.comparator):
+                    self.integer(node.left)
+            case cst.For(iter=cst.Call(args=args)):
+                for a in args:
+                    if a.keyword is None:
+                        self.integer(a.value)
+            case _:
+                pass
+
+    # ----------------------------------------------------------------------------------------------------------------- calls
+    def _call(self, call: cst.Call) -> None:
+        fn = self.inference.callee(self.fn, call.func, self.local)
+        by_name = {a.keyword.value: a.value for a in call.args if a.keyword is not None}
+        args = [a.value for a in call.args if a.keyword is None and not a.star]
+        if isinstance(call.func, cst.Name) and call.func.value in self.params:
+            self.facts.functions.add(call.func.value)
+        if (
+            isinstance(call.func, cst.Attribute)
+            and isinstance(call.func.value, cst.Name)
+            and call.func.attr.value in ("load", "store", "atomic_add", "gather", "scatter")
+            and call.func.value.value in self.params
+            and args
+            and isinstance(args[0], (cst.List, cst.Tuple))
+        ):
+            self.facts.descriptors.setdefault(call.func.value.value, len(args[0].elements))
+            self.integer(args[0])
+        if (
+            isinstance(call.func, cst.Attribute)
+            and call.func.attr.value in ("to", "cast")
+            and fn != "cast"
+            and args
+            and isinstance(args[0], cst.Name)
+            and args[0].value in self.params
+        ):
+            self.facts.dtypes.add(args[0].value)
+        if "dtype" in by_name and isinstance(dtype := by_name["dtype"], cst.Name) and dtype.value in self.params:
+            self.facts.dtypes.add(dtype.value)
+        if isinstance(fn, Jit):
+            self._jit_call(fn, args, by_name)
+            return
+        if fn == "dot":
+            for word, known in (("allow_tf32", self.facts.booleans), ("input_precision", self.facts.texts)):
+                if isinstance(given := by_name.get(word), cst.Name) and given.value in self.params:
+                    known.add(given.value)
+        self._tiles(fn, [*args, *(by_name[k] for k in ("input", "other", "acc", "axis") if k in by_name)])
+        if fn is None:
+            return
+        if fn in POINTER_CALLS:
+            base = args[0] if args else next((by_name[k] for k in ("pointer", "ptr", "base") if k in by_name), None)
+            if base is not None:
+                self.pointer(base)
+            if fn in ("make_block_ptr", "make_tensor_descriptor", "_experimental_make_tensor_descriptor"):
+                for e in [*args[1:], *by_name.values()]:
+                    self.integer(e)
+            if fn == "advance" and len(args) > 1:
+                self.integer(args[1])
+        elif fn in DESCRIPTOR_CALLS and args and isinstance(args[0], cst.Name):
+            first = 1 if fn.endswith("load") else 2
+            at = args[first] if len(args) > first else by_name.get("offsets")
+            if isinstance(at, (cst.List, cst.Tuple)):
+                self.facts.descriptors.setdefault(args[0].value, len(at.elements))
+                self.integer(at)
+        elif fn in ("program_id", "num_programs"):
+            axis = args[0] if args else by_name.get("axis")
+            if isinstance(axis, cst.Integer) and axis.evaluated_value < AXES:
+                self.facts.axes = max(self.facts.axes, axis.evaluated_value + 1)
+        elif fn in INTEGER_CALLS:
+            for a in args:
+                self.integer(a)
+        elif fn == "cast" and len(args) == 2 and isinstance(args[1], cst.Name) and args[1].value in self.params:
+            self.facts.dtypes.add(args[1].value)
+        elif fn in ("zeros", "full", "reshape", "broadcast_to", "view"):
+            shape = args[1] if fn in ("reshape", "broadcast_to", "view") and len(args) > 1 else args[0] if args else by_name.get("shape")
+            if shape is not None:
+                self.integer(shape)
+            if fn == "zeros" and len(args) > 1 and isinstance(args[1], cst.Name) and args[1].value in self.params:
+                self.facts.dtypes.add(args[1].value)
+
+    def _tiles(self, fn: str | None, args: list[cst.BaseExpression]) -> None:
+        """What a builtin says of the axes of its operands."""
+        if fn == "dot":
+            for e in args[:3]:
+                self.tile(e, 2)
+        elif fn == "trans" and len(args) == 1:
+            self.tile(args[0], 2)
+        elif fn in REDUCTIONS and args:
+            axis = args[1] if len(args) > 1 else None
+            self.tile(args[0], min(MOST_AXES, axis.evaluated_value + 1) if isinstance(axis, cst.Integer) else 1)
+
+    def tile(self, e: cst.BaseExpression, axes: int) -> None:
+        """An expression with so many axes at least: so has what it is an elementwise function of."""
+        match e:
+            case cst.Name():
+                if e.value in self.params and not is_constexpr(self.params[e.value]):
+                    self.facts.tiles[e.value] = max(axes, self.facts.tiles.get(e.value, 0))
+                for value in self.assigned.get(e.value, ()) if e.value not in self._tiled else ():
+                    self._tiled.add(e.value)
+                    self.tile(value, axes)
+            case cst.UnaryOperation():
+                self.tile(e.expression, axes)
+            case cst.Call():
+                word = self.inference.callee(self.fn, e.func, self.local)
+                if isinstance(e.func, cst.Attribute) and e.func.attr.value in ("to", "cast") and word != "cast":
+                    self.tile(e.func.value, axes)
+                elif word in ("abs", "exp", "exp2", "log", "log2", "cast", "trans", "sqrt") and e.args:
+                    self.tile(e.args[0].value, axes)
+            case _:
+                pass
+
+    def _jit_call(self, fn: Jit, args: list[cst.BaseExpression], by_name: dict[str, cst.BaseExpression]) -> None:
+        inner = self.inference.facts(fn)
+        names = [p.name.value for p in parameters(fn.node)]
+        self.facts.axes = max(self.facts.axes, inner.axes)
+        for name, value in [*zip(names, args), *by_name.items()]:
+            if name in inner.tiles and name not in inner.pointers:
+                self.tile(value, inner.tiles[name])
+            if name in inner.pointers:
+                self.pointer(value)
+            elif name in inner.integers:
+                self.integer(value)
+            if isinstance(value, cst.Name) and value.value in self.params:
+                for own, theirs in (
+                    (self.facts.booleans, inner.booleans),
+                    (self.facts.dtypes, inner.dtypes),
+                    (self.facts.functions, inner.functions),
+                    (self.facts.texts, inner.texts),
+                ):
+                    if name in theirs:
+                        own.add(value.value)
+                if name in inner.descriptors:
+                    self.facts.descriptors.setdefault(value.value, inner.descriptors[name])
+
+    # ------------------------------------------------------------------------------------------------------------ conditions
+    def _conditions(self) -> None:
+        for node in self.nodes:
+            if node.__class__ not in _CONDITIONAL:
+                continue
+            match node:
+                case cst.If(test=test) | cst.IfExp(test=test) | cst.While(test=test) | cst.Assert(test=test):
+                    self._condition(test)
+                case cst.Comparison(left=cst.Name(value=name), comparisons=[cst.ComparisonTarget(comparator=cst.SimpleString())]):
+                    self.facts.texts.add(name)
+                case cst.Comparison(
+                    left=cst.Name(value=name) as left,
+                    comparisons=[cst.ComparisonTarget(comparator=cst.Attribute(attr=cst.Name(value=word)))],
+                ) if self._is_meta(left) and word in DTYPES:
+                    self.facts.dtypes.add(name)
+                case cst.Comparison(
+                    left=cst.Name(value=name) as left,
+                    comparisons=[cst.ComparisonTarget(operator=cst.Equal() | cst.NotEqual() | cst.In() | cst.NotIn(), comparator=right)],
+                ) if self._is_meta(left) and self._is_known_integer(right):
+                    self.facts.integers.add(name)
+                case cst.UnaryOperation(operator=cst.Not(), expression=e):
+                    self._condition(e)
+                case cst.BooleanOperation(left=a, right=b):
+                    self._condition(a)
+                    self._condition(b)
+                case _:
+                    pass
+
+    def _is_known_integer(self, e: cst.BaseExpression) -> bool:
+        if isinstance(e, cst.UnaryOperation):
+            return self._is_known_integer(e.expression)
+        if isinstance(e, cst.Integer):
+            return True
+        if isinstance(e, cst.Name) and e.value not in self.local:
+            try:
+                value = self.inference.scope.scope(self.fn.module).lookup(e.value)
+            except NotUnderstood:
+                return False
+            return isinstance(value, int) and not isinstance(value, bool)
+        return False
+
+    def _is_meta(self, e: cst.BaseExpression) -> bool:
+        return isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value])
+
+    def _condition(self, e: cst.BaseExpression) -> None:
+        if isinstance(e, cst.Name) and e.value in self.params and is_constexpr(self.params[e.value]):
+            self.facts.booleans.add(e.value)

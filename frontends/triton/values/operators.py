@@ -1,0 +1,385 @@
+"""Operators on values, after Triton's rules: literals are weakly typed, run-time operands are promoted, shapes broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.dtype_terms import join, quotient, unhalved, with_float, with_int
+from kir.ir.printer import dim_text
+from kir.ir.types import BOOL, F32, I32, I64, U32, U64, DType, TileType, broadcast_shapes, dtype_of, shape_of, variable
+
+from ..._python.python_operators import BINARY, COMPARE
+from .emitter import as_dim, as_expr
+from .values import Dim, Known, NotUnderstood, Pointer, Run, Shape, Static, TypeOf, Value, describe, is_known, is_number
+
+ARITHMETIC = {
+    "Add": "add",
+    "Subtract": "sub",
+    "Multiply": "mul",
+    "Divide": "div",
+    "FloorDivide": "floordiv",
+    "Modulo": "mod",
+    "BitAnd": "and",
+    "BitOr": "or",
+    "BitXor": "xor",
+    "LeftShift": "shl",
+    "RightShift": "shr",
+    "Power": "pow",
+}
+COMPARISON = {"LessThan": "lt", "LessThanEqual": "le", "GreaterThan": "gt", "GreaterThanEqual": "ge", "Equal": "eq", "NotEqual": "ne"}
+_PYTHON_BINARY = {ARITHMETIC[k.__name__]: v for k, v in BINARY.items()}
+_PYTHON_COMPARE = {COMPARISON[k.__name__]: v for k, v in COMPARE.items() if k.__name__ in COMPARISON}
+
+
+def literal_dtype(v: int | float | bool) -> DType:
+    """The dtype that a literal has of its own."""
+    if isinstance(v, bool):
+        return BOOL
+    if isinstance(v, float):
+        return F32
+    if -(2**31) <= v < 2**31:
+        return I32
+    if v < 2**32 and v > 0:
+        return U32
+    return I64 if v < 2**63 else U64
+
+
+def number_dtype(v: Value) -> DType:
+    """The dtype that a constexpr number has of its own."""
+    if isinstance(v, Static):
+        return dtype_of(v.expr.type)
+    assert isinstance(v, (int, float, bool))
+    return literal_dtype(v)
+
+
+def number(v: Value, dtype: DType | None = None) -> n.Expr:
+    """A constexpr number as an expression, converted to `dtype`."""
+    if isinstance(v, Static):
+        return v.expr if dtype is None else build.cast(v.expr, dtype)
+    if not isinstance(v, (int, float, bool)):
+        raise NotUnderstood(f"{describe(v)} where a number is needed")
+    own = literal_dtype(v)
+    if dtype is None or dtype == own:
+        return build.const(v, own)
+    if dtype.is_symbolic or (dtype.is_integer and isinstance(v, float)):
+        return build.cast(build.const(v, own), dtype)
+    return build.const(v, dtype)
+
+
+def run(v: Value, dtype: DType | None = None) -> n.Expr:
+    """A value as a run-time expression, converted to `dtype` when one is given. Raises NotUnderstood for what is no number."""
+    if isinstance(v, Run):
+        return v.expr if dtype is None else build.cast(v.expr, dtype)
+    if is_number(v):
+        return number(v, dtype)
+    raise NotUnderstood(f"{describe(v)} where a number is needed")
+
+
+def weak(v: Value, other: DType) -> DType:
+    """The dtype of an operation of a literal with a run-time operand of dtype `other`."""
+    own = number_dtype(v)
+    if own.is_symbolic:
+        return join(own, other)
+    if own.is_float:
+        return with_float(other)
+    return other if own.is_bool else with_int(other)
+
+
+def common(a: Value, b: Value, dividing: bool = False) -> DType:
+    """The dtype in which an operation of `a` and `b` is computed; `dividing` for remainders."""
+    if is_number(a) and isinstance(b, Run):
+        made = weak(a, b.dtype)
+    elif is_number(b) and isinstance(a, Run):
+        made = weak(b, a.dtype)
+    else:
+        made = join(dtype_of(run(a).type), dtype_of(run(b).type))
+    return unhalved(made) if dividing else made
+
+
+def shapes(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """Two operands that broadcast; a scalar stays one. Dimensions that only the binding decides are equal or one of them is 1, or else
+    Triton refuses the kernel: both operands are stretched to the larger. Raises NotUnderstood for literals that differ."""
+    sa, sb = shape_of(a.type), shape_of(b.type)
+    if broadcast_shapes(sa, sb) is not None:
+        return a, b
+    rank = max(len(sa), len(sb))
+    common_shape: list[Dim] = []
+    for x, y in zip((1,) * (rank - len(sa)) + sa, (1,) * (rank - len(sb)) + sb, strict=True):
+        if isinstance(x, int) and isinstance(y, int) and x != y and 1 not in (x, y):
+            raise NotUnderstood(f"shapes {show(sa)} and {show(sb)} do not agree")
+        common_shape.append(x if x == y or y == 1 else y if x == 1 else as_dim(build.maximum(as_expr(x), as_expr(y))))
+    to = tuple(as_expr(d) for d in common_shape)
+    return tuple(x if shape_of(x.type) == tuple(common_shape) or not shape_of(x.type) else build.call("broadcast", x, *to) for x in (a, b))  # type: ignore[return-value]  # two of two
+
+
+def show(shape: Shape) -> str:
+    """A shape for a reason."""
+    return "[" + ", ".join(dim_text(d) for d in shape) + "]"
+
+
+def binary(op: str, a: Value, b: Value, counts: Collection[str] = ()) -> Value:
+    """`a op b` for numbers; pointers are added by `offset`. `counts` are names of the launch, which are never negative."""
+    if is_known(a) and is_known(b):
+        return _known(op, a, b)
+    if isinstance(a, Pointer) or isinstance(b, Pointer):
+        return _pointer(op, a, b)
+    if is_number(a) and is_number(b):
+        return _static(op, a, b)
+    if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
+        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    if op in ("shl", "shr"):
+        dtype = common(a, b)
+        if dtype.is_float:
+            raise NotUnderstood("a shift of a float")
+        return Run(build.binary(op, *shapes(run(a, dtype), run(b, dtype))))
+    if op == "div":
+        dtype = common(a, b)
+        dtype = quotient(dtype)
+        return Run(build.binary("div", *shapes(run(a, dtype), run(b, dtype))))
+    dtype = common(a, b, dividing=op == "mod")
+    if op in ("floordiv", "mod"):
+        if dtype.is_float:
+            if op == "mod":
+                return Run(build.call("fmod", *shapes(run(a, dtype), run(b, dtype))))
+            raise NotUnderstood("'//' of floats")
+        return Run(truncating(op, *shapes(run(a, dtype), run(b, dtype)), counts))
+    if op in ("and", "or", "xor") and dtype.is_float:
+        raise NotUnderstood(f"'{op}' of floats")
+    if op == "pow":
+        raise NotUnderstood("'**' of run-time values")
+    if dtype.is_bool and op in ("add", "sub", "mul"):
+        if op == "mul":
+            op = "and"
+        else:
+            dtype = I32
+    return Run(build.binary(op, *shapes(run(a, dtype), run(b, dtype))))
+
+
+def truncating(op: str, a: n.Expr, b: n.Expr, counts: Collection[str]) -> n.Expr:
+    """Triton's integer `//` and `%`, which truncate: the flooring forms where both operands are known not to be negative."""
+    if not_negative(a, counts) and not_negative(b, counts):
+        return build.binary(op, a, b)
+    return build.binary({"floordiv": "tdiv", "mod": "trem"}[op], a, b)
+
+
+def not_negative(e: n.Expr, counts: Collection[str]) -> bool:
+    """Whether an integer expression is surely not negative (wrapping aside)."""
+    match e:
+        case n.Const():
+            return e.value >= 0
+        case n.Var(name=name):
+            return name in counts or dtype_of(e.type).kind == "uint"
+        case n.Cast(x=x, dtype=dtype):
+            return dtype.is_integer and dtype_of(x.type).is_integer and dtype.bits >= dtype_of(x.type).bits and not_negative(x, counts)
+        case n.Binary(op="add" | "mul" | "floordiv" | "mod" | "min" | "max" | "and" | "tdiv" | "trem" | "ceildiv"):
+            return not_negative(e.a, counts) and not_negative(e.b, counts)
+        case n.Call(fn="iota"):
+            return True
+        case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous", args=(n.Expr() as x, *_)):
+            return not_negative(x, counts)
+        case _:
+            return dtype_of(e.type).kind == "uint" if isinstance(e.type, (DType, TileType)) else False
+
+
+def _known(op: str, a: Value, b: Value) -> Value:
+    try:
+        value = _PYTHON_BINARY[op](a, b)
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as bad:
+        raise NotUnderstood(f"a constexpr expression fails: {bad}") from bad
+    if not is_known(value):
+        raise NotUnderstood("a constexpr expression of unusual type")
+    return value  # type: ignore[no-any-return]  # checked by is_known
+
+
+def _static(op: str, a: Value, b: Value) -> Value:
+    da, db = number_dtype(a), number_dtype(b)
+    if op == "div":
+        dtype = F32
+    elif da.is_bool and db.is_bool and op in ("and", "or", "xor"):
+        dtype = BOOL
+    else:
+        dtype = join(I32 if da.is_bool else da, I32 if db.is_bool else db)
+    if op == "pow":
+        if a == 2 and dtype.is_integer:
+            return Static(build.binary("shl", build.const(1, I64), number(b, I64)))
+        raise NotUnderstood("'**' of constexprs that the binding decides")
+    if dtype.is_float and op in ("floordiv", "mod", "and", "or", "xor", "shl", "shr"):
+        raise NotUnderstood(f"'{op}' of float constexprs")
+    return folded(build.binary(op, number(a, dtype), number(b, dtype)))
+
+
+def folded(e: n.Expr) -> Value:
+    """A static expression, as a literal when it has become one."""
+    return e.value if isinstance(e, n.Const) else Static(e)
+
+
+def _pointer(op: str, a: Value, b: Value) -> Value:
+    if isinstance(b, Pointer) and not isinstance(a, Pointer) and op == "add":
+        a, b = b, a
+    if not isinstance(a, Pointer) or isinstance(b, Pointer) or op not in ("add", "sub"):
+        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    term = run(b)
+    if not (dtype_of(term.type).is_integer or dtype_of(term.type).is_symbolic):
+        raise NotUnderstood(f"a pointer moved by a {dtype_of(term.type)}")
+    term = build.negate(term) if op == "sub" else term
+    return offset(a, term)
+
+
+def offset(p: Pointer, term: n.Expr) -> Pointer:
+    """A pointer moved by a term of its own width."""
+    if build.is_const(term, 0):
+        return p
+    return Pointer(p.base, (*p.terms, term))
+
+
+def flat(p: Pointer) -> n.Expr:
+    """The element index of a pointer: its only term, or the i64 sum of its widened terms."""
+    if not p.terms:
+        return build.const(0)
+    if len(p.terms) == 1:
+        return p.terms[0]
+    total: n.Expr | None = None
+    for t in p.terms:
+        wide = build.cast(t, I64)
+        total = wide if total is None else build.add(*shapes(total, wide))
+    assert total is not None
+    return total
+
+
+def pointer_shape(p: Pointer) -> Shape:
+    """The shape of a tile of pointers, () for one."""
+    out: Shape = ()
+    for t in p.terms:
+        both = broadcast_shapes(out, shape_of(t.type))
+        if both is None:
+            raise NotUnderstood(f"pointer shapes {show(out)} and {show(shape_of(t.type))} are not known to agree")
+        out = both
+    return out
+
+
+def compare(op: str, a: Value, b: Value) -> Value:
+    """`a op b`, a truth value."""
+    if is_known(a) and is_known(b):
+        try:
+            return bool(_PYTHON_COMPARE[op](a, b))
+        except TypeError as bad:
+            raise NotUnderstood(f"a constexpr comparison fails: {bad}") from bad
+    if isinstance(a, TypeOf) or isinstance(b, TypeOf):
+        return _same_dtype(op, a, b)
+    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+        return _is_text(op, a, b)
+    if is_number(a) and is_number(b):
+        da, db = number_dtype(a), number_dtype(b)
+        dtype = BOOL if da.is_bool and db.is_bool else join(I32 if da.is_bool else da, I32 if db.is_bool else db)
+        return folded(build.compare(op, number(a, dtype), number(b, dtype)))
+    if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
+        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    dtype = common(a, b)
+    return Run(build.compare(op, *shapes(run(a, dtype), run(b, dtype))))
+
+
+def _same_dtype(op: str, a: Value, b: Value) -> Value:
+    a, b = (TypeOf(variable(x.expr.name)) if isinstance(x, Static) and isinstance(x.expr, n.Var) else x for x in (a, b))
+    if not (isinstance(a, TypeOf) and isinstance(b, TypeOf)) or op not in ("eq", "ne"):
+        if op in ("eq", "ne") and (is_known(a) or is_known(b)):
+            return op == "ne"
+        raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+    if a == b or not (a.dtype.is_symbolic or b.dtype.is_symbolic):
+        return (a == b) == (op == "eq")
+    first, second = sorted((a.dtype.name, b.dtype.name))
+    same = build.call("dtype_is", a=first, b=second)
+    return Static(same if op == "eq" else build.invert(same))
+
+
+def _is_text(op: str, a: Value, b: Value) -> Value:
+    if isinstance(a, str) or a is None:
+        a, b = b, a
+    if isinstance(a, Static) and isinstance(a.expr, n.Var) and op in ("eq", "ne"):
+        same = build.call("meta_is", a.expr, value=str(b))
+        return Static(same if op == "eq" else build.invert(same))
+    if op in ("eq", "ne"):
+        return op == "ne"
+    raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
+
+
+def truth(v: Value) -> Value:
+    """A value as a condition: a known bool, a static or a run-time bool."""
+    match v:
+        case Static():
+            dtype = dtype_of(v.expr.type)
+            if dtype.is_bool:
+                return v
+            if dtype.is_symbolic:
+                return Static(build.call("meta_true", v.expr))
+            return folded(build.compare("ne", v.expr, build.const(0, dtype)))
+        case Run():
+            return Run(as_bool(v.expr))
+        case int() | float() | bool() | str() | None:
+            return bool(v)
+        case _:
+            raise NotUnderstood(f"the truth of {describe(v)}")
+
+
+def as_bool(e: n.Expr) -> n.Expr:
+    """A number as bool: not equal to zero."""
+    dtype = dtype_of(e.type)
+    if dtype.is_bool:
+        return e
+    zero = build.cast(build.const(0), dtype) if dtype.is_symbolic else build.const(0, dtype)
+    return build.compare("ne", e, zero)
+
+
+def logical(op: str, a: Value, b: Value) -> Value:
+    """`and`, `or` of two truth values."""
+    for x, y in ((a, b), (b, a)):
+        if is_known(x):
+            if op == "and":
+                return y if x else False
+            return True if x else y
+    if isinstance(a, Static) and isinstance(b, Static):
+        return folded(build.binary(op, a.expr, b.expr))
+    return Run(build.binary(op, *shapes(run(a), run(b))))
+
+
+def negation(a: Value) -> Value:
+    """`not a` of a truth value."""
+    if isinstance(a, Static):
+        return folded(build.invert(a.expr))
+    if isinstance(a, Run):
+        return Run(build.invert(a.expr))
+    return not a
+
+
+def unary(op: str, a: Value) -> Value:
+    """`-a`, `+a`, `~a`."""
+    if isinstance(a, (int, float, bool)):
+        return -a if op == "neg" else +a if op == "pos" else ~int(a)
+    if op == "pos":
+        return a
+    if not isinstance(a, (Run, Static)):
+        raise NotUnderstood(f"'{op}' of {describe(a)}")
+    dtype = dtype_of(a.expr.type)
+    e = build.cast(a.expr, I32) if dtype.is_bool and op == "neg" else a.expr
+    if op == "neg":
+        made = n.Unary("neg", e) if dtype.is_symbolic else build.negate(e)
+    else:
+        if dtype.is_float:
+            raise NotUnderstood("'~' of a float")
+        made = build.invert(e)
+    return Run(made) if isinstance(a, Run) else folded(made)
+
+
+def known_int(v: Value, what: str) -> int:
+    """An integer that must be known while reading."""
+    if isinstance(v, bool) or not isinstance(v, int):
+        raise NotUnderstood(f"{what} must be a literal integer, not {describe(v)}")
+    return v
+
+
+def known(v: Value, what: str) -> Known:
+    """A literal."""
+    if not is_known(v):
+        raise NotUnderstood(f"{what} must be known, not {describe(v)}")
+    return v  # type: ignore[return-value]  # checked by is_known

@@ -1,0 +1,1 @@
+"""Sums, products and widths of whole numbers."""

@@ -1,0 +1,1 @@
+"""What nests of loops do: their steps, their cycles, what they reduce."""

@@ -1,0 +1,1 @@
+"""What a target allows, and how much of it a program takes."""

@@ -1,0 +1,1 @@
+"""Axes, fragments and retiling of tiles."""

@@ -1,0 +1,4 @@
+"""Where people and agents come in: the command line, and reports.
+
+Order: report, cli.
+"""

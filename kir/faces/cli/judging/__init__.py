@@ -1,0 +1,1 @@
+"""Commands that judge programs: run, gate, conformance."""

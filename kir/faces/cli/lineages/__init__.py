@@ -1,0 +1,1 @@
+"""Commands for lineages: lineage, replay, report."""

@@ -1,0 +1,94 @@
+"""walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps
+
+FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
+package. The folder receives lineage.json, the programs, one card for each transition and report.html. A killed run is
+taken up again by the same command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Literal
+
+import typer
+
+from kir.faces.cli._options import conditions
+from kir.faces.cli._progress import bar
+from kir.faces.cli._result import Result
+
+MOST_SHOWN = 12
+"""Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
+    problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
+    on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one")] = None,
+    surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
+    target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert uses")] = "",
+    assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
+    steps: Annotated[int, typer.Option(help="the most steps to keep")] = 400,
+    attempts: Annotated[int, typer.Option(help="the most programs to gate")] = 1000,
+    seconds: Annotated[float, typer.Option(help="wall time after which the walk ends (0: none); the same command goes on")] = 0.0,
+    look: Annotated[int, typer.Option("--search-limit", help="the most programs to look through for an order of passes, before any is gated")] = 600,
+    workers: Annotated[int, typer.Option(help="programs judged side by side; changes nothing but the time")] = 2,
+    fresh: Annotated[bool, typer.Option("--restart", help="begin anew in a folder that holds an older walk")] = False,
+) -> Result:
+    """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
+    from kir.base.diagnostic import Diagnostic
+    from kir.faces.report.terminal import summary, table
+    from kir.faces.report.written import write_report
+    from kir.lineage.engine import PassEngine
+    from kir.lineage.judge import judge_on
+    from kir.lineage.records.folder import Folder
+    from kir.lineage.records.record import Header
+    from kir.lineage.run import tools, usual_targets, walk_back
+    from kir.lineage.walk import Budget
+    from kir.surface.reading import binding_of, load_expert
+
+    if on == "gpu":
+        from kir.gate.gpu.machine import require_device
+        require_device()
+    expert = load_expert(file, binding_of(file, bind, problem))
+    budget = Budget(steps, attempts, seconds)
+    header = Header(
+        expert=expert.name,
+        source=expert.source,
+        surface=surface or expert.surface,
+        binding=expert.binding,
+        problem=problem,
+        gate=on,
+        targets=tuple(each.strip() for each in target.split(",") if each.strip()) or usual_targets(expert.program),
+        assume=tuple(sorted(conditions(assume, "--assume"))),
+        budget=budget.to_json(),
+        tools=tools(),
+    )
+    engine, folder = PassEngine.of(header), Folder(output)
+    with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
+        lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance)
+    replayed = write_report(lineage, folder, engine)
+    left = lineage.outcome.violations
+    shown = tuple(f"{each.anchor}: {each.message} ({each.clause})" for each in left[:MOST_SHOWN])
+    more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
+    said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
+    first = folder.root / "states" / "K00.kir"
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
+                        attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
+    files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
+    return Result(
+        {**summary(lineage), "replay_exact": replayed.ok, "files": files},
+        table(lineage),
+        code=0 if replayed.ok else 1,
+        diagnostics=(*replayed.diagnostics, *notes, *engine.failures.values()),
+    )
+
+
+def _way_out(clauses: set[str], problem: str) -> str:
+    """What would bring a walk further that ended before naive, from the clauses of N that are violated at its end."""
+    arrays = f"a problem whose work item has such arrays as its state{'' if problem else ' (--problem)'}"
+    if clauses == {"state"}:
+        return f"passes that take these arrays back, or {arrays}"
+    return "passes that take these nodes back" + (f"; for private arrays also {arrays}" if "state" in clauses else "")

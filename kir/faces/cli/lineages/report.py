@@ -1,0 +1,57 @@
+"""lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns
+
+Each LINEAGE is a folder that `kir lineage` wrote (which holds a report of its own), or the lineage.json in it. `-o FILE.svg` draws the
+chain of one lineage alone, for a page of your own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kir.faces.cli._result import Result
+
+
+def command(
+    lineages: Annotated[list[Path], typer.Argument(help="folders of lineages, in the order of their columns")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the HTML file to write, or with .svg the picture of one lineage")],
+) -> Result:
+    """Lay lineages of one problem side by side in one HTML page: intents in rows, surfaces in columns."""
+    from kir.base.diagnostic import usage
+    from kir.base.store import write_atomic
+    from kir.faces.report.page import picture
+    from kir.faces.report.surfaces import surfaces
+    from kir.faces.report.terminal import realized_text
+    from kir.ir.changes.diff import diff, render_html
+    from kir.lineage.convergence import meetings
+    from kir.lineage.records.folder import opened
+
+    folders = [opened(each) for each in lineages]
+    records = [folder.read() for folder in folders]
+    problems = sorted({record.header.problem for record in records})
+    if len(problems) > 1:
+        told = tuple(f"{folder.root}: {record.header.problem or 'no problem'}" for folder, record in zip(folders, records, strict=True))
+        raise usage("KIR-S030", "lineages of different problems have no common table", witness=told, attempt="lineages of one problem")
+    if output.suffix == ".svg":
+        if len(records) > 1:
+            raise usage("KIR-S031", "a picture shows one lineage", witness=tuple(str(each) for each in lineages), attempt="an .html page for several")
+        write_atomic(output, picture(records[0]))
+        return Result({"picture": str(output)}, f"the picture: {output}")
+    html = surfaces(list(zip(records, folders, strict=True)), lambda a, b: render_html(diff(a, b)))
+    write_atomic(output, html)
+    met = meetings([folder.program(record.states[-1]) for folder, record in zip(folders, records, strict=True)])
+    ends = [
+        {"lineage": str(folder.file), "surface": record.header.surface, "expert": record.header.expert, "ended": record.outcome.ended,
+         "realized": record.outcome.realized, "steps": len(record.accepted), "meets": meeting}
+        for folder, record, meeting in zip(folders, records, met, strict=True)
+    ]
+    one = len(set(met)) == 1
+    lines = [
+        f"{row['surface']:<9} {row['expert']}: {realized_text(record)}, ends {row['ended']} at {str(row['meets'])[:16]}"
+        for row, record in zip(ends, records, strict=True)
+    ]
+    if len(records) > 1:
+        lines.append("they meet in one program" if one else "they do not meet in one program")
+    return Result({"problem": problems[0], "lineages": ends, "one": one, "report": str(output)}, "\n".join([*lines, f"the page: {output}"]))

@@ -1,0 +1,1 @@
+"""Commands that read kernels: bind, capture, corpus, parse."""

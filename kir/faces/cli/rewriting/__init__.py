@@ -1,0 +1,1 @@
+"""Commands that change programs: opt, sites, passes, tune, skills."""

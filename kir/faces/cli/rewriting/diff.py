@@ -1,0 +1,63 @@
+"""show the structural difference of two programs, or of the two sides of a lineage's step
+
+What moved is shown as moved, not as deleted and added.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.ir.nodes import Program
+
+
+def command(
+    a: Annotated[str, typer.Argument(help="a program (FILE.kir, or FILE[::KERNEL] of a surface), or a lineage's folder with --step")],
+    b: Annotated[str, typer.Argument(help="the program to compare with", show_default=False)] = "",
+    step: Annotated[int, typer.Option(help="the forward transition of the lineage, 1 at the naive end")] = 0,
+    bind: Annotated[Path | None, typer.Option(help="a binding, under which kernels of a surface are compared in normal form")] = None,
+    html: Annotated[Path | None, typer.Option(help="also write the difference to this HTML file")] = None,
+) -> Result:
+    """Show the structural difference of two programs, or of the two sides of a lineage's step."""
+    from kir.base.diagnostic import usage
+    from kir.base.store import write_atomic
+    from kir.ir.changes.diff import diff, render_html, render_terminal, to_json
+
+    if step and not b:
+        from kir.lineage.records.folder import opened
+
+        folder = opened(Path(a))
+        transitions = dict(folder.read().transitions())
+        if step not in transitions:
+            raise usage("KIR-S014", f"there is no step {step} in {folder.file}", needs=f"1 to {len(transitions)}")
+        after = transitions[step].after
+        assert after is not None
+        before, changed = folder.program(after), folder.program(transitions[step].before)
+        named = {"lineage": str(folder.file), "step": step, "forward": transitions[step].forward}
+    elif b and not step:
+        before, changed = (_program(each, bind) for each in (a, b))
+        named = {"before": a, "after": b}
+    else:
+        raise usage("KIR-C002", "give two programs, or a lineage with --step N", attempt="kir diff --help")
+    found = diff(before, changed)
+    if html is not None:
+        from kir.faces.report.page import alone
+
+        write_atomic(html, alone(f"{a} and {b}" if b else f"{a}, step {step}", render_html(found)))
+    return Result({**named, **to_json(found)}, render_terminal(found))
+
+
+def _program(file: str, bind: Path | None) -> Program:
+    """A program as it is compared: as written, or a kernel of a surface under its binding."""
+    from kir.faces.cli._program import read
+    from kir.ir.parser import parse_program
+    from kir.surface.reading import read_generic, read_text
+
+    if file.endswith(".kir"):
+        return parse_program(read_text(Path(file)), file)
+    return read_generic(file)[0] if bind is None else read(file, bind)

@@ -1,0 +1,188 @@
+"""show where each pass applies to a program, forward and backward, and why not
+
+With --package, FILE is a folder of bindings that `kir capture` recorded: the forward sites of all those kernels, ranked by what the cost
+model says they gain.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kir.base.dataclass import dataclass
+from kir.faces.cli._options import belong
+from kir.faces.cli._program import read
+from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.base.diagnostic import Diagnostic
+    from kir.ir.nodes import Program
+    from kir.rewrite import Pass
+    from kir.rewrite.edit import Path as At
+
+NEAREST = 6
+"""Near misses that are shown of a pass that applies nowhere."""
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; with --package a folder of recorded bindings")],
+    name: Annotated[str, typer.Option("--pass", help="only this pass")] = "",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
+    near: Annotated[bool, typer.Option(help="also near misses, each with its reason")] = False,
+    package: Annotated[bool, typer.Option("--package", help="rank the forward sites of a folder of recorded bindings")] = False,
+    target: Annotated[str, typer.Option(help="with --package: the device that is modelled (sm_90a)")] = "",
+    most: Annotated[int | None, typer.Option(help="with --package: how many suggestions are shown (40)")] = None,
+    jobs: Annotated[int | None, typer.Option("-j", "--jobs", help="with --package: processes at once (one a core)")] = None,
+    seconds: Annotated[float | None, typer.Option(help="with --package: how long one kernel may be looked at (60)")] = None,
+) -> Result:
+    """Show where each pass applies, forward and backward, with the verdict of every precondition."""
+    if package:
+        return _ranked(Path(file), target or "sm_90a", 40 if most is None else most, jobs or 0, 60.0 if seconds is None else seconds, name)
+    belong("sites", "--package", {"--target": target, "--most": most, "--jobs": jobs, "--seconds": seconds})
+    from dataclasses import replace
+
+    from kir.base.diagnostic import KirError
+    from kir.base.fork_map import halved
+    from kir.base.registry import registry
+    from kir.rewrite.registry import pass_class, pass_names
+
+    program = read(file, bind)
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    warnings: list[Diagnostic] = []
+    unfit: list[tuple[At, str]] = []
+    if name:
+        pass_class(name)  # says what is wrong with the one that was asked for
+    else:
+        warnings += [each.diagnostic() for each in registry("kir.passes").broken()]
+    for found in halved([name] if name else pass_names(), lambda each: _asked(each, program, near)):
+        rows += found.rows
+        lines += found.lines
+        warnings += found.warnings
+        unfit += found.unfit
+    if name and warnings:
+        raise KirError(*(replace(told, severity="error") for told in warnings))
+    if not rows and name and not near:
+        lines = [f"{name} applies nowhere", *_nearest(pass_class(name).with_options({}), program, unfit)]
+    lines += [_summed(rows)] if rows else []
+    return Result({"program": program.name, "sites": rows}, "\n".join(lines) or "no pass applies", diagnostics=tuple(warnings))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What there is to say of one pass: as data, as lines, what is wrong with it, and forward sites that turned out to be none."""
+
+    rows: list[dict[str, Any]]
+    lines: list[str]
+    warnings: list[Diagnostic]
+    unfit: list[tuple[At, str]]
+
+
+def _asked(name: str, program: Program, near: bool) -> _Found:
+    """The sites of a pass by its name. One that cannot be imported has none, and what is wrong with it is said."""
+    from dataclasses import replace
+
+    from kir.base.diagnostic import KirError
+    from kir.rewrite.registry import failed, pass_class
+
+    found = _Found([], [], [], [])
+    try:
+        cls = pass_class(name)
+    except KirError as bad:
+        found.warnings.extend(replace(told, severity="warning") for told in bad.diagnostics)
+        return found
+    try:
+        _of(cls, program, near, found)
+    except Exception as fault:
+        found.warnings.append(failed(cls, "here", fault))
+    return found
+
+
+def _of(cls: type[Pass], program: Program, near: bool, out: _Found) -> None:
+    """The sites of one pass, and its near misses where they are wanted: added to what is found."""
+    from kir.rewrite import judge, sites
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.driver import forward_site, looked, run_backward, unfit
+    from kir.rewrite.pipelines.text import Direction
+
+    item, rows, lines = cls.with_options({}), out.rows, out.lines
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    for direction in directions:
+        mark = "~" if direction == "backward" else ""
+        applies, missed = looked(item, program, direction) if near else (sites(item, program, direction), ())
+        for site in applies:
+            if direction == "forward":
+                verdicts = judge(program, site)
+            else:
+                simpler, witness = run_backward(program, site)
+                verdicts = judge(simpler, witness.there[0] if witness.there else forward_site(simpler, witness.params, witness.path))
+            advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
+            open_ = [(id_, v) for id_, v in verdicts if not v]
+            refused = [id_ for id_, _ in open_ if id_ not in advice]
+            if direction == "forward" and not refused and (why := unfit(program, site)):
+                out.unfit.append((site.path, why))
+                continue
+            anchor = anchor_text(program, site.path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
+                         "verdicts": {id_: v.to_json() for id_, v in verdicts}, "refused": refused})
+            lines.append(f"{mark}{site.params}@{anchor}  " + ("refused" if rows[-1]["refused"] else "applies"))
+            for id_, v in open_:
+                lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
+                lines += [f"      witness: {w}" for w in v.witness]
+        for path, reason in (*missed, *(out.unfit if direction == "forward" else ())) if near else ():
+            anchor = anchor_text(program, path)
+            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
+            lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
+
+
+def _summed(rows: list[dict[str, Any]]) -> str:
+    """How many places there are, and what the mark before some of them means."""
+    places = [row for row in rows if "step" in row]
+    refused = sum(bool(row["refused"]) for row in places)
+    back = "; ~ takes a pass back" if any(row["direction"] == "backward" for row in places) else ""
+    return f"{len(places)} place{'' if len(places) == 1 else 's'}, {refused} refused{back}"
+
+
+def _nearest(item: Pass, program: Program, unfit: list[tuple[At, str]]) -> list[str]:
+    """Why a pass that was asked for does not apply: the places it came near to, a few of them."""
+    from kir.base.diagnostic import KirError
+    from kir.rewrite import misses
+    from kir.rewrite.anchor import anchor_text
+    from kir.rewrite.pipelines.text import Direction
+
+    found = [f"  {item.name}@{anchor_text(program, path)}  {reason}" for path, reason in unfit]
+    try:
+        directions: tuple[Direction, ...] = ("forward", "backward")
+        for direction in directions:
+            mark = "" if direction == "forward" else "~"
+            found += [f"  {mark}{item.name}@{anchor_text(program, path)}  {reason}" for path, reason in misses(item, program, direction)]
+    except KirError as bad:
+        found.append(f"  {bad.diagnostics[0].message}")
+    more = [f"  .. and {len(found) - NEAREST} more (--near)"] if len(found) > NEAREST else []
+    return [*found[:NEAREST], *more] or [f"  no kernel or statement has the form that it looks for; `kir passes {item.name}` shows one"]
+
+
+def _ranked(folder: Path, name: str, most: int, jobs: int, seconds: float, only: str) -> Result:
+    """Suggestions for many kernels, best first."""
+    import os
+
+    from kir.faces.cli._progress import bar
+    from kir.hardware.target import target
+    from kir.learning.corpus.rank import ranked, recorded
+    from kir.rewrite import pass_class
+
+    chosen = frozenset({pass_class(only).name} if only else ())
+    with bar("sites", len(recorded(folder))) as advance:
+        found = ranked(folder, target(name), advance, jobs or os.cpu_count() or 1, seconds, chosen)
+    lines = []
+    for s in found.suggestions[:most]:
+        stop = f"refused {', '.join(s.refused)}" if s.refused else f"undecided {', '.join(s.open_)}" if s.open_ else "applies"
+        lines.append(f"{2 ** s.gain:6.3f}x  {s.step}  in {s.kernel.rpartition('/')[2]} ({s.binding}): {stop}")
+    lines += [f"skipped {place}: {why}" for place, why in found.skipped]
+    allowed = sum(1 for s in found.suggestions if not s.refused and not s.open_)
+    lines.append(f"{len(found.suggestions)} sites in {found.kernels} kernels, {allowed} may be applied; {len(found.skipped)} left out")
+    data = {"target": name, "kernels": found.kernels, "suggestions": [s.to_json() for s in found.suggestions],
+            "skipped": [{"kernel": place, "reason": why} for place, why in found.skipped]}
+    return Result(data, "\n".join(lines) or "no pass applies")

@@ -1,0 +1,1 @@
+"""Commands about KIR itself: doctor, explain, plugins."""

@@ -1,0 +1,108 @@
+"""One transition as a page shows it, and the environment that pages are rendered in."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
+
+import jinja2
+from markupsafe import Markup
+
+from kir.base.dataclass import dataclass
+from kir.faces.report.chart import times
+from kir.faces.report.verdict import Row, verdict_rows
+from kir.ir.nodes import Program
+from kir.learning.cards.lift import measured_speedups, speedups
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage, State, Step
+
+DiffHtml = Callable[[Program, Program], str]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a textual diff: ``mark`` is a space, ``+``, ``-`` or ``…`` for lines left out."""
+
+    mark: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One transition as the page shows it, in the forward direction."""
+
+    number: int
+    step: Step
+    before: State
+    after: State
+    speedup: Mapping[str, float]
+    measured: Mapping[str, tuple[float, float, float]]
+    diff: Markup
+    code: tuple[Line, ...]
+    emitted: str
+    gate: tuple[Row, ...]
+    residue: float
+
+    @property
+    def realized(self) -> bool:
+        """Whether the compiled code differs between the two sides."""
+        return bool(self.step.realization and self.step.realization.realized)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether both sides were compiled, so that it is known whether the step is realized."""
+        return bool(self.step.realization and self.step.realization.compiled)
+
+
+def shown(lineage: Lineage, folder: Folder, diff_html: DiffHtml) -> tuple[Shown, ...]:
+    """The transitions of a lineage, from the naive end. ``diff_html`` renders the structural difference of two programs."""
+    programs = {state.text: folder.program(state) for state in lineage.states}
+    return tuple(_shown(lineage, number, step, programs, diff_html) for number, step in lineage.transitions())
+
+
+def render(template: str, values: Mapping[str, object]) -> str:
+    """A template of this package with the style and the script inside it; text is escaped, an unknown name is an error."""
+    files = resources.files("kir.faces.report")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: (files / name).read_text(encoding="utf-8")),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["times"] = times
+    inside = {name: Markup((files / file).read_text(encoding="utf-8")) for name, file in (("style", "style.css"), ("script", "keys.js"))}
+    return environment.get_template(template).render({**values, **inside})
+
+
+def lines(before: Iterable[str], after: Iterable[str]) -> tuple[Line, ...]:
+    """A unified diff with three lines around each change."""
+    rows = list(difflib.unified_diff(list(before), list(after), lineterm="", n=3))
+    return tuple(Line("…", "") if row.startswith("@@") else Line(row[:1], row[1:]) for row in rows[2:])
+
+
+def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Program], diff_html: DiffHtml) -> Shown:
+    assert step.after is not None
+    optimized = _emitted_of(lineage, step.before)
+    return Shown(
+        number=number,
+        step=step,
+        before=step.after,
+        after=step.before,
+        speedup=speedups(step),
+        measured=measured_speedups(step),
+        diff=Markup(diff_html(programs[step.after.text], programs[step.before.text])),
+        code=lines(step.emitted.splitlines(), optimized.splitlines()),
+        emitted=optimized,
+        gate=verdict_rows(step.gate),
+        residue=step.residue_bytes,
+    )
+
+
+def _emitted_of(lineage: Lineage, state: State) -> str:
+    """The source that was emitted for a state: its own step's, or the expert's."""
+    for step in lineage.accepted:
+        if step.after is not None and step.after.content == state.content:
+            return step.emitted
+    return lineage.start_emitted

@@ -1,0 +1,99 @@
+"""Lineages of one problem side by side: intents in rows, lineages in columns, one HTML file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from kir.base.dataclass import dataclass
+from kir.faces.report.chart import Chart, chart
+from kir.faces.report.roofline import Roof, roofline
+from kir.faces.report.shown import DiffHtml, Shown, render, shown
+from kir.lineage.convergence import meetings
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one lineage has of one intent: its steps (none where it has no such step), and their modelled speedup together, by target."""
+
+    steps: tuple[Shown, ...]
+    speedup: Mapping[str, float]
+
+    @property
+    def realized(self) -> int:
+        return sum(each.realized for each in self.steps)
+
+    @property
+    def compiled(self) -> int:
+        return sum(each.compiled for each in self.steps)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An intent and its cells, a column each."""
+
+    intent: str
+    claim: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One lineage: its picture, its figures, and the number of the naive program that it meets (columns with one number meet)."""
+
+    lineage: Lineage
+    chart: Chart
+    roofs: tuple[Roof, ...]
+    meeting: int
+    compiled: int
+    intents: int
+    overall: tuple[tuple[str, float], ...]
+    naive: str
+
+
+def surfaces(lineages: Sequence[tuple[Lineage, Folder]], diff_html: DiffHtml) -> str:
+    """The HTML of the comparison. ``diff_html`` renders the structural difference of two programs as an HTML fragment."""
+    steps = [shown(lineage, folder, diff_html) for lineage, folder in lineages]
+    met = meetings([folder.program(lineage.states[-1]) for lineage, folder in lineages])
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(met), start=1)}
+    columns = [_column(lineage, folder, numbers[at], own) for (lineage, folder), at, own in zip(lineages, met, steps, strict=True)]
+    problems = sorted({lineage.header.problem or "no problem" for lineage, _ in lineages})
+    naive = all(lineage.outcome.ended == "naive" for lineage, _ in lineages)
+    rows = intent_rows(steps)
+    shared = sum(all(cell.steps for cell in row.cells) for row in rows)
+    return render("surfaces.html.j2", {
+        "columns": columns, "rows": rows, "problems": problems, "one": len(numbers) == 1, "naive": naive, "shared": shared, "meeting": met[0],
+    })
+
+
+def intent_rows(columns: Sequence[Sequence[Shown]]) -> tuple[Row, ...]:
+    """A row for each intent of any column, in the order in which naive programs become fast: by the mean place of its first step."""
+    places: dict[str, list[float]] = {}
+    for steps in columns:
+        first: dict[str, int] = {}
+        for index, each in enumerate(steps):
+            first.setdefault(each.step.intent, index)
+        for intent, index in first.items():
+            places.setdefault(intent, []).append(index / max(1, len(steps)))
+    order = sorted(places, key=lambda intent: (math.fsum(places[intent]) / len(places[intent]), intent))
+    rows = []
+    for intent in order:
+        cells = tuple(_cell([each for each in steps if each.step.intent == intent]) for steps in columns)
+        claim = next(each.step.claim for cell in cells for each in cell.steps)
+        rows.append(Row(intent, claim, cells))
+    return tuple(rows)
+
+
+def _cell(steps: Sequence[Shown]) -> Cell:
+    targets = sorted({target for each in steps for target in each.speedup})
+    return Cell(tuple(steps), {target: math.prod(each.speedup.get(target, 1.0) for each in steps) for target in targets})
+
+
+def _column(lineage: Lineage, folder: Folder, meeting: int, steps: Sequence[Shown]) -> Column:
+    slow, fast = lineage.states[-1].modelled, lineage.start.modelled
+    overall = tuple((target, slow[target] / fast[target]) for target in sorted(slow) if fast.get(target))
+    intents = len({each.step.intent for each in steps if each.realized})
+    compiled = sum(each.compiled for each in steps)
+    return Column(lineage, chart(lineage), roofline(lineage), meeting, compiled, intents, overall, folder.store.get(lineage.states[-1].text))

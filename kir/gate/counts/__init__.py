@@ -1,0 +1,1 @@
+"""How much a program does: work, places, registers."""

@@ -1,0 +1,1 @@
+"""What a compiler made: cubins and executables, read."""

@@ -1,0 +1,4 @@
+"""Architectures and devices, what this machine has, the driver, and confined processes.
+
+Order: confine, device, machine, target.
+"""

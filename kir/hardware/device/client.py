@@ -1,0 +1,185 @@
+"""The asking side: start a fork server, have children forked, talk to them, and end them."""
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import kir
+from kir.hardware.device import wire
+from kir.hardware.device.wire import Blob, Message
+
+START_SECONDS = 60.0
+"""How long a server may take to import its modules."""
+LAST_WORDS_SECONDS = 5.0
+"""How long a server that has closed its end may take to end."""
+
+
+class ChildGone(Exception):
+    """A child that did not answer: `how` is `crash`, `timeout` or `refused`, `said` a sentence."""
+
+    def __init__(self, how: str, said: str) -> None:
+        super().__init__(said)
+        self.how, self.said = how, said
+
+
+class Child:
+    """One forked process. Ask it one thing at a time; leaving the `with` block ends it."""
+
+    def __init__(self, server: Server, channel: socket.socket, pid: int) -> None:
+        self.server, self.channel, self.pid = server, channel, pid
+        self.ended = ""
+
+    def ask(self, message: Message, blobs: Sequence[Blob] = (), seconds: float = 60.0) -> tuple[Message, list[bytearray]]:
+        """The answer. Raises ChildGone when the child died, took longer than `seconds`, or answered with an error."""
+        if self.ended:
+            raise ChildGone("crash", f"the process had ended ({self.ended})")
+        self.channel.settimeout(seconds)
+        begun = time.perf_counter()
+        try:
+            wire.send(self.channel, message, blobs)
+            answer, back = wire.receive(self.channel)
+        except TimeoutError:
+            self.close()
+            raise ChildGone("timeout", f"it did not answer within {time.perf_counter() - begun:.0f} s, and was killed") from None
+        except wire.Closed:
+            self.close(dying=True)
+            raise ChildGone("crash", f"its process died ({_in_words(self.ended)})") from None
+        if "error" in answer:
+            raise ChildGone("refused", str(answer["error"]))
+        return answer, back
+
+    def close(self, dying: bool = False) -> None:
+        """End the process."""
+        if not self.ended:
+            self.ended = self.server.end(self.pid, dying)
+            self.channel.close()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Server:
+    """A fork server whose children run `task` (`module:function`). `modules` are imported before the first fork."""
+
+    def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+        self.task, self._modules, self._environment = task, list(modules), dict(environment or {})
+        self._lock, self._starting = threading.Lock(), threading.Lock()
+        self._served = False
+        self._start()
+
+    def _start(self) -> None:
+        self._late = 0
+        self._said = ""
+        mine, theirs = socket.socketpair()
+        self._control = mine
+        roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
+        code = f"import sys; sys.path[:] = {roots!r}; from kir.hardware.device.server import main; main({theirs.fileno()}, {self._modules!r})"
+        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
+                                                            "CUDA_INJECTION64_PATH")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-B", "-c", code], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, env={**kept, "CUDA_CACHE_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": "1", **self._environment})
+        theirs.close()
+
+    def child(self, seconds: float = START_SECONDS) -> Child:
+        """A fresh child. A server that has served and was killed since is started again. Raises ChildGone when it dies all the same."""
+        asked = self._process
+        try:
+            made = self._forked(seconds)
+        except ChildGone:
+            with self._starting:
+                if self._process is asked:  # no other thread has started it again
+                    if not self._served or asked.poll() is None:
+                        raise
+                    self.close()
+                    self._start()
+            made = self._forked(seconds)
+        self._served = True
+        return made
+
+    def _forked(self, seconds: float) -> Child:
+        mine, theirs = socket.socketpair()
+        try:
+            pid = int(self._asked(f"fork {self.task}", theirs.fileno(), seconds=seconds))
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+        return Child(self, mine, pid)
+
+    def end(self, pid: int, dying: bool = False) -> str:
+        """Kill a child if it lives (after a moment, if it is dying); how it ended."""
+        try:
+            return self._asked(f"{'reap' if dying else 'end'} {pid}")
+        except ChildGone:
+            return "killed"
+
+    def _asked(self, request: str, handle: int | None = None, seconds: float = 30.0) -> str:
+        with self._lock:
+            try:
+                self._control.settimeout(seconds)
+                while self._late:
+                    self._answer()
+                    self._late -= 1
+                socket.send_fds(self._control, [request.encode()], [handle] if handle is not None else [])
+                self._late += 1
+                answer = self._answer()
+                self._late -= 1
+            except OSError as gone:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # one that has closed its end is ending, and its last words say why
+                    self._process.wait(LAST_WORDS_SECONDS)
+                if self._process.poll() is not None and self._process.stderr is not None:
+                    with contextlib.suppress(ValueError):  # another thread has read them, and starts the server again
+                        self._said = self._said or self._process.stderr.read().decode(errors="replace").strip()[-600:]
+                raise ChildGone("crash", f"the fork server is gone: {self._said or gone}") from None
+        return answer.decode().strip()
+
+    def _answer(self) -> bytearray:
+        """The next answer, of 64 bytes. One that came too late for its request is read, and left, before the next request is made."""
+        answer = bytearray()
+        while len(answer) < 64:
+            got = self._control.recv(64 - len(answer))
+            if not got:
+                raise OSError("closed")
+            answer += got
+        return answer
+
+    def close(self) -> None:
+        """End the server and with it all children."""
+        with contextlib.suppress(OSError):
+            self._control.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _in_words(ended: str) -> str:
+    kind, _, number = ended.partition(" ")
+    if kind == "signal":
+        with contextlib.suppress(ValueError):
+            return signal.Signals(int(number)).name
+    return "killed" if kind == "killed" else f"exit code {number}"

@@ -1,0 +1,1 @@
+"""Calls of instructions, family by family."""

@@ -1,0 +1,217 @@
+"""What a thread knows to have happened: clocks carried by barriers, fences, groups and messages."""
+from __future__ import annotations
+
+import numpy as np
+
+from kir.interp.checking.memory_reordering import Lookahead
+from kir.interp.checking.program_facts import finest_view, viewed_only
+from kir.interp.numerics.number import Array
+from kir.interp.state.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
+from kir.interp.state.frame import Frame
+from kir.interp.state.machine import Machine
+from kir.interp.state.memory import Memory
+from kir.interp.state.monitor import Reordering
+from kir.interp.state.shadow import EARLIER
+from kir.ir import nodes as n
+
+WARP = 32
+
+
+class Happened:
+    """Who knows what. Agents are threads and what acts for them; clocks count the steps of each."""
+
+    def __init__(self, m: Machine) -> None:
+        self.m = m
+        self.lookahead: Reordering = Lookahead(m)
+        self.memories: list[Memory] = []
+        self.sites: list[n.Stmt | None] = [None]
+        self.site_of: dict[int, int] = {}
+        self.roots: dict[int, Clocks] = {}
+        self.read_only: set[str] = set()
+        self.released: dict[tuple[int, int], Knowledge] = {}
+        self.dirty: list[Memory] = []
+        self.overlapping = False
+        self.layers = 4
+        self.followed: tuple[Array, Clocks, int, Array] | None = None
+        """The agents that learned last from their issuers: whose, when, in which lanes."""
+        self.finest = finest_view(m.program)
+        self.viewed_only = viewed_only(m.program)
+
+    def enter(self, f: Frame) -> None:
+        """A CTA starts (or several, as one frame)."""
+        assert f.cta is not None
+        f.clocks = self.roots[id(f)] = Clocks(f.cta, self.layers)
+        f.rows, f.agents = np.arange(f.lanes), np.zeros(f.lanes, np.int64)
+
+    def fork(self, child: Frame, name: str) -> None:
+        """A team splits: its parts know what it knew; neither knows what the other does next."""
+        parent, clocks = child.parent, child.clocks
+        assert parent is not None and clocks is not None and child.rows is not None and parent.agents is not None
+        per_row = child.lanes // len(clocks.numbers) if len(clocks.numbers) else child.lanes
+        child.agent_key = (*parent.agent_key, name)
+        first = clocks.block(child.agent_key, per_row, child.level if child.level != "role" else child.name)
+        child.agents = first + np.arange(child.lanes) % max(1, per_row)
+        assert child.owner is not None
+        clocks.learn(child.rows, child.agents, parent.agents[child.owner])
+        clocks.tick(child.rows, child.agents)
+        assert parent.rows is not None
+        clocks.tick(parent.rows, parent.agents)
+
+    def join(self, child: Frame) -> None:
+        """The parts have ended: their team knows what they knew."""
+        parent, clocks = child.parent, child.clocks
+        assert parent is not None and clocks is not None and child.rows is not None
+        assert child.agents is not None and parent.agents is not None and parent.rows is not None
+        joined = clocks.know[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
+        clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
+        clocks.tick(child.rows, child.agents)
+
+    def knowledge(self, f: Frame) -> tuple[Clocks, Array, Array]:
+        """The clocks of the CTAs of a frame, and the row and agent of each lane."""
+        return self._who(f)
+
+    def _who(self, f: Frame) -> tuple[Clocks, Array, Array]:
+        frame: Frame | None = f
+        while frame is not None and frame.agents is None:
+            frame = frame.parent
+        assert frame is not None and frame.clocks is not None and frame.agents is not None and frame.rows is not None
+        return frame.clocks, frame.rows, frame.agents
+
+    def meet(self, f: Frame, agents: list[Array]) -> None:
+        """The siblings of the innermost split meet at a barrier."""
+        clocks, rows, own = self._who(f)
+        if f.split:
+            everyone = np.unique(np.concatenate(agents))
+            clocks.meet(np.full(len(everyone), rows[0]), everyone, np.zeros(len(everyone), np.int64))
+            return
+        frame = f
+        while frame.owner is None and frame.parent is not None:
+            frame = frame.parent
+        live = f.active().nonzero()[0]
+        group = frame.owner if frame.owner is not None else np.zeros(f.lanes, np.int64)
+        if len(live):
+            clocks.meet(rows[live], own[live], group[live])
+
+    def exchange(self, f: Frame) -> None:
+        """Active lanes of each warp exchange values: an order, but not one of memory."""
+        self._warp(f, slice(SHUFFLED, SHUFFLED + 1))
+
+    def warp_sync(self, f: Frame, group: int = WARP) -> None:
+        """Active lanes of each warp, or of each group of so many neighbors, synchronize, memory included."""
+        self._warp(f, slice(0, 4), group)
+
+    def _warp(self, f: Frame, layers: slice, group: int = WARP) -> None:
+        if f.level != "thread":
+            return
+        clocks, rows, agents = self._who(f)
+        numbers = f.thread_numbers()
+        live = f.active().nonzero()[0]
+        start = np.arange(f.lanes) - numbers % group
+        if len(live):
+            clocks.meet(rows[live], agents[live], start[live], layers)
+
+    def fence(self, f: Frame, fn: str, scope: str) -> None:
+        """A memory or proxy fence of the active lanes."""
+        if fn == "wgmma_fence":
+            for memory in self.dirty:
+                memory.unfenced = False
+            self.dirty.clear()
+            return
+        clocks, rows, agents = self._who(f)
+        live = f.active()
+        clocks.fence(rows[live], agents[live], FENCED if fn == "fence" else PROXIED)
+
+    def dependency(self, f: Frame, fn: str) -> None:
+        """`griddepcontrol.wait`: the previous launch has ended."""
+        if fn != "grid_dependency_wait":
+            return
+        clocks, rows, _ = self._who(f)
+        for row in np.unique(rows[f.active()]):
+            clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
+
+    def must_meet(self, f: Frame, what: str) -> None:
+        """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""
+        gone, frame = np.zeros(f.lanes, np.bool_), f
+        if f.diverged and what == "barrier":
+            self.m.report("divergence", "error", f"{what} stands in a branch that not all threads take", f, id="KIR-I023", verb=what)
+            return
+        while True:
+            if frame.returned is not None:
+                gone |= frame.returned
+            if frame.owner is not None or frame.parent is None:
+                break
+            frame = frame.parent
+        if frame.owner is None:
+            return
+        if frame.parent is not None and frame.parent.live is not None:
+            gone = gone | ~frame.parent.live[frame.owner]
+        absent = ~(f.active() | gone)
+        if what in ("mma_sync", "ldmatrix", "stmatrix"):
+            start = np.arange(f.lanes) - f.thread_numbers() % WARP
+            present = np.zeros(f.lanes, np.bool_)
+            np.logical_or.at(present, start, f.active())
+            absent &= present[start]
+        else:  # other CTAs of the frame may have run out of rounds
+            _, ctas, _ = self._who(f)
+            absent &= np.isin(ctas, ctas[f.active()])
+        if absent.any():
+            lane = int(absent.argmax())
+            self.m.report("divergence", "error", f"{what} is not reached by {self.m.thread_name(f, lane)} with the others", f,
+                          int(f.active().argmax()), id="KIR-I023", verb=what)
+
+    def published(self, f: Frame, clock: Knowledge | None) -> Knowledge:
+        """`clock` joined with what the active lanes know."""
+        clocks, rows, agents = self._who(f)
+        live = f.active()
+        return clocks.publish(rows[live], agents[live], clock)
+
+    def release(self, f: Frame, lane: int, clock: Knowledge | None) -> Knowledge:
+        """As `published`, of one lane."""
+        clocks, rows, agents = self._who(f)
+        return clocks.publish(rows[lane : lane + 1], agents[lane : lane + 1], clock)
+
+    def publish(self, f: Frame, agents: Array, clock: Knowledge | None) -> Knowledge:
+        """What an operation that `f` issued did."""
+        clocks, rows, _ = self._who(f)
+        return clocks.publish(rows, agents, clock)
+
+    def finished(self, f: Frame, agents: Array, lanes: Array, clock: Knowledge | None) -> Knowledge | None:
+        """`clock` joined with what operations of the given lanes did."""
+        clocks, rows, _ = self._who(f)
+        return clocks.publish(rows[lanes], agents[lanes], clock) if lanes.any() else clock
+
+    def acquire(self, f: Frame, clock: Knowledge, lane: int | None) -> None:
+        """One lane, or all active ones, learn."""
+        clocks, rows, agents = self._who(f)
+        at = f.active() if lane is None else np.arange(f.lanes) == lane
+        clocks.acquire(rows[at], agents[at], clock)
+
+    def asynchronous(self, f: Frame, family: str, grouped: bool) -> tuple[Array, Array]:
+        """Agents for the reading and the writing part of an operation, for each lane that issues it: those of the open group, or of an
+        earlier operation that all issuers know to have ended, or new ones."""
+        clocks, rows, own = self._who(f)
+        live = f.active()
+        kept = f.queue.slots.get(family) if grouped and f.queue is not None else None
+        if kept is None or (live & ~kept[2]).any():
+            parts = ("reads", "writes") if family == "bulk" else ("",)
+            found = [clocks.issued(rows, own, live, (*f.agent_key, family, part), f"{family} {part} of {f.level}") for part in parts]
+            kept = (found[0][0], found[-1][0], found[0][1])
+            if grouped and f.queue is not None:
+                f.queue.slots[family] = kept
+        made = kept[:2]
+        last = self.followed
+        following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
+        for agents in made if made[0] is not made[1] else made[:1]:
+            if following:
+                clocks.follow(rows[live], agents[live], own[live])
+            else:
+                clocks.learn(rows[live], agents[live], own[live])
+            clocks.tick(rows[live], agents[live])
+        clocks.tick(rows[live], own[live])
+        self.followed = (made[0], clocks, clocks.version, live.copy())
+        return made
+
+    def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
+        """The lanes learn what their operations did."""
+        clocks, rows, own = self._who(f)
+        clocks.learn(rows[lanes], own[lanes], agents[lanes])

@@ -1,0 +1,63 @@
+"""What the checker must know of a program before it runs: which memories change, and how finely they are looked at."""
+from __future__ import annotations
+
+from kir.interp.numerics.number import storage
+from kir.ir import nodes as n
+from kir.ir.visit import walk
+
+SYNCHRONIZING = frozenset({"volatile", "relaxed", "acquire", "release", "cv", "wt"})
+"""Cache policies of loads and stores that may be contended, like atomics."""
+
+
+def needs_layers(program: n.Program, k: n.Kernel) -> bool:
+    """Whether a kernel has an async proxy, or atomics that may order memory."""
+    for x in (y for root in (k, *program.functions) for y in walk(root)):
+        match x:
+            case n.Copy() if x.via in ("bulk", "tma"):
+                return True
+            case n.Mma() if x.pending:
+                return True
+            case n.Call() if x.fn.startswith(("atomic_", "fence", "wgmma")):
+                return True
+            case _:
+                pass
+    return any(True for x in walk(k) if isinstance(x, (n.Load, n.Store)) and x.cache in SYNCHRONIZING)
+
+
+def finest_view(program: n.Program) -> int:
+    """Bytes of the smallest element of any view or buffer parameter; 0 when there is none."""
+    sizes = [storage(x.buffer.dtype).itemsize for k in (*program.kernels, *program.functions) for x in walk(k) if isinstance(x, n.View)]
+    sizes += [storage(p.dtype).itemsize for fn in program.functions for p in fn.params if isinstance(p, n.Buffer)]
+    return min(sizes, default=0)
+
+
+def viewed_only(program: n.Program) -> set[str]:
+    """Names of buffers that are only accessed through views."""
+    viewed: set[str] = set()
+    used: dict[str, int] = {}
+    for k in (*program.kernels, *program.functions):
+        for x in walk(k):
+            if isinstance(x, n.Region):
+                used[x.buffer.name] = used.get(x.buffer.name, 0) + 1
+            if isinstance(x, n.View):
+                viewed.add(x.at.buffer.name)
+                used[x.at.buffer.name] = used.get(x.at.buffer.name, 0) - 1
+    return {name for name in viewed if used.get(name, 0) <= 0}
+
+
+def written(program: n.Program, k: n.Kernel) -> set[str]:
+    """Names of buffers that a kernel may write, views and places passed to calls included."""
+    out: set[str] = set()
+    for x in (y for root in (k, *program.functions) for y in walk(root)):
+        match x:
+            case n.Store():
+                out.add(x.at.buffer.name)
+            case n.Copy():
+                out.add(x.dst.buffer.name)
+            case n.View():
+                out.add(x.at.buffer.name)
+            case n.Call():
+                out |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+            case _:
+                pass
+    return out

@@ -1,0 +1,1 @@
+"""Loads and stores of places, a cluster's memory, products of tiles."""

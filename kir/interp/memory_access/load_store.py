@@ -1,0 +1,102 @@
+"""Reading and writing places: masks, clipping, undefined values, and what the checker wants to know of each access."""
+from __future__ import annotations
+
+import numpy as np
+
+from kir.interp.memory_access.regions import resolve
+from kir.interp.numerics.number import Array, poison, storage
+from kir.interp.numerics.values import Mask, Val, both, lift
+from kir.interp.state.frame import Frame
+from kir.interp.state.machine import Machine
+from kir.interp.state.memory import Handle, Place
+from kir.ir.nodes import Load, Region
+
+
+def load(m: Machine, e: Load, f: Frame) -> Val:
+    """The value of a load expression."""
+    if not e.at.index and e.mask is None and not m.checking:
+        whole = direct(m, e.at, f)
+        if whole is not None:
+            return Val(whole.copy())
+    place = resolve(m, e.at, f)
+    mask = None if e.mask is None else m.evaluate(e.mask, f)
+    other = None if e.other is None else m.evaluate(e.other, f)
+    return read(m, place, f, mask, other, e.clip, e.cache)
+
+
+def direct(m: Machine, region: Region, f: Frame) -> Array | None:
+    """The elements [lanes, *shape] of a whole buffer that lies densely in memory of this very frame, sharing the bytes; else None."""
+    handle = f.find(region.buffer.name)
+    if region.index or not isinstance(handle, Handle) or not handle.plain or handle.memory.owner is not f:
+        return None
+    count = 1
+    for d in handle.shape:
+        count *= d
+    flat = handle.memory.typed(handle.buffer.dtype).reshape(handle.memory.lanes, -1)
+    return flat[:, :count].reshape(handle.memory.lanes, *handle.shape)
+
+
+def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, verb: str) -> Mask:
+    """Which elements an access touches, inactive lanes left out of account: mask and bounds; None for all."""
+    want: Mask = None
+    rank = place.index.ndim - 1
+    if mask is not None:
+        m.must_be_defined(mask, f, "a mask")
+        want = lift(mask.data, rank)
+    if place.inside is not None:
+        if not clip:
+            m.out_of_bounds(place, f, want, verb, place.own if verb == "read" and place.fill is not None else place.inside)
+        want = both(want, place.inside)
+    if m.coverage is not None and (mask is not None or clip):
+        m.coverage.access(m.site, verb, want, f)
+    return want
+
+
+def read(m: Machine, place: Place, f: Frame, mask: Val | None = None, other: Val | None = None, clip: bool = False,
+         cache: str = "") -> Val:
+    """The elements of a place; `other` (else the view's fill, else an undefined value) where they are masked off or outside."""
+    want = wanted(m, place, f, mask, clip, "read")
+    dtype = place.dtype
+    data = place.memory.typed(dtype)[place.index]
+    ok: Mask = None
+    if m.checking:
+        ok = m.checker.on_read(place, f, want)
+        m.checker.lookahead.on_read(place, f, want, cache)
+    m.counters.count_bytes("read", place.memory.space, data.size * storage(dtype).itemsize)
+    if want is None:
+        return Val(data, ok)
+    if other is None and place.fill is not None:
+        other = m.evaluate(place.fill, f)
+    instead = Val(np.array([poison(dtype)]), np.zeros(1, np.bool_)) if other is None else other
+    rank = data.ndim - 1
+    out = np.where(want, data, lift(instead.data, rank))
+    if not m.checking:
+        return Val(out)
+    if ok is None and instead.ok is None:
+        return Val(out)
+    inner = np.ones((1,), np.bool_) if ok is None else ok
+    outer = np.ones((1,), np.bool_) if instead.ok is None else instead.ok
+    return Val(out, np.where(want, lift(inner, rank), lift(outer, rank)))
+
+
+def write(m: Machine, place: Place, f: Frame, value: Val, mask: Val | None = None, clip: bool = False) -> None:
+    """Stores a value of the place's shape (or one that broadcasts to it) in the active lanes."""
+    want = wanted(m, place, f, mask, clip, "write")
+    rank = max(place.index.ndim, value.data.ndim) - 1
+    if f.live is not None:
+        want = both(want, lift(f.live, rank)) if want is None or want.ndim == rank + 1 else both(lift(want, rank), lift(f.live, rank))
+    index, data = lift(place.index, rank), lift(value.data, rank)
+    flat = place.memory.typed(place.dtype)
+    if m.checking:
+        m.checker.on_write(place, f, want, value)
+        m.checker.lookahead.on_write(place, want)
+    if want is None:
+        if data.shape[0] > index.shape[0]:
+            index = np.broadcast_to(index, np.broadcast_shapes(index.shape, data.shape))
+        flat[index] = data
+        m.counters.count_bytes("write", place.memory.space, index.size * flat.itemsize)
+        return
+    shape = np.broadcast_shapes(index.shape, data.shape, want.shape)
+    chosen = np.broadcast_to(want, shape)
+    flat[np.broadcast_to(index, shape)[chosen]] = np.broadcast_to(data, shape)[chosen]
+    m.counters.count_bytes("write", place.memory.space, int(chosen.sum()) * flat.itemsize)

@@ -1,0 +1,134 @@
+"""The place that a region names: its indices worked out for every lane, functional views and shared memory of peers resolved."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kir.base.diagnostic import error
+from kir.interp.memory_access.cluster_memory import peer_handle
+from kir.interp.numerics.number import Array, storage
+from kir.interp.numerics.values import Mask, Val, both, lift
+from kir.interp.state.frame import Frame
+from kir.interp.state.machine import Machine
+from kir.interp.state.memory import Handle, Place, locate
+from kir.ir.nodes import Expr, Region, Span
+
+
+def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
+    """The place that a region names for every lane of `frame`. Raises KirError KIR-I005 for a name that holds no buffer."""
+    handle = frame.find(region.buffer.name) or machine.globals.get(region.buffer.name)
+    if not isinstance(handle, Handle):
+        raise error("KIR-I005", f"'{region.buffer.name}' is no buffer here")
+    index: tuple[Expr | Span, ...] = region.index
+    if handle.peers is not None:
+        return _of_peer(machine, region, handle, frame)
+    if index and handle.direct and frame.live is None:
+        found = _scalars(machine, region, handle, frame)
+        if found is not None:
+            return found
+    if not index:
+        indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(handle.shape) - 1 - i)) for i, d in enumerate(handle.shape)]
+        extents = [(d, 1) for d in handle.shape]
+        ranges = [(0, d - 1) for d in handle.shape]
+    else:
+        indices, extents, ranges = _indices(machine, index, frame)
+    contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and handle.strides and handle.strides[-1] == 1 else 1
+    if handle.view is not None and handle.view.axes:
+        return _through(machine, handle, indices, frame)
+    return locate(handle, indices, frame, contiguous, ranges)
+
+
+def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place:
+    """A place in the shared memory of a CTA of the cluster. Raises KirError KIR-I002 for a place that is of several CTAs."""
+    if not region.index or isinstance(region.index[0], Span):
+        raise error("KIR-I002", f"'{region.buffer.name}' is memory of several CTAs: an access names one")
+    rank = machine.uniform(region.index[0], frame)
+    there = peer_handle(machine, handle, rank, frame)
+    if len(region.index) == 1:
+        indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(there.shape) - 1 - i)) for i, d in enumerate(there.shape)]
+        return locate(there, indices, frame)
+    indices, extents, ranges = _indices(machine, region.index[1:], frame)
+    contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and there.strides and there.strides[-1] == 1 else 1
+    return locate(there, indices, frame, contiguous, ranges)
+
+
+def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place | None:
+    """The place of a region whose indices are all scalars, in bounds; None when it is another. The part of the address that comes from
+    indices that differ between lanes is kept, and used again as long as they are the same values: a loop over k in A[i, k] then costs
+    one addition."""
+    values: list[Val] = []
+    for i in region.index:
+        if isinstance(i, Span):
+            return None
+        v = machine.evaluate(i, frame)
+        if v.ok is not None or v.data.ndim > 1:
+            return None
+        values.append(v)
+    base, varied = 0, []
+    for v, stride, extent in zip(values, handle.strides, handle.shape, strict=True):
+        wide, low, high = v.index()
+        if low < 0 or high >= extent:
+            return None
+        if wide.size == 1:
+            base += low * stride
+        else:
+            varied.append((v, stride))
+    kept = machine.places.get(id(region))
+    if kept is not None and kept[0] is handle and kept[1] is frame and len(kept[2]) == len(varied) and all(
+            a is v for a, (v, _) in zip(kept[2], varied, strict=True)):
+        partial = kept[3]
+    else:
+        partial = np.zeros((1,), np.int64)
+        for v, stride in varied:
+            partial = partial + v.index()[0] * stride
+        memory = handle.memory
+        if memory.owner is not None and memory.lanes > 1:
+            mapped = frame.lane_in(memory.owner)
+            lane = np.arange(memory.lanes) if mapped is None else mapped
+            partial = partial + lane * (memory.size // storage(handle.buffer.dtype).itemsize)
+        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region)
+    return Place(handle, handle.memory, partial + base if base else partial, None, [v.data for v in values])
+
+
+def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> tuple[list[Array], list[tuple[int, int]],
+                                                                                      list[tuple[int, int]]]:
+    """Per dimension the indices [l, *tile]; per span its extent and step (0 unless it is the last index); least and largest index."""
+    spans = [i for i in index if isinstance(i, Span)]
+    out: list[Array] = []
+    extents: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
+    axis = 0
+    values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
+    rank = max((v.data.ndim for v in values), default=1) - 1
+    for i, v in zip(index, values, strict=True):
+        if v.ok is not None:
+            machine.must_be_defined(v, frame, "an address")
+        x, low, high = v.index()
+        if isinstance(i, Span):
+            extent, step = machine.size(i.extent, frame), machine.size(i.step, frame)
+            steps = np.arange(extent, dtype=np.int64) * step
+            x = (x[:, None] + steps).reshape((x.shape[0],) + (1,) * axis + (extent,) + (1,) * (len(spans) - 1 - axis))
+            extents.append((extent, step if axis == len(spans) - 1 and i is index[-1] else 0))
+            low, high = min(low, low + (extent - 1) * step), max(high, high + (extent - 1) * step)
+            axis += 1
+        else:
+            x = x.reshape(x.shape[:1] + (1,) * len(spans)) if spans else lift(x, rank)
+        out.append(x)
+        ranges.append((low, high))
+    return out, extents, ranges
+
+
+def _through(machine: Machine, handle: Handle, indices: list[Array], frame: Frame) -> Place:
+    """Elements of a functional view: its axes take the indices, and the place that it stands for is resolved with them."""
+    view = handle.view
+    assert view is not None
+    inner = Frame(frame.lanes, frame.level, frame, None, frame.live, name=frame.name)
+    own: Mask = None
+    for axis, x, d in zip(view.axes, indices, handle.shape, strict=True):
+        if x.size and (int(x.min()) < 0 or int(x.max()) >= d):
+            within = (x >= 0) & (x < d)
+            own = within if own is None else own & within
+        inner.env[axis] = Val(x.astype(np.int32))
+    place = resolve(machine, view.at, inner)
+    return replace(place, inside=both(place.inside, own), own=both(place.own, own), fill=view.fill if view.fill is not None else place.fill)

@@ -1,0 +1,1 @@
+"""Numbers, bits, rounding and special functions."""

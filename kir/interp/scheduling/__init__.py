@@ -1,0 +1,1 @@
+"""Threads in turns: barriers and asynchronous operations."""

@@ -1,0 +1,110 @@
+"""Where instances meet: mbarriers and named barriers, what they publish, and what happens when nobody can go on."""
+from __future__ import annotations
+
+import numpy as np
+
+from kir.interp.memory_access.cluster_memory import in_peer
+from kir.interp.memory_access.regions import resolve
+from kir.interp.numerics.number import Array
+from kir.interp.state.frame import Frame
+from kir.interp.state.machine import Machine
+from kir.interp.state.result import Access
+from kir.interp.state.tasks import Mbarrier, NamedBarrier, Task
+from kir.ir.nodes import Region
+
+MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
+"""Limits of an mbarrier's counts (PTX ISA 9.7.13.15.2)."""
+
+
+def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
+    """`mbarrier.init` of the barriers that a place names."""
+    place = resolve(m, region, f)
+    if not 0 < count <= MOST_ARRIVALS:
+        m.report("mbarrier", "error", f"mbarrier '{region.buffer.name}' expects {count} arrivals; 1 to {MOST_ARRIVALS} are possible", f,
+                 id="KIR-I021", buffer=region.buffer.name)
+    if m.checking:
+        m.checker.on_barrier_object(place, f, "write", 0, None)
+    for at in np.unique(place.index):
+        name = f"{region.buffer.name}[{int(at) % max(1, place.memory.size // 8)}]"
+        m.mbarriers[(m.number_of(place.memory), int(at))] = Mbarrier(name, count, count)
+
+
+def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int = 0, agents: Array | None = None,
+             rank: int | None = None) -> list[Mbarrier]:
+    """The barrier that each active lane names, in the CTA of a `rank` of its cluster where one is given. One that is not initialized is
+    reported (KIR-I021) and made with one arrival."""
+    place = resolve(m, region, f)
+    if rank is not None:
+        place = in_peer(m, place, rank, f)
+    m.out_of_bounds(place, f, None, verb, place.inside)
+    if m.checking:
+        m.checker.on_barrier_object(place, f, "read", proxy, agents)
+    at = np.broadcast_to(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,))
+    out = []
+    for lane in f.active().nonzero()[0]:
+        key = (m.number_of(place.memory), int(at[lane]))
+        if key not in m.mbarriers:
+            m.report("mbarrier", "error", f"{verb} mbarrier '{region.buffer.name}' before it is initialized", f, int(lane), id="KIR-I021",
+                     buffer=region.buffer.name, accesses=(m.declaration(region.buffer.name),))
+            m.mbarriers[key] = Mbarrier(region.buffer.name, 1, 1)
+        out.append(m.mbarriers[key])
+    return out
+
+
+def settle(m: Machine, b: Mbarrier) -> None:
+    """Completes the phase when it is due, and reports counts that no mbarrier holds (KIR-I021)."""
+    if b.pending < 0:
+        m.report("mbarrier", "error", f"more than the {b.expected} expected arrivals on mbarrier {b.name} in one phase", None,
+                 id="KIR-I021", buffer=b.name)
+        b.pending = 0
+    if abs(b.tx) > MOST_BYTES:
+        m.report("mbarrier", "error", f"{b.tx} bytes outstanding on mbarrier {b.name}; it counts to {MOST_BYTES}", None, id="KIR-I021",
+                 buffer=b.name)
+    b.settle()
+
+
+def named_barrier(m: Machine, f: Frame, key: tuple[str, int]) -> NamedBarrier:
+    """A named barrier of the CTA of `f`, or its cluster's barrier."""
+    root = f
+    while root.parent is not None:
+        root = root.parent
+    group = m.clusters.place(root)[0] if key[0] == "cluster" else id(root)
+    return m.named.setdefault((*key, group), NamedBarrier())
+
+
+def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> None:
+    """The active threads of `f` arrive: whole warps of them on a named barrier, as the hardware counts, each for itself on a cluster's."""
+    b = named_barrier(m, f, key)
+    if f.level == "thread":
+        active = f.thread_numbers()[f.active()]
+        threads = len(active) if key[0] == "cluster" else 32 * len(np.unique(active // 32))
+    else:
+        threads = f.threads * f.lanes
+    if key[0] == "named" and not 0 <= key[1] <= 15:
+        m.report("barrier", "error", f"there is no named barrier {key[1]}; they are numbered 0 to 15", f, id="KIR-I022")
+    if key[0] == "named" and b.arrived and b.expected != expected:
+        m.report("barrier", "error", f"named barrier {key[1]} is met by {expected} threads here, by {b.expected} elsewhere", f,
+                 id="KIR-I022")
+    b.expected = expected
+    b.arrived += threads
+    b.clock = m.published(f, b.clock)
+    if b.arrived >= b.expected:
+        if b.arrived > b.expected:
+            m.report("barrier", "error", f"{b.arrived} threads arrive on a barrier of {b.expected}", f, id="KIR-I022")
+        b.generation += 1
+        b.arrived, b.opened, b.clock = 0, b.clock, None
+
+
+def deadlock(m: Machine, tasks: list[Task]) -> None:
+    """Reports who waits for what (KIR-I020)."""
+    waiting = [t for t in tasks if t.wait is not None and t.wait.what != "its sub-teams to end"]
+    seen: list[Access] = []
+    for t in waiting:
+        assert t.wait is not None
+        origin = t.site.origin if t.site is not None else None
+        seen.append(Access.at(f"waits for {t.wait.what}", m.anchor(t.site), t.name, origin))
+    first = seen[0].verb if seen else "polls"
+    m.report("deadlock", "error", f"no one can go on: {len(waiting)} wait, and the first {first}", None, id="KIR-I020",
+             accesses=tuple(seen[:8]))
+
+

@@ -1,0 +1,173 @@
+"""Vector clocks of the agents of one or more CTAs: who knows of whose accesses, and in what sense.
+
+An agent is a thread, a team that runs as one, or the reading or writing part of an asynchronous operation. `know[layer, row, a, b]`
+is the clock of agent b up to which a knows its accesses, within the CTA of `row`. Layers: `ORDERED` by barriers, waits and fences;
+`SHUFFLED` the same plus orders that only a shuffle or vote gives; `PROXIED` up to a proxy fence on the way; `FENCED` up to a memory
+fence, which is what a relaxed atomic publishes. The diagonal of `ORDERED` is an agent's own clock.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kir.interp.numerics.number import Array
+
+ORDERED, SHUFFLED, PROXIED, FENCED = range(4)
+EVERY = slice(0, 4)
+Knowledge = dict[int, Array]
+"""What was published, by CTA: [layer, agent]."""
+
+
+class Clocks:
+    """The clocks of `ctas` CTAs (numbers `numbers`) that run as one frame, or of one that runs as a coroutine."""
+
+    def __init__(self, numbers: Array, layers: int = 4) -> None:
+        self.numbers = numbers
+        self.layers = layers
+        """Layers kept: 2 for a kernel with neither an async proxy nor atomics."""
+        self.count = 1
+        self.version = 0
+        """Changes whenever an agent learns from another."""
+        self.know = np.zeros((layers, len(numbers), 4, 4), np.int32)
+        self.know[ORDERED:PROXIED, :, 0, 0] = 1
+        self.blocks: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self.names: list[str] = [""]
+        self.foreign: list[Knowledge] = [{} for _ in numbers]
+
+    def block(self, key: tuple[Any, ...], size: int, name: str, of: Array | None = None) -> int:
+        """The first of `size` agents that belong to `key`; made when they are new. Each is called `name` and its number in `of`, or its
+        place."""
+        found = self.blocks.get((*key, size))
+        if found is not None:
+            return found[0]
+        first = self.count
+        self.count += size
+        self.names += [f"{name} {i}" for i in (range(size) if of is None else of)]
+        capacity = self.know.shape[-1]
+        if self.count > capacity:
+            wider = max(self.count, 2 * capacity)
+            grown = np.zeros((self.layers, self.know.shape[1], wider, wider), np.int32)
+            grown[:, :, :capacity, :capacity] = self.know
+            self.know = grown
+        self.blocks[(*key, size)] = (first, size)
+        return first
+
+    def issued(self, rows: Array, own: Array, live: Array, key: tuple[Any, ...], name: str) -> tuple[Array, Array]:
+        """By lane, agents for what the `live` lanes issue, and which lanes have one: those of an earlier operation that all issuers know to
+        have ended, or new ones. A lane that issues nothing has none: where one thread of many issues, each operation is one agent."""
+        per_row = len(rows) // len(self.numbers)
+        index = np.arange(len(rows)) % max(1, per_row)
+        issuing = np.unique(index[live])
+        place = np.minimum(np.searchsorted(issuing, index), max(0, len(issuing) - 1))
+        number = 0
+        while True:
+            full = (*key, number, *(issuing.tolist() if len(issuing) < per_row else ()))
+            fresh = (*full, len(issuing)) not in self.blocks
+            agents = self.block(full, len(issuing), name, issuing) + place
+            if fresh or (self.know[ORDERED, rows[live], own[live], agents[live]] >= self.now(rows[live], agents[live])).all():
+                return agents, np.isin(index, issuing)
+            number += 1
+
+    def now(self, rows: Array, agents: Array) -> Array:
+        """The agents' own clocks."""
+        out: Array = self.know[ORDERED, rows, agents, agents]
+        return out
+
+    def tick(self, rows: Array, agents: Array) -> None:
+        """What the agents do from now on is later than what they have published."""
+        self.know[ORDERED:PROXIED, rows, agents, agents] += 1
+
+    def learn(self, rows: Array, agents: Array, of: Array) -> None:
+        """Each agent learns what the agent at the same position of `of` knows (and did)."""
+        self.version += 1
+        a, b = self._range(rows, agents), self._range(rows, of)
+        if a is not None and b is not None:
+            np.maximum(self.know[:, :, a], self.know[:, :, b], out=self.know[:, :, a])
+            return
+        self.know[:, rows, agents] = np.maximum(self.know[:, rows, agents], self.know[:, rows, of])
+
+    def follow(self, rows: Array, agents: Array, of: Array) -> None:
+        """As `learn`, where an earlier call has passed on all that `of` had learned, and only its own accesses are new."""
+        self.know[ORDERED:PROXIED, rows, agents, of] = self.know[ORDERED:PROXIED, rows, of, of]
+
+    def _range(self, rows: Array, agents: Array) -> slice | None:
+        """The agents as a range, when they are the same consecutive ones in every row."""
+        count = len(agents) // len(self.numbers)
+        if not count or count * len(self.numbers) != len(agents):
+            return None
+        first = int(agents[0])
+        expected = first + np.arange(len(agents)) % count
+        same = (agents == expected).all() and (rows == np.arange(len(agents)) // count).all()
+        return slice(first, first + count) if same else None
+
+    def meet(self, rows: Array, agents: Array, group: Array, layers: slice = EVERY) -> None:
+        """Agents of one `group` (sorted numbers) learn from each other."""
+        self.version += 1
+        whole, size = self._range(rows, agents), int((group == group[0]).sum())
+        if whole is not None and len(group) % size == 0 and (group.reshape(-1, size) == group[::size, None]).all() and (
+                group[::size][1:] != group[::size][:-1]).all():
+            known = self.know[layers, :, whole]
+            parts = known.reshape(len(known), len(self.numbers), -1, size, known.shape[-1])
+            known[...] = np.broadcast_to(parts.max(axis=3, keepdims=True), parts.shape).reshape(known.shape)
+            self.tick(rows, agents)
+            return
+        starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
+        index = np.cumsum(np.concatenate([[False], group[1:] != group[:-1]]))
+        joined = np.maximum.reduceat(self.know[layers, rows, agents], starts, axis=1)
+        self.know[layers, rows, agents] = joined[:, index]
+        self.tick(rows, agents)
+
+    def fence(self, rows: Array, agents: Array, layer: int) -> None:
+        """What the agents know is now known in the sense of `layer`."""
+        self.version += 1
+        if layer >= self.layers:
+            return
+        self.know[layer, rows, agents] = np.maximum(self.know[layer, rows, agents], self.know[ORDERED, rows, agents])
+        self.tick(rows, agents)
+
+    def publish(self, rows: Array, agents: Array, into: Knowledge | None, layer: int | None = None) -> Knowledge:
+        """What the agents know, joined into `into`; with `layer`, only what they know in that sense."""
+        out: Knowledge = dict(into or {})
+        for row in np.unique(rows):
+            mine = self.know[:, row, agents[rows == row]].max(axis=1)
+            if layer is not None:
+                mine = np.broadcast_to(mine[layer], mine.shape).copy()
+            _join(out, int(self.numbers[row]), mine)
+            for cta, known in self.foreign[row].items():
+                _join(out, cta, known)
+        self.tick(rows, agents)
+        return out
+
+    def acquire(self, rows: Array, agents: Array, published: Knowledge) -> None:
+        """The agents learn what was published. What other CTAs did is known to the whole CTA from then on."""
+        self.version += 1
+        for row in np.unique(rows):
+            mine = agents[rows == row]
+            for cta, known in published.items():
+                if cta == int(self.numbers[row]):
+                    width = min(known.shape[1], self.know.shape[-1])
+                    self.know[:, row, mine, :width] = np.maximum(self.know[:, row, mine, :width], known[:, None, :width])
+                else:
+                    _join(self.foreign[row], cta, known)
+
+    def knows_foreign(self, row: int, cta: int, agent: Array, clock: Array) -> Array:
+        """Whether the CTA knows accesses of another CTA's agents."""
+        known = self.foreign[row].get(cta)
+        if known is None:
+            return np.zeros(agent.shape, np.bool_)
+        inside = agent < known.shape[1]
+        out: Array = inside & (known[ORDERED, np.where(inside, agent, 0)] >= clock)
+        return out
+
+
+def _join(into: Knowledge, cta: int, known: Array) -> None:
+    old = into.get(cta)
+    if old is None:
+        into[cta] = known
+        return
+    width = max(old.shape[1], known.shape[1])
+    wide = np.zeros((len(old), width), np.int32)
+    wide[:, : old.shape[1]] = old
+    wide[:, : known.shape[1]] = np.maximum(wide[:, : known.shape[1]], known)
+    into[cta] = wide

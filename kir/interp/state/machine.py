@@ -1,0 +1,150 @@
+"""The state of a run, and what its parts may ask of one another: the value of an expression, the steps of a block."""
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from kir.base.diagnostic import error
+from kir.interp.numerics.number import Array
+from kir.interp.numerics.values import Val
+from kir.interp.state.cluster import Clusters
+from kir.interp.state.coverage import Coverage
+from kir.interp.state.findings import Findings
+from kir.interp.state.frame import Frame, Operation, Queue
+from kir.interp.state.memory import Handle, Memory
+from kir.interp.state.monitor import Monitor
+from kir.interp.state.tasks import Mbarrier, NamedBarrier, Steps, Task
+from kir.ir import nodes as n
+from kir.ir.visit import statements
+
+
+class Machine(Findings, ABC):
+    """State of a run. `checker` is attached in checking mode; `lazy` lets asynchronous operations act as late as they may. What is evaluated
+    asks for the values of its parts, and what runs for its blocks, by `evaluate` and `block`; `kir.interp.evaluation.interpreter` joins them."""
+
+    def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None) -> None:
+        super().__init__(program, most_steps)
+        self.lazy, self.coverage = lazy, coverage
+        self.checker_or_none: Monitor | None = None
+        self.checking = False
+        self.stepping = False
+        # names and values
+        self.functions = {fn.name: fn for fn in program.functions}
+        self.globals: dict[str, Val | Handle] = {}
+        self.constants: dict[int, Val] = {}
+        self.places: dict[int, tuple[Handle, Frame, tuple[Val, ...], Array, n.Region]] = {}
+        self.memories: dict[int, int] = {}
+        self.kept: list[n.Node] = []
+        # what is known of statements, by identity
+        self.fixed: dict[int, tuple[Frame, Val] | None] = {}
+        self.invariants: dict[int, tuple[n.Binary, ...]] = {}
+        self.waits: dict[int, bool] = {}
+        self.split_loops: dict[int, bool] = {}
+        self.meets: dict[int, bool] = {}
+        self.shortcuts: dict[tuple[int, int, int, int], n.Store | None] = {}
+        self.has_views = any(isinstance(s, n.View) for k in program.kernels for s in statements(k.body))
+        self.iterations: dict[int, int] = {}
+        # what runs, and where it meets
+        self.tasks: list[Task] = []
+        self.queues: list[tuple[Queue, Frame]] = []
+        self.cluster_homes: dict[Any, Frame] = {}
+        self.clusters = Clusters()
+        self.cluster_threads = 0
+        self.forget_barriers()
+
+    def forget_barriers(self) -> None:
+        """A new launch: nothing is initialized. `in_flight` are operations that signal an mbarrier and have not acted yet."""
+        self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
+        self.named: dict[tuple[Any, ...], NamedBarrier] = {}
+        self.in_flight: list[Operation] = []
+
+    @property
+    def checker(self) -> Monitor:
+        """The checker; only in checking mode."""
+        assert self.checker_or_none is not None
+        return self.checker_or_none
+
+    # ---------------------------------------------------------------------------------------------------------------- evaluation
+    @abstractmethod
+    def evaluate(self, e: n.Expr, f: Frame) -> Val:
+        """The value of an expression with one result. Raises KirError KIR-I002 for one that has no meaning here."""
+
+    @abstractmethod
+    def evaluate_all(self, e: n.Expr, f: Frame) -> tuple[Val, ...]:
+        """The results of an expression, one for each element of a tuple type."""
+
+    @abstractmethod
+    def block(self, body: n.Block, f: Frame) -> Steps:
+        """The statements of a block, for the lanes that are active."""
+
+    def size(self, e: int | n.Expr, f: Frame) -> int:
+        """A number that all lanes agree on. Raises KirError KIR-I006 where they do not."""
+        return e if isinstance(e, int) else self.uniform(e, f)
+
+    def uniform(self, e: n.Expr, f: Frame) -> int:
+        """As `size`."""
+        if isinstance(e, n.Const):
+            return int(e.value)
+        v = self.evaluate(e, f)
+        self.must_be_defined(v, f, "a size")
+        live = v.data if v.data.shape[0] == 1 or f.live is None else v.data[f.live]
+        if live.size == 0 or (live != live.reshape(-1)[0]).any():
+            raise error("KIR-I006", "an extent, bound or count that differs between instances of a team",
+                        origin=self.site.origin if self.site else None)
+        return int(live.reshape(-1)[0])
+
+    def number_of(self, memory: Memory) -> int:
+        """A small number for each memory."""
+        if id(memory) not in self.memories:
+            self.memories[id(memory)] = len(self.memories) + 1
+            self.kept.append(memory)  # type: ignore[arg-type]  # only kept alive, so that its id stays its own
+        return self.memories[id(memory)]
+
+    # ------------------------------------------------------------------------------------------------------------------ checking
+    def must_converge(self, f: Frame, what: str) -> None:
+        """Reports an instruction of whole warps that only some lanes reach (KIR-I023)."""
+        if f.live is not None and self.checking:
+            self.checker.must_meet(f, what)
+
+    def exchange(self, f: Frame) -> None:
+        """Lanes of a warp exchange values."""
+        if self.checking:
+            self.checker.exchange(f)
+
+    def agents_for(self, f: Frame, family: str, grouped: bool) -> tuple[Array | None, Array | None]:
+        """Agents that stand for the reading and the writing part of an operation that `f` issues."""
+        return self.checker.asynchronous(f, family, grouped) if self.checking else (None, None)
+
+    def observe(self, f: Frame, agents: Array | None, lanes: Array) -> None:
+        """The given lanes learn what their own operations did."""
+        if self.checking and agents is not None:
+            self.checker.observe(f, agents, lanes)
+
+    def published(self, f: Frame, clock: Any) -> Any:
+        """`clock` joined with what the active lanes of `f` know."""
+        return self.checker.published(f, clock) if self.checking else None
+
+    def release(self, b: Mbarrier, f: Frame, lane: int) -> None:
+        """An arrival publishes what its lane knows."""
+        if self.checking:
+            b.clock = self.checker.release(f, lane, b.clock)
+
+    def publish(self, b: Mbarrier, made: Operation) -> None:
+        """A completed operation publishes what it did."""
+        if self.checking and made.writer is not None and made.frame is not None:
+            b.clock = self.checker.publish(made.frame, made.writer, b.clock)
+
+    def finished(self, f: Frame, agents: Array, lanes: Array, clock: Any) -> Any:
+        """`clock` joined with what operations of the given lanes of `f` did."""
+        return self.checker.finished(f, agents, lanes, clock) if self.checking else None
+
+    def acquire(self, f: Frame, clock: Any, lane: int | None = None) -> None:
+        """One lane, or all active ones, learn what was published."""
+        if self.checking and clock is not None:
+            self.checker.acquire(f, clock, lane)
+
+
+Semantics = Callable[[Machine, n.Call, Frame], Val | tuple[Val, ...]]
+"""What a row of the instruction table does, for the active lanes."""

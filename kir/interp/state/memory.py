@@ -1,0 +1,195 @@
+"""Memory as bytes, and places in it: buffers with strides and layouts, byte reinterpretations, and functional views.
+
+Every memory is one array of bytes for each lane of the frame that owns it (one copy for global memory). A buffer's element is found
+through its strides or layout, so a swizzle on one side only shows as wrong values.
+"""
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any, Protocol
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.interp.numerics.number import Array, poison, storage
+from kir.interp.numerics.values import Mask, Val
+from kir.interp.state.shadow import Shadow
+from kir.ir.layouts.layout import row_major
+from kir.ir.layouts.layout_tables import swizzled
+from kir.ir.nodes import Buffer, Expr, View
+from kir.ir.types import DType
+
+ALIGNMENT = 16
+"""Bytes to which the memory of a lane is padded, so that every dtype sees whole elements."""
+
+
+class Instances(Protocol):
+    """Those who own memory, or touch it: the instances of a team, one a lane."""
+
+    lanes: int
+
+    def lane_in(self, ancestor: Instances) -> Array | None:
+        """For each lane its lane among the instances around; None when they are the same."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """Bytes [lanes, size]. `valid` (checking mode) has a flag per granule of `granule` bytes; `written` and `fenced` count the
+    generic writes to registers and those that a `wgmma_fence` has seen; `pending` names asynchronous operations in flight."""
+
+    name: str
+    space: str
+    lanes: int
+    size: int
+    owner: Instances | None
+    granule: int = 1
+    valid: Array | None = None
+    shadow: Shadow | None = None
+    data: Array = field(init=False)
+    unfenced: bool = False
+    written_at: Any = None
+    """The statement of the last generic write to registers."""
+    pending: list[Any] = field(default_factory=list)
+    _views: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.size = -(-max(self.size, 1) // ALIGNMENT) * ALIGNMENT
+        self.data = np.zeros((self.lanes, self.size), np.uint8)
+
+    def typed(self, dtype: DType) -> Array:
+        """All elements of all lanes as one flat array that shares the bytes."""
+        found = self._views.get(dtype.name)
+        if found is None:
+            found = self._views[dtype.name] = self.data.reshape(-1).view(storage(dtype))
+        return found
+
+    def granules(self, index: Array, width: int) -> Array:
+        """Indices of the granules of elements of `width` bytes: one more axis at the end."""
+        per = max(1, width // self.granule)
+        if width < self.granule:
+            return (index * width // self.granule)[..., None]
+        if per == 1:
+            return index[..., None]
+        out: Array = index[..., None] * per + np.arange(per)
+        return out
+
+    def track(self, defined: bool) -> None:
+        """Starts keeping validity, with everything defined or nothing."""
+        self.valid = np.full(self.lanes * self.size // self.granule, defined, np.bool_)
+
+
+@dataclass(eq=False)
+class Handle:
+    """A buffer's name at run time. `base` is the byte offset of its first element in each lane of `frame`; a functional view has
+    `view` and is looked up in `frame`."""
+
+    buffer: Buffer
+    memory: Memory
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    swizzles: tuple[tuple[int, int, int], ...] = ()
+    base: Array | None = None
+    frame: Instances | None = None
+    view: View | None = None
+    peers: Buffer | None = None
+    """The shared buffer that a view of cluster memory shows: its first index is the CTA, the others are the buffer's."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether an element's address is the sum of its indices times the strides."""
+        return self.view is None and self.base is None and not self.swizzles and self.peers is None
+
+    @property
+    def plain(self) -> bool:
+        """Whether elements lie row-major from the start of the memory."""
+        return self.view is None and self.base is None and not self.swizzles and self.peers is None and self.strides == row_major(self.shape)
+
+    def element(self, indices: list[Array], itemsize: int) -> Array:
+        """Offsets in elements, from indices per dimension that broadcast (int64)."""
+        base, offset, rank = 0, None, 1
+        for i, s in zip(indices, self.strides, strict=True):
+            rank = max(rank, i.ndim)
+            if i.size == 1:
+                base += int(i.reshape(-1)[0]) * s
+                continue
+            part = i if s == 1 else i * s
+            offset = part if offset is None else offset + part
+        if offset is None:
+            offset = np.full((1,) * rank, base, np.int64)
+        elif base:
+            offset = offset + base
+        if not self.swizzles:
+            return offset
+        at = offset * itemsize
+        for bits, low, shift in self.swizzles:
+            at = swizzled(at, bits, low, shift)
+        return at // itemsize
+
+
+@dataclass(eq=False)
+class Place:
+    """A resolved region: element indices `index` [l, *tile] into `memory.typed(dtype)`, and where they lie `inside` the buffer."""
+
+    handle: Handle
+    memory: Memory
+    index: Array
+    inside: Mask
+    indices: list[Array]
+    fill: Expr | None = None
+    own: Mask = None
+    """Where a functional view has the element itself: its fill stands for elements outside the buffer below, not outside its shape."""
+    contiguous: int = 1
+    """Extent of the innermost span, when its elements are neighbors."""
+
+    @property
+    def dtype(self) -> DType:
+        """Dtype of the elements."""
+        return self.handle.buffer.dtype
+
+
+LONG = 1 << 12
+"""Bytes of a period that memory is not rounded up to: no hardware swizzles so far."""
+
+
+def bytes_needed(shape: tuple[int, ...], strides: tuple[int, ...], swizzles: tuple[tuple[int, int, int], ...], itemsize: int) -> int:
+    """Bytes from the first to past the last element, rounded up to the period of the swizzles: of a long one, to the bytes that it exchanges, and
+    not at all where no element lies so high that it is moved."""
+    if any(d == 0 for d in shape):
+        return 0
+    size = (sum((d - 1) * abs(s) for d, s in zip(shape, strides, strict=True)) + 1) * itemsize
+    for bits, low, shift in swizzles:
+        period = 1 << (bits + low + shift)
+        if period > LONG:
+            period = 1 << (bits + low) if size > 1 << (low + shift) else 1
+        size = -(-size // period) * period
+    return size
+
+
+def locate(handle: Handle, indices: list[Array], frame: Instances, contiguous: int = 1, ranges: list[tuple[int, int]] | None = None) -> Place:
+    """The elements at `indices` (int64 [l, *tile] per dimension) of a buffer with addresses."""
+    inside: Mask = None
+    known = [Val(x).index()[1:] for x in indices] if ranges is None else ranges
+    for x, d, (low, high) in zip(indices, handle.shape, known, strict=True):
+        if (low < 0 or high >= d) and x.size:
+            within = (x >= 0) & (x < d)
+            inside = within if inside is None else inside & within
+    kind = storage(handle.buffer.dtype)
+    offset = handle.element(indices, kind.itemsize)
+    if handle.base is not None:
+        assert handle.frame is not None
+        lanes = frame.lane_in(handle.frame)
+        base = handle.base if lanes is None or handle.base.shape[0] == 1 else handle.base[lanes]
+        offset = offset + (base // kind.itemsize).reshape((-1,) + (1,) * (offset.ndim - 1))
+    memory = handle.memory
+    if inside is not None:
+        offset = np.where(inside, offset, 0)
+    if memory.owner is not None and memory.lanes > 1:
+        mapped = frame.lane_in(memory.owner)
+        lane = np.arange(memory.lanes) if mapped is None else mapped
+        offset = offset + (lane * (memory.size // kind.itemsize)).reshape((-1,) + (1,) * (offset.ndim - 1))
+    return Place(handle, memory, offset, inside, indices, contiguous=contiguous)
+
+
+def fill_poison(memory: Memory, dtype: DType) -> None:
+    """Writes the pattern of undefined values over the whole memory."""
+    memory.typed(dtype)[:] = poison(dtype)

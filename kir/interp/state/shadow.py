@@ -1,0 +1,188 @@
+"""Shadow of a memory: who accessed each granule last, and how; from it, which new access races with an old one.
+
+Of writes the last is kept. Of reads and atomic updates the latest clock of every agent of the CTA that came last is kept, and that
+other CTAs did so too: within a launch no two CTAs are ordered unless one has acquired what the other released.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.interp.numerics.number import Array
+from kir.interp.state.clocks import ORDERED, PROXIED, SHUFFLED, Clocks
+
+NOBODY, EARLIER = -1, -2
+"""In place of a CTA: never accessed; written by the previous launch, which may still run."""
+
+
+@dataclass(eq=False)
+class Conflict:
+    """An old access that the new access at position `at` is not ordered with."""
+
+    at: int
+    site: int
+    cta: int
+    agent: int
+    verb: str
+    weak: bool = False
+    proxy: bool = False
+
+
+class Crowd:
+    """Accesses of many agents to each granule: reads, or atomic updates."""
+
+    def __init__(self, granules: int) -> None:
+        self.cta = np.full(granules, NOBODY, np.int32)
+        self.other = np.full(granules, NOBODY, np.int32)
+        self.site = np.zeros(granules, np.int32)
+        self.other_site = np.zeros(granules, np.int32)
+        self.columns: dict[int, int] = {}
+        self.column_agents = np.zeros(0, np.int64)
+        self.column_of = np.zeros(0, np.int64)
+        self.clock = np.zeros((granules, 0), np.int32)
+
+    def forget(self) -> None:
+        """A new launch."""
+        self.cta[:] = NOBODY
+        self.other[:] = NOBODY
+        self.clock[:] = 0
+
+    def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
+        """Accesses to granules `g` by agents at their clocks."""
+        old = self.cta[g]
+        first = np.empty_like(old)
+        first[::-1] = cta[::-1]
+        moved = (old != NOBODY) & (old != cta)
+        self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
+        fresh = old != cta
+        if fresh.any() and self.clock.shape[1]:
+            self.clock[g[fresh]] = 0
+        self.cta[g[::-1]] = cta[::-1]
+        settled = self.cta[g]
+        several = settled != cta
+        self.other[g[several]], self.other_site[g[several]] = cta[several], site
+        self.site[g] = site
+        if crowded:
+            column = self._columns(agent)
+            np.maximum.at(self.clock, (g, column), clock)
+
+    def _columns(self, agent: Array) -> Array:
+        most = int(agent.max()) + 1
+        if most > len(self.column_of):
+            self.column_of = np.concatenate([self.column_of, np.full(most - len(self.column_of), -1, np.int64)])
+        new = np.unique(agent[self.column_of[agent] < 0])
+        if len(new):
+            start = len(self.column_agents)
+            self.column_of[new] = np.arange(start, start + len(new))
+            self.column_agents = np.concatenate([self.column_agents, new])
+            if len(self.column_agents) > self.clock.shape[1]:
+                wider = np.zeros((len(self.clock), max(len(self.column_agents), 2 * self.clock.shape[1])), np.int32)
+                wider[:, : self.clock.shape[1]] = self.clock
+                self.clock = wider
+        out: Array = self.column_of[agent]
+        return out
+
+    def conflicts(self, g: Array, clocks: Clocks, rows: Array, agents: Array, lanes: Array, cta: Array, verb: str) -> Conflict | None:
+        """One old access that is not ordered before accesses to `g` by the frame lanes `lanes` (whose rows and agents are given by
+        lane), an error in preference to a weak one."""
+        for who, sites in ((self.cta, self.site), (self.other, self.other_site)):
+            foreign = (who[g] != NOBODY) & (who[g] != cta)
+            for at in np.flatnonzero(foreign)[:64]:
+                if int(who[g[at]]) not in clocks.foreign[int(rows[lanes[at]])]:
+                    return Conflict(int(at), int(sites[g[at]]), int(who[g[at]]), -1, verb)
+        n = len(self.column_agents)
+        if not n:
+            return None
+        mine = self.cta[g] == cta
+        seen = self.clock[g, :n]
+        weak: Conflict | None = None
+        theirs = (self.cta[g] != NOBODY) & ~mine
+        if theirs.any() and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
+            return found
+        own = self.column_agents == agents[:, None]
+        late = seen > self._known(clocks, ORDERED, rows, agents, own)[lanes]
+        if not mine.all():
+            late &= mine[:, None]
+        if late.any():
+            loose = late & (seen > self._known(clocks, SHUFFLED, rows, agents, own)[lanes])
+            pick = loose if loose.any() else late
+            at, column = np.unravel_index(int(pick.argmax()), pick.shape)
+            weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not loose.any())
+        return weak
+
+    def _of_others(self, g: Array, seen: Array, clocks: Clocks, rows: Array, theirs: Array, verb: str) -> Conflict | None:
+        """An access of another CTA's agents that this CTA does not know of, though it knows something of that CTA."""
+        for row in np.unique(rows[theirs]):
+            for other in np.unique(self.cta[g[theirs & (rows == row)]]):
+                held = clocks.foreign[int(row)].get(int(other))
+                if held is None:
+                    continue
+                known = np.zeros(len(self.column_agents), np.int32)
+                inside = self.column_agents < held.shape[1]
+                known[inside] = held[ORDERED, self.column_agents[inside]]
+                late = (seen > known) & (theirs & (rows == row) & (self.cta[g] == other))[:, None]
+                if late.any():
+                    at, column = np.unravel_index(int(late.argmax()), late.shape)
+                    return Conflict(int(at), int(self.site[g[at]]), int(other), int(self.column_agents[column]), verb)
+        return None
+
+    def _known(self, clocks: Clocks, layer: int, rows: Array, agents: Array, own: Array) -> Array:
+        """Per lane and column the clock up to which the lane knows the column's agent; everything of itself."""
+        width = clocks.know.shape[-1]
+        known: Array = clocks.know[layer, rows[:, None], agents[:, None], np.minimum(self.column_agents, width - 1)]
+        known = np.where(self.column_agents < width, known, 0)
+        return np.where(own, np.iinfo(np.int32).max, known)
+
+
+class Shadow:
+    """The shadow of one memory."""
+
+    def __init__(self, granules: int) -> None:
+        self.cta = np.full(granules, NOBODY, np.int32)
+        self.agent = np.zeros(granules, np.int32)
+        self.clock = np.zeros(granules, np.int32)
+        self.site = np.zeros(granules, np.int32)
+        self.generic = np.ones(granules, np.bool_)
+        self.reads = Crowd(granules)
+        self.updates = Crowd(granules)
+
+    def forget(self, overlapping: bool) -> None:
+        """A new launch; with `overlapping` what the last one wrote is not yet known."""
+        self.cta[:] = np.where(self.cta == NOBODY, NOBODY, EARLIER) if overlapping else NOBODY
+        self.reads.forget()
+        self.updates.forget()
+
+    def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, reading: bool) -> Conflict | None:
+        """A write that accesses to `g` are not ordered after."""
+        who = self.cta[g]
+        if (who == NOBODY).all():
+            return None
+        mine, writer, clock = who == cta, self.agent[g], self.clock[g]
+        width = clocks.know.shape[-1]
+        known = np.minimum(writer, width - 1)
+        late = mine & (writer != agent) & (clocks.know[ORDERED, rows, agent, known] < clock)
+        if late.any():
+            loose = late & (clocks.know[SHUFFLED, rows, agent, known] < clock)
+            at = int((loose if loose.any() else late).argmax())
+            return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", not loose.any())
+        foreign = (who != NOBODY) & ~mine
+        if foreign.any():
+            for row in np.unique(rows[foreign]):
+                for other in np.unique(who[foreign & (rows == row)]):
+                    there = foreign & (rows == row) & (who == other)
+                    known_there = clocks.knows_foreign(int(row), int(other), writer, clock)
+                    if other == EARLIER:
+                        known_there |= EARLIER in clocks.foreign[int(row)]
+                    if (there & ~known_there).any():
+                        at = int((there & ~known_there).argmax())
+                        return Conflict(at, int(self.site[g[at]]), int(other), int(writer[at]), "write")
+        if proxy and reading and clocks.layers > PROXIED:
+            stale = mine & self.generic[g] & (clocks.know[PROXIED, rows, agent, known] < clock)
+            if stale.any():
+                at = int(stale.argmax())
+                return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", proxy=True)
+        return None
+
+    def note_write(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, proxy: int) -> None:
+        """Writes to granules `g`."""
+        self.cta[g], self.agent[g], self.clock[g], self.site[g], self.generic[g] = cta, agent, clock, site, not proxy

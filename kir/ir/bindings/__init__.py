@@ -1,0 +1,1 @@
+"""What a launch says, checked, and a program specialized to it."""

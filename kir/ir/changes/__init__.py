@@ -1,0 +1,1 @@
+"""Two programs compared, node by node."""

@@ -1,0 +1,1 @@
+"""The text's grammar, and its parser's tables."""

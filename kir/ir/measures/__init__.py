@@ -1,0 +1,1 @@
+"""How far a program is from naive, and when it is."""

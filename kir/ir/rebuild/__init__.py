@@ -1,0 +1,1 @@
+"""Whole programs made anew: copies, products, places of functions called."""

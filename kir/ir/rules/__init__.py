@@ -1,0 +1,1 @@
+"""What a right program is: verified, named cleanly, generic or not."""

@@ -1,0 +1,98 @@
+"""Asynchronous operations and what waits for them: a copy into a group needs a commit and a wait, a signal somebody who waits, a barrier
+somebody who initializes it. The other side of what is missing, the first read of what the operation brings, is named beside it."""
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.paths import Path, block_paths
+from kir.ir.visit import statements, walk
+
+
+@dataclass(frozen=True)
+class Unpaired:
+    """A statement whose counterpart the kernel lacks; ``witness`` names the operation and who needs what it brings."""
+
+    path: Path
+    stmt: n.Stmt
+    why: str
+    witness: tuple[str, ...] = ()
+
+
+def unpaired(program: n.Program, k: n.Kernel, functions: Container[str]) -> Iterator[Unpaired]:
+    """What a kernel leaves unpaired, each kind once. Nothing is said of a kernel with source that is not understood, or that calls one
+    of the device ``functions``, which may hold the counterpart."""
+    body = tuple(statements(k.body))
+    if any(isinstance(s, (n.Opaque, n.Hole)) for s in body):
+        return
+    calls = {x.fn for s in body if isinstance(s, (n.Eval, n.Let)) for x in walk(s) if isinstance(x, n.Call)}
+    if any(fn in functions for fn in calls):
+        return
+    waited, made = _named_by(body, "mbar_wait"), _named_by(body, "mbar_init")
+    reported: set[str] = set()
+    for path, s in block_paths(k.body, (k.name,)):
+        for why in _missing(s, calls, waited, made):
+            if why not in reported:
+                reported.add(why)
+                yield Unpaired(path, s, why, _sides(program, body, s))
+
+
+def _named_by(body: tuple[n.Stmt, ...], fn: str) -> set[str]:
+    """Buffers that calls of `fn` name."""
+    return {a.buffer.name for s in body if isinstance(s, n.Eval) and s.call.fn == fn for a in s.call.args if isinstance(a, n.Region)}
+
+
+def _missing(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> Iterator[str]:
+    if isinstance(s, n.Copy) and s.grouped:
+        family = "async" if s.via.startswith("cp_async") else "bulk"
+        for needed in (f"{family}_commit", f"{family}_wait"):
+            if needed not in calls:
+                yield f"a grouped copy via {s.via.partition('(')[0]}, and no {needed} in this kernel"
+    if isinstance(s, n.Copy) and s.signal is not None:
+        name = s.signal.buffer.name
+        if name not in waited and s.signal.buffer.space == "shared":
+            yield f"a copy signals '{name}', and nothing in this kernel waits for it"
+    if (isinstance(s, n.Mma) and s.pending) or (isinstance(s, n.Eval) and s.call.fn == "wgmma"):
+        for needed in ("wgmma_commit", "wgmma_wait"):
+            if needed not in calls:
+                yield f"a pending mma, and no {needed} in this kernel"
+    if isinstance(s, n.Eval) and s.call.fn == "mbar_wait":
+        for a in s.call.args:
+            if isinstance(a, n.Region) and a.buffer.space == "shared" and a.buffer.name not in made:
+                yield f"'{a.buffer.name}' is waited for, and no mbar_init in this kernel initializes it"
+
+
+def _sides(program: n.Program, body: tuple[n.Stmt, ...], s: n.Stmt) -> tuple[str, ...]:
+    """The operation, and the first statement that uses what it writes."""
+    match s:
+        case n.Copy():
+            name, verb = s.dst.buffer.name, "write"
+        case n.Mma():
+            name, verb = s.acc.buffer.name, "write"
+        case n.Eval() if s.call.args and isinstance(s.call.args[0], n.Region):
+            name, verb = s.call.args[0].buffer.name, "write" if s.call.fn == "wgmma" else "wait"
+        case _:
+            return ()
+    named = {id(each): text for text, _, each in anchors(program)}
+    user = next((x for x in body if x is not s and _reads(x, name)), None)
+    sides = [_side(f"{verb} of '{name}'", s, named)]
+    return tuple(sides if user is None else [*sides, _side(f"read of '{name}'", user, named)])
+
+
+def _reads(s: n.Stmt, name: str) -> bool:
+    """Whether a statement itself, not one inside it, reads a buffer."""
+    parts = [getattr(s, f) for f in s.compared_fields if f not in ("body", "then", "orelse", "roles", "dst", "signal", "acc")]
+    for part in parts:
+        for x in walk(part) if isinstance(part, n.Node) else ():
+            if isinstance(x, n.Load) and x.at.buffer.name == name:
+                return True
+            if isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.name == name for a in x.args):
+                return True
+    return False
+
+
+def _side(what: str, s: n.Stmt, named: dict[int, str]) -> str:
+    place = f" ({s.origin.file}:{s.origin.line})" if s.origin is not None else ""
+    return f"{what} at {named.get(id(s), '?')}{place}"

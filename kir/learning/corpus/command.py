@@ -1,0 +1,46 @@
+"""Running a command of the user's with the hook in it, and reading what it noted."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import kir
+from kir.base.diagnostic import usage
+
+
+def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Sequence[str] = (), measure: bool = False,
+                  tune: bool = True, example: str = "kir capture -- python app.py") -> tuple[int, list[dict[str, Any]]]:
+    """The command's exit code and the launches noted. Raises UsageError KIR-C117 for a command that is not there, with an `example`."""
+    if not words:
+        raise usage("KIR-C117", "there is no command to run", attempt=example)
+    startup = Path(__file__).parent / "startup"
+    home = Path(kir.__file__).parent.parent
+    paths = [str(startup), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []), str(home)]
+    settings = json.dumps({"mode": mode, "folder": str(folder.resolve()), "packages": list(packages), "measure": measure, "tune": tune})
+    for old in folder.glob("launches-*.jsonl"):
+        old.unlink()
+    try:
+        code = subprocess.call(list(words), env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KIR_LAUNCHES": settings})
+    except OSError as bad:
+        raise usage("KIR-C117", f"'{words[0]}' cannot be run: {bad.strerror}", attempt=example) from bad
+    return code, noted(folder)
+
+
+def noted(folder: Path) -> list[dict[str, Any]]:
+    """The launches that the processes of a command noted in its folder."""
+    return [json.loads(line) for path in sorted(folder.glob("launches-*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def by_kernel(notes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a kernel and way of running: launches, distinct bindings, hash, reason."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for note in notes:
+        key = (note["file"], note["kernel"], note["how"], note["hash"], note["reason"])
+        row = rows.setdefault(key, {**{k: note[k] for k in ("file", "kernel", "how", "hash", "reason")}, "launches": 0, "bindings": 0})
+        row["launches"] += note["launches"]
+        row["bindings"] += bool(note["binding"])
+    return [rows[k] for k in sorted(rows)]

@@ -1,0 +1,1 @@
+"""Every kernel of a package read, written, read again and compared; counted."""

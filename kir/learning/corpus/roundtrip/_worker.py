@@ -1,0 +1,34 @@
+"""A process that examines files: one JSON line in (a file, and kernels to leave out), JSON lines out, flushed one by one."""
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+from kir.learning.corpus.roundtrip.one import examine, sources, untouched
+
+
+def say(**fields: object) -> None:
+    """One line to the parent."""
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def main(megabytes: int) -> None:
+    """Serve until the parent closes the pipe."""
+    resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+    for line in sys.stdin:
+        job = json.loads(line)
+        path = Path(job["file"])
+        for record in examine(path, frozenset(job["skip"]), lambda name: say(started=name)):
+            say(record=record)
+        try:
+            same = untouched(path)
+        except Exception:  # what is wrong with the file is in its records
+            same = None
+        say(done=True, untouched=same, sources=sources(path))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,440 @@
+"""When two generic programs are one: up to local names, names of dtype terms, the order of metas, and values that are named once.
+
+A frontend names values as the source does, a backend names what its surface must name; a value that is named and used once is the same
+program with or without its name. Nothing else is forgiven.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from kir.analysis.branch_definitions import both_arms
+from kir.base.instructions import table
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, canonical, rename
+from kir.ir.dtype_terms import TOKEN, join
+from kir.ir.printer import expr_text
+from kir.ir.types import DTYPES, I32, I64, DType, PointerType, TileType, TupleType, Type, shape_of, symbolic
+from kir.ir.visit import blocks_of, statements, substitute, transform, walk
+
+
+def same_program(a: n.Program, b: n.Program) -> bool:
+    """Whether two generic programs are the same, in the sense above, or the second has zeros where the first leaves poison."""
+    return any(_same(a, b, by_content) for by_content in (True, False))
+
+
+def _same(a: n.Program, b: n.Program, by_content: bool) -> bool:
+    one, other = settled(a, by_content), settled(b, by_content)
+    return one == other or ((filled := both_arms(a)) is not a and settled(filled, by_content) == other)
+
+
+def settled(p: n.Program, by_content: bool = True) -> n.Program:
+    """The form that equal programs share: whatever has no order of its own is ordered by what it stands for, or else by what it is called."""
+    terms = _Terms({m.name: m.default for m in p.metas if m.kind == "dtype" and isinstance(m.default, str) and "(" in m.default})
+    metas = tuple(sorted((m for m in p.metas if m.name not in terms.derived), key=lambda m: m.name))
+    made: n.Program = terms.program(replace(p, metas=metas))
+    made = canonical(made) if by_content else made  # axes of the grid and parameters of functions by their place
+    names = frozenset(m.name for m in p.metas)
+    kernels = tuple(replace(k, body=_ordered(k.body, names, by_content)) for k in made.kernels)
+    functions = tuple(replace(f, body=_ordered(f.body, names, by_content)) for f in made.functions)
+    read = {x.at.buffer.name for k in kernels for x in walk(k) if isinstance(x, n.Load)}
+    read |= {x.buffer.name for k in kernels for c in walk(k) if isinstance(c, n.Call) for x in c.args if isinstance(x, n.Region)}
+    # What is read for nothing is not read.
+    params = tuple(replace(q, role="out") if q.role == "inout" and q.name not in read else q for q in made.params)
+    return canonical(_functions_by_use(replace(made, params=params, kernels=kernels, functions=functions)))
+
+
+def _widened(body: n.Block, metas: frozenset[str]) -> n.Block:
+    """The block with 64-bit values of metas worked out in 64 bits: metas are Python's integers, which have no width of their own."""
+    def static(e: n.Expr) -> bool:
+        return all(x.name in metas if isinstance(x, n.Var) else isinstance(x, (n.Const, n.Binary, n.Unary, n.Cast)) for x in walk(e))
+
+    def wide(e: n.Expr) -> n.Expr:
+        if isinstance(e, n.Binary) and e.op in _RING and e.type == I32:
+            return _RING[e.op](wide(e.a), wide(e.b))
+        return build.cast(e, I64)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Cast) and new.dtype == I64 and new.rounding == "rn" and new.x.type == I32 and static(new.x):
+            return wide(new.x)
+        if isinstance(new, n.Binary) and new is not old and new.op in _RING and new.type == I64:
+            return _RING[new.op](new.a, new.b)
+        return new
+    return tuple(transform(s, leave) for s in body)
+
+
+_RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
+
+
+def _functions_by_use(p: n.Program) -> n.Program:
+    """Device functions named by their order, whatever they were called."""
+    names = {f.name: f"function_{i}" for i, f in enumerate(p.functions)}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Call) and (new.fn in names or any(k == "combine" and v in names for k, v in new.attrs)):
+            attrs = tuple((k, names.get(str(v), v) if k == "combine" else v) for k, v in new.attrs)
+            return replace(new, fn=names.get(new.fn, new.fn), attrs=attrs)
+        return replace(new, name=names[new.name]) if isinstance(new, n.Function) else new
+    made: n.Program = transform(p, leave)
+    return made
+
+
+class _Terms:
+    """Dtype terms without names of their own: a name stands for its definition, by a short digest, and joins are in order."""
+
+    def __init__(self, derived: dict[str, str]) -> None:
+        self.derived = derived
+        self._known: dict[str, str] = {}
+
+    def text(self, term: str) -> str:
+        if term in self._known:
+            return self._known[term]
+        if term in self.derived:
+            made = f"t{sha256(self.text(self.derived[term]).encode()).hexdigest()[:16]}"
+        else:
+            made = self._tree(TOKEN.findall(term))
+        self._known[term] = made
+        return made
+
+    def _tree(self, tokens: list[str]) -> str:
+        if len(tokens) == 1:
+            return self.text(tokens[0]) if tokens[0] in self.derived else tokens[0]
+        parts: list[list[str]] = [[]]
+        depth = 0
+        for token in tokens[2:-1]:
+            depth += (token == "(") - (token == ")")
+            if token == "," and depth == 0:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        inner = [self._tree(x) for x in parts if x]
+        if tokens[0] in ("join", "dtype_is"):
+            inner.sort()
+        if tokens[0] == "join" and sum(x in DTYPES for x in inner) > 1:
+            # What is known of a join joins at once, wherever it stands.
+            made = DTYPES[next(x for x in inner if x in DTYPES)]
+            for x in inner:
+                made = join(made, DTYPES[x]) if x in DTYPES else made
+            inner = sorted([made.name, *(x for x in inner if x not in DTYPES)])
+        return f"{tokens[0]}({','.join(inner)})"
+
+    def dtype(self, d: DType) -> DType:
+        return symbolic(self.text(d.name)) if d.is_symbolic else d
+
+    def type(self, t: Type) -> Type:
+        match t:
+            case DType():
+                return self.dtype(t)
+            case TileType():
+                return TileType(self.dtype(t.dtype), tuple(d if isinstance(d, int) else self.program(d) for d in t.shape))
+            case PointerType():
+                return PointerType(self.dtype(t.dtype), t.space)
+            case TupleType():
+                return TupleType(tuple(self.type(e) for e in t.elements))  # type: ignore[misc]  # elements stay what they are
+            case _:
+                return t
+
+    def program(self, item: Any) -> Any:
+        """Any node with its dtypes settled."""
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            match new:
+                case n.Var():
+                    return n.Var(new.name, self.type(new.of))
+                case n.Const():
+                    return n.Const(new.value, self.dtype(new.dtype))
+                case n.Cast():
+                    return replace(new, dtype=self.dtype(new.dtype))
+                case n.Buffer():
+                    return replace(new, dtype=self.dtype(new.dtype))
+                case n.Param() if isinstance(new.of, DType):
+                    return replace(new, of=self.dtype(new.of))
+                case n.Function():
+                    return replace(new, results=tuple(self.type(t) for t in new.results))
+                case n.Call(fn="dtype_is"):
+                    a, b = sorted(self.text(str(dict(new.attrs)[k])) for k in "ab")
+                    return replace(new, attrs=n.attrs(a=a, b=b))
+                case n.Call(fn="dtype_kind" | "dtype_bits"):
+                    return replace(new, attrs=n.attrs(**{**dict(new.attrs), "term": self.text(str(dict(new.attrs)["term"]))}))
+                case n.Call() if new.of is not None:
+                    return replace(new, of=self.type(new.of))
+                case _:
+                    return new
+        return transform(item, leave)
+
+
+def _folded(body: n.Block) -> n.Block:
+    """The body with each pure value that is named and used once in place of its name, and unused ones gone."""
+    while True:
+        uses: Counter[str] = Counter()
+        for s in body:
+            uses.update(_used(s))
+        made = _fold_block(body, uses)
+        if made == body:
+            return body
+        body = made
+
+
+def _fold_block(body: n.Block, uses: Counter[str]) -> n.Block:
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Let) and len(s.names) == 1 and _pure(s.value):
+            (name,) = s.names
+            if not uses.get(name):
+                continue
+            at = next((i for i, t in enumerate(rest) if name in _used(t)), None)
+            if uses[name] == 1 and at is not None and _may_move(s.value, rest[:at], rest[at], name):
+                rest[at] = substitute(rest[at], {name: s.value})
+                continue
+        out.append(_inner(s, uses))
+    return tuple(out)
+
+
+def _ordered(body: n.Block, metas: frozenset[str], by_content: bool) -> n.Block:
+    """The body with choices settled where their branch is known, values folded, and what has no order of its own in a fixed one."""
+    folded = _widened(_folded(_started(_decided(body, ()))), metas)
+    nameless = _contents(folded)
+    if by_content:
+        names = _told_apart(nameless, bound_names(folded))
+        folded, nameless = tuple(rename(s, names) for s in folded), {names.get(x, x): told for x, told in nameless.items()}
+    return _sunk(_stores_sorted(folded, nameless))
+
+
+def _told_apart(contents: dict[str, str], bound: Iterable[str]) -> dict[str, str]:
+    """For each local name one that is made of what it stands for, so that sums have the same order whatever their terms are called; of names for the
+    same, the second has a number."""
+    seen: Counter[str] = Counter()
+    names: dict[str, str] = {}
+    for name in dict.fromkeys(bound):
+        names[name] = f"%{contents[name]}_{seen[contents[name]]}"
+        seen[contents[name]] += 1
+    return names
+
+
+def _started(block: n.Block) -> n.Block:
+    """The block with a declaration that is given a value before anything else mentions it, from its first value alone, declared with
+    that value there."""
+    out: list[n.Stmt] = [_with_blocks(s, _started) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        if not isinstance(s, n.Alloc) or s.buffer.space == "global":
+            continue
+        name = s.buffer.name
+        at = next((j for j in range(i + 1, len(out)) if name in _places(out[j])), None)
+        user = out[at] if at is not None else None
+        if at is None or not isinstance(user, n.Store) or user.at != n.Region(s.buffer) or user.mask is not None or not _pure(user.value):
+            continue
+        value = _with_first(user.value, s)
+        if value is not None and (s.init is None or (_pure(s.init) and _may_move(s.init, out[i + 1:at], user, ""))):
+            out[at] = replace(s, init=value)
+            del out[i]
+    return tuple(out)
+
+
+def _with_first(value: n.Expr, s: n.Alloc) -> n.Expr | None:
+    """A value in terms of what a declaration starts with; None where it needs more of the buffer, or there is nothing to start with."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return s.init if isinstance(new, n.Load) and new == n.Load(n.Region(s.buffer)) and s.init is not None else new
+    made: n.Expr = transform(value, leave)
+    return None if any(isinstance(x, n.Buffer) and x.name == s.buffer.name for x in walk(made)) else made
+
+
+def _contents(body: n.Block) -> dict[str, str]:
+    """For each local name a digest of what it stands for, which depends on no name."""
+    out = dict.fromkeys(bound_names(body), "_")
+
+    def digest(*parts: object) -> str:
+        return f"_{sha256(' '.join(map(str, parts)).encode()).hexdigest()[:12]}"
+
+    def shown(e: n.Expr | None) -> str:
+        return "" if e is None else expr_text(rename(e, out))
+    for s in statements(body):
+        match s:
+            case n.Let():
+                out |= {x: digest("let", i, shown(s.value)) for i, x in enumerate(s.names)}
+            case n.Alloc():
+                out[s.buffer.name] = digest("alloc", s.buffer.dtype, shown(s.init))
+            case n.Store() if s.at.buffer.space != "global":
+                out[s.at.buffer.name] = digest(out.get(s.at.buffer.name), shown(s.value))
+            case n.For():
+                out[s.var.name] = digest("for", shown(s.lo), shown(s.hi))
+            case _:
+                pass
+    return out
+
+
+def _decided(block: n.Block, known: tuple[tuple[n.Expr, bool], ...]) -> n.Block:
+    """The block with each choice by a condition that its static branch decides replaced by what it comes to."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Select):
+            outcome = next((o for e, o in known if e == new.cond), None)
+            if outcome is not None:
+                return new.a if outcome else new.b
+        if isinstance(new, n.Call) and new.fn == "broadcast" and isinstance(new.args[0], n.Expr) and shape_of(new.type) == shape_of(
+                new.args[0].type):
+            return new.args[0]
+        if isinstance(new, n.Binary):
+            return replace(new, a=_stretching(new.a, new.b), b=_stretching(new.b, new.a))
+        if isinstance(new, n.Select):
+            return replace(new, cond=_stretching(new.cond, new.a, new.b), a=_stretching(new.a, new.b, new.cond),
+                           b=_stretching(new.b, new.a, new.cond))
+        return new
+    out: list[n.Stmt] = []
+    for s in block:
+        if isinstance(s, n.If) and s.static:
+            arms = []
+            for body, outcome in ((s.then, True), (s.orelse, False)):
+                facts = (s.cond, outcome) if not (isinstance(s.cond, n.Unary) and s.cond.op == "not") else (s.cond.x, not outcome)
+                arms.append(_decided(body, (*known, facts)))
+            out.append(replace(s, then=arms[0], orelse=arms[1]))
+        elif blocks_of(s):
+            out.append(_with_blocks(s, lambda b: _decided(b, known)))
+        else:
+            out.append(transform(s, leave))
+    return tuple(out)
+
+
+def _stretching(e: n.Expr, *beside: n.Expr) -> n.Expr:
+    """An operand without the leading axes that broadcasting gives it."""
+    while isinstance(e, n.Call) and e.fn == "expand" and dict(e.attrs)["axis"] == 0 and isinstance(e.args[0], n.Expr) and any(
+            len(shape_of(b.type)) >= len(shape_of(e.type)) and not (isinstance(b, n.Call) and b.fn == "expand" and dict(b.attrs)["axis"] == 0)
+            for b in beside):
+        e = e.args[0]
+    return e
+
+
+def _stores_sorted(block: n.Block, nameless: dict[str, str]) -> n.Block:
+    """The block with what it gives to several private buffers one after another in an order that no name decides."""
+    out: list[n.Stmt] = []
+    group: list[n.Store] = []
+
+    def close() -> None:
+        ordered: list[n.Store] = sorted(group, key=lambda g: expr_text(rename(g.value, nameless)))
+        out.extend(ordered)
+        group.clear()
+    for s in block:
+        if isinstance(s, n.Store) and s.at.buffer.space != "global" and not s.at.index and s.mask is None:
+            names = {g.at.buffer.name for g in group}
+            read = {x.name for x in walk(s.value) if isinstance(x, n.Buffer)}
+            others = {x.name for g in group for x in walk(g.value) if isinstance(x, n.Buffer)}
+            if s.at.buffer.name in names | others or read & names:
+                close()
+            group.append(s)
+            continue
+        close()
+        out.append(_with_blocks(s, lambda b: _stores_sorted(b, nameless)))
+    close()
+    return tuple(out)
+
+
+def _sunk(block: n.Block) -> n.Block:
+    """The block with each pure value and declaration just before its first use, in the order in which that mentions them."""
+    out: list[n.Stmt] = [_with_blocks(s, _sunk) for s in block]
+    for i in range(len(out) - 1, -1, -1):
+        s = out[i]
+        names = _binds(s)
+        if not names:
+            continue
+        at = next((j for j in range(i + 1, len(out)) if _mention(out[j], names) is not None), None)
+        value = s.value if isinstance(s, n.Let) else s.init if isinstance(s, n.Alloc) else None
+        if at is None or (value is not None and not _may_move(value, out[i + 1:at], out[at], "")):
+            continue
+        user = out[at]
+        del out[i]
+        at -= 1
+        while at > i and _binds(out[at - 1]) and (there := _mention(user, _binds(out[at - 1]))) is not None and there > (
+                _mention(user, names) or 0) and _mention(out[at - 1], names) is None:
+            at -= 1
+        out.insert(at, s)
+    return tuple(out)
+
+
+def _binds(s: n.Stmt) -> frozenset[str]:
+    """The names of a pure value or of a declaration; none for any other statement."""
+    match s:
+        case n.Let() if _pure(s.value):
+            return frozenset(s.names)
+        case n.Alloc() if s.init is None or _pure(s.init):
+            return frozenset({s.buffer.name})
+        case _:
+            return frozenset()
+
+
+def _mention(s: n.Stmt, names: frozenset[str]) -> int | None:
+    """How far into a statement one of the names is mentioned first."""
+    places = _places(s)
+    return min((places[x] for x in names if x in places), default=None)
+
+
+def _with_blocks(s: n.Stmt, fn: Callable[[n.Block], n.Block]) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return replace(s, body=fn(s.body))
+        case n.If():
+            return replace(s, then=fn(s.then), orelse=fn(s.orelse))
+        case n.Roles():
+            return replace(s, roles=tuple(replace(r, body=fn(r.body)) for r in s.roles))
+        case _:
+            return s
+
+
+def _inner(s: n.Stmt, uses: Counter[str]) -> n.Stmt:
+    return _with_blocks(s, lambda block: _fold_block(block, uses))
+
+
+@lru_cache(maxsize=1 << 14)
+def _used(s: n.Stmt) -> Counter[str]:
+    """How often a statement, with what is in it, uses each value."""
+    return Counter(x.name for x in walk(s) if isinstance(x, n.Var))
+
+
+@lru_cache(maxsize=1 << 14)
+def _places(s: n.Stmt) -> dict[str, int]:
+    """How far into a statement each name is mentioned first."""
+    out: dict[str, int] = {}
+    for i, x in enumerate(walk(s)):
+        if isinstance(x, (n.Var, n.Buffer)):
+            out.setdefault(x.name, i)
+    return out
+
+
+@lru_cache(maxsize=1 << 14)
+def _pure(e: n.Expr) -> bool:
+    rows = table()
+    return all(not isinstance(x, n.Call) or (x.of is None and rows[x.fn].is_pure) for x in walk(e))
+
+
+def _may_move(e: n.Expr, between: list[n.Stmt], into: n.Stmt, name: str) -> bool:
+    """Whether a value may be worked out where it is used: what it reads is not written before, and it is not moved into a loop or branch."""
+    read = {x.buffer.name for x in walk(e) if isinstance(x, n.Region)}
+    if read and any(name in _used(t) for b in blocks_of(into) for t in b):
+        return False
+    return not read or not any(_writes(t, read) for t in between)
+
+
+def _writes(s: n.Stmt, names: set[str]) -> bool:
+    for x in walk(s):
+        match x:
+            case n.Store() if x.at.buffer.name in names:
+                return True
+            case n.Copy() if x.dst.buffer.name in names:
+                return True
+            case n.Mma() if x.acc.buffer.name in names:
+                return True
+            case n.Call() if not table()[x.fn].is_pure if x.of is None else True:
+                return True
+            case n.Opaque() | n.Hole():
+                return True
+            case n.Alloc() if x.buffer.name in names:
+                return True
+            case _:
+                pass
+    return False
+
+

@@ -1,0 +1,77 @@
+"""Measuring candidates on a device: each goes through the GPU gate, without the interpreter's runs and without the panel."""
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.learning.tune.rank import Candidate
+from kir.learning.tune.search import Measured
+from kir.problem import Problem, Shape
+
+if TYPE_CHECKING:
+    from kir.gate import Verdict
+    from kir.gate.gpu import Gpu
+
+BUDGET = 0.3
+"""Seconds for the samples of one candidate; the winner is measured again, longer, with the panel beside it."""
+
+
+@dataclass
+class DeviceMeasurer:
+    """A device that measures candidates of a problem at one shape."""
+
+    gpu: Gpu
+    problem: Problem
+    shape: Shape
+    surface: str
+    budget: float = BUDGET
+
+    @property
+    def device(self) -> str:
+        """The device's name, as the target table has it."""
+        return self.gpu.target.device.name
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """Compile side by side what the gate will ask for; what does not compile is left to the gate to refuse."""
+        from kir.surface import backend
+
+        by = backend(self.surface)
+        texts = []
+        for c in candidates:
+            with contextlib.suppress(KirError):
+                texts.append(by.launched_with(by.emit(c.program), self.shape.sizes))
+        with contextlib.suppress(KirError):
+            self.gpu.compiled(by, texts)
+
+    def measure(self, candidate: Candidate) -> Measured:
+        """The gate's word: correctness at secret shapes, then time at the shape."""
+        from kir.gate.gpu import Options, gate_gpu
+
+        options = Options(shapes=(self.shape.name,), panel=False, sanitize=False, budget=self.budget, interpret=False)
+        return told(gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=options), self.shape)
+
+    def gated(self, candidate: Candidate) -> Verdict:
+        """The whole gate for the winner: interpreter, compute-sanitizer, panel of references."""
+        from kir.gate.gpu import Options, gate_gpu
+
+        return gate_gpu(self.gpu, candidate.program, self.problem, self.surface, options=Options(shapes=(self.shape.name,)))
+
+
+def told(verdict: Verdict, shape: Shape) -> Measured:
+    """A verdict as a measurement."""
+    row = next((r for r in verdict.profile if r.kind == "measured" and r.shape == shape.name), None)
+    if not verdict.accepted or row is None or row.interval is None:
+        return Measured(math.inf, accepted=False, reason=verdict.reason)
+    return Measured(row.seconds, *row.interval)
+
+
+def with_shape(problem: Problem, shape: Shape) -> Problem:
+    """The problem with one shape more, where it does not list it."""
+    if any(s.name == shape.name for s in problem.shapes):
+        return problem
+    return replace(problem, spec=problem.spec.model_copy(update={"shapes": (*problem.shapes, shape)}))

@@ -1,0 +1,1 @@
+"""Who fills a hole: people, recordings, models; what it costs."""

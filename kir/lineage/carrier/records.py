@@ -1,0 +1,183 @@
+"""Recorded answers: `skills/carriers/<contract>/<name>.toml` with the answer's text beside it, shipped or in the user's own library.
+
+    schema = "kir.answer/1"
+    contract = "topk-select/1"
+    contract_hash = ".."          # of the contract as it was answered
+    answer = ".."                 # `Answer.hash`: surface, binding and text
+    surface = "kir"
+    who = "A. Person"             # a person, or provider and model
+    when = "2026-02-14"
+    provider = "person"
+    prompt = ""                   # hash of the prompt's template, where there was one
+    note = ""
+    binding = ""                  # of a fragment that is generic
+    [gate]                        # what the CPU gate said of the answer by itself
+"""
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Origin, error, usage
+from kir.base.store import HASH_PATTERN, write_atomic
+from kir.ir import nodes as n
+from kir.lineage.carrier.answer import Answer, read
+from kir.lineage.carrier.checking import conforms
+from kir.lineage.carrier.contract import Contract
+from kir.lineage.carrier.filling import fill
+from kir.rewrite.edit import Path as IrPath
+
+SUFFIX = {"kir": ".kir", "cuda": ".cu", "triton": ".triton", "tilelang": ".tilelang"}
+"""Of the file that holds an answer's text; fragments in Python are no modules of ours, and are not called `.py`."""
+
+
+class RecordFile(BaseModel):
+    """All of a record's TOML."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    schema_: Literal["kir.answer/1"] = Field(alias="schema")
+    contract: str
+    contract_hash: str = Field(pattern=HASH_PATTERN.pattern)
+    answer: str = Field(pattern=HASH_PATTERN.pattern)
+    surface: Literal["kir", "cuda", "triton", "tilelang"]
+    who: str = Field(min_length=1)
+    when: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
+    provider: str
+    model: str = ""
+    prompt: str = ""
+    note: str = ""
+    binding: str = ""
+    gate: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A record and its answer. `name` is the file's stem, `shipped` whether it came with KIR."""
+
+    name: str
+    path: Path
+    record: RecordFile
+    answer: Answer
+    shipped: bool
+
+    def must_fit(self, contract: Contract) -> None:
+        """Raises KirError KIR-H141 when it was given for another version of the contract."""
+        if self.record.contract_hash != contract.hash:
+            raise error("KIR-H141", f"the answer '{self.name}' was given for {self.record.contract} as {self.record.contract_hash[:12]}; "
+                        f"the contract is now {contract.hash[:12]}", origin=Origin(str(self.path), 1, 1, 1, 1),
+                        attempt=f"kir carrier check {quote(str(self.path))} --record")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object without the text."""
+        return {"name": self.name, "file": str(self.path), "shipped": self.shipped, **self.record.model_dump(mode="json", by_alias=True)}
+
+
+def folders(contract: Contract) -> tuple[tuple[Path, bool], ...]:
+    """Where the answers to a contract are kept: the user's own first, then beside the contract."""
+    import platformdirs
+    own = Path(platformdirs.user_data_dir("kir")) / "carriers" / contract.folder.name
+    return ((own, False), (contract.folder, True))
+
+
+def recorded(contract: Contract) -> Iterator[Recorded]:
+    """Every recorded answer to a contract, in order of name. Raises KirError KIR-H140 for a file that is no record, KIR-H143 for a text
+    that was changed."""
+    for folder, shipped in folders(contract):
+        for path in sorted(folder.glob("*.toml")):
+            if path.name != "contract.toml":
+                yield read_record(path, shipped)
+
+
+def read_record(path: Path, shipped: bool = False) -> Recorded:
+    """The record of one file. Raises KirError KIR-H140, KIR-H143."""
+    files = path.parent.glob(f"{path.stem}.*") if path.parent.is_dir() else ()
+    return _read(path, tuple(sorted((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files)), shipped)
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) -> Recorded:
+    try:
+        text = path.read_text(encoding="utf-8")
+        record = RecordFile.model_validate(tomllib.loads(text))
+        held = path.with_suffix(SUFFIX[record.surface]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as bad:
+        raise error("KIR-H140", f"{path}: {bad}", origin=Origin(str(path), 1, 1, 1, 1)) from bad
+    except ValidationError as bad:
+        first = bad.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        at = max(0, text.find(name))
+        raise error("KIR-H140", f"{name}: {first['msg']}", origin=Origin.of(str(path), text, at, at + len(name))) from None
+    answer = Answer(held, record.surface, record.binding, str(path.with_suffix(SUFFIX[record.surface])))
+    if answer.hash != record.answer:
+        raise error("KIR-H143", f"the text of '{path.stem}' has the hash {answer.hash[:12]}, and its record says {record.answer[:12]}",
+                    origin=Origin(answer.file, 1, 1, 1, 1), attempt=f"kir carrier check {quote(str(path))} --record")
+    return Recorded(path.stem, path, record, answer, shipped)
+
+
+def find(contract: Contract, wanted: str = "") -> Recorded:
+    """A recorded answer by its name, its hash or the first eight digits of one; without any, the first that fits the contract.
+
+    Raises KirError: KIR-H142 (none, or several), KIR-H141 (given for another version of the contract), and as `recorded`."""
+    known = list(recorded(contract))
+    if not wanted:
+        fitting = [r for r in known if r.record.contract_hash == contract.hash]
+        if fitting or not known:
+            return _one(contract, fitting[:1], wanted)
+        known[0].must_fit(contract)
+    matches = [r for r in known if r.name == wanted or (len(wanted) >= 8 and r.record.answer.startswith(wanted))]
+    found = _one(contract, [r for k, r in enumerate(matches) if r.record.answer not in {m.record.answer for m in matches[:k]}], wanted)
+    found.must_fit(contract)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _program(contract: Contract, hash: str, answer: Answer) -> n.Program:
+    program = read(contract, answer)
+    conforms(contract, program, answer)
+    return program
+
+
+def program_of(contract: Contract, found: Recorded) -> n.Program:
+    """The program of a recorded answer: read, and held to the contract's types and effects. Its oracle was asked when it was recorded,
+    and is asked again by `kir carrier check` and by every gate. Raises KirError as `find` and `read`."""
+    found.must_fit(contract)
+    return _program(contract, contract.hash, found.answer)
+
+
+def fill_recorded(contract: Contract, program: n.Program, path: IrPath, wanted: str = "") -> n.Program:
+    """`program` with the hole at `path` filled by a recorded answer, by name, hash or its first digits; by default the first that fits.
+
+    Raises KirError as `find`, `read` and `fill`."""
+    return fill(contract, program, path, program_of(contract, find(contract, wanted)))
+
+
+def _one(contract: Contract, found: list[Recorded], wanted: str) -> Recorded:
+    if len(found) != 1:
+        said = f"{len(found)} recorded answers to {contract.id} are called '{wanted}'" if found else (
+            f"there is no recorded answer '{wanted}' to {contract.id}" if wanted else f"no answer to {contract.id} is recorded")
+        names = [r.name for r in recorded(contract)]
+        raise usage("KIR-H142", said, witness=tuple(names), attempt="kir carrier list")
+    return found[0]
+
+
+def save(contract: Contract, name: str, answer: Answer, *, who: str, provider: str, gate: dict[str, Any], model: str = "", prompt: str = "",
+         note: str = "", folder: Path | None = None, when: datetime | None = None) -> Path:
+    """Write a record and its text, by default to the user's own library; the text first, so that a record never lacks it."""
+    home = folder or folders(contract)[0][0]
+    path = home / f"{name}.toml"
+    record = {"schema": "kir.answer/1", "contract": contract.id, "contract_hash": contract.hash, "answer": answer.hash, "surface": answer.surface,
+              "who": who, "when": (when or datetime.now(UTC)).strftime("%Y-%m-%d"), "provider": provider, "model": model, "prompt": prompt,
+              "note": note, "binding": answer.binding, "gate": gate}
+    RecordFile.model_validate(record)
+    write_atomic(path.with_suffix(SUFFIX[answer.surface]), answer.text)
+    write_atomic(path, tomli_w.dumps(record))
+    return path

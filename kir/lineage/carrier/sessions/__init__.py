@@ -1,0 +1,1 @@
+"""Asking and answering, turn by turn."""

@@ -1,0 +1,1 @@
+"""What a lineage stores, hash-chained, and where."""

@@ -1,0 +1,1 @@
+"""Passes in a row: their text, their run, their trace."""

@@ -1,0 +1,1 @@
+"""From the code of threads to the tiles that it came from."""

@@ -1,0 +1,1 @@
+"""What a thread holds: elements, layouts, the need of each statement."""

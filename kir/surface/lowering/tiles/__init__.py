@@ -1,0 +1,1 @@
+"""Whole tiles, statement by statement, as the code of threads."""

@@ -1,0 +1,1 @@
+"""Opcodes, family by family."""

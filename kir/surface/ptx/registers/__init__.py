@@ -1,0 +1,1 @@
+"""Registers named in text, and policies of caches."""

@@ -1,0 +1,273 @@
+"""Reading a program: IR text, or a kernel of a source file with its binding, as written, specialized, and in normal form.
+
+What specializes and normalizes is imported on use: it is a third of the start-up time of a command that only reads IR text.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import kir.skills
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import did_you_mean, error, usage
+from kir.base.registry import registry
+from kir.hardware import machine
+from kir.ir.nodes import For, Program, Var
+from kir.ir.parser import parse_program
+from kir.ir.rules.generic import is_generic
+from kir.ir.rules.verify import check
+from kir.ir.types import DType
+from kir.ir.visit import statements
+from kir.surface import Frontend, KernelRef, frontend, reads
+
+if TYPE_CHECKING:
+    from kir.ir.binding import Binding
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A kernel as it is written: the program, its ``surface``, the ``kernel``'s name ("" for IR text), and the binding that it is read under."""
+
+    program: Program
+    surface: str
+    kernel: str
+    binding: Binding | None = None
+
+    def specialized(self) -> Program:
+        """The program under its binding; as written without one. Raises :class:`KirError` as the binding and `specialize` do."""
+        if self.binding is None:
+            return self.program
+        from kir.analysis.heuristics import settled
+        from kir.ir.bindings.specialize import specialize
+
+        return specialize(self.program, settled(self.binding))
+
+
+@dataclass(frozen=True)
+class Expert:
+    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, and the binding's text."""
+
+    program: Program
+    name: str
+    source: str
+    surface: str
+    binding: str = ""
+
+
+def read_text(path: Path) -> str:
+    """The text of a source file, its line ends as they are everywhere else. Raises :class:`UsageError` (KIR-S018) for one that is not there,
+    with near names, and for one that is no text."""
+    try:
+        return _readable(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as fault:
+        raise usage("KIR-S018", f"{path} is no text: its byte {fault.start} is not UTF-8", needs="IR text, or a source file, in UTF-8") from fault
+
+
+def _readable(path: Path) -> bytes:
+    """What a file holds. Raises :class:`UsageError` (KIR-S018) for one that is not there, or may not be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as fault:
+        near = _near(path)
+        raise usage("KIR-S018", f"there is no file {path}{f'; {near}' if near else ''}") from fault
+    except IsADirectoryError as fault:
+        raise usage("KIR-S018", f"{path} is a folder", needs="a file in it") from fault
+    except OSError as fault:
+        raise usage("KIR-S018", f"{path} cannot be read: {(fault.strerror or type(fault).__name__).lower()}") from fault
+
+
+def _near(path: Path) -> str:
+    """Files beside a missing one that it may have been: by their names without the ending, where that is the same."""
+    try:
+        beside = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return ""
+    alike = [Path(name).stem for name in beside if Path(name).suffix == path.suffix and name != path.suffix]
+    hint = did_you_mean(path.stem, alike) if path.suffix else ""
+    return re.sub(r"'([^']*)'", rf"'\1{path.suffix}'", hint) if hint else did_you_mean(path.name, [name for name in beside if Path(name).stem == path.stem])
+
+
+def located(text: str) -> tuple[Path, str]:
+    """File and kernel of ``FILE[::KERNEL]``; a FILE of the form ``package:path`` lies in an installed package, which is not imported.
+
+    Raises :class:`UsageError` (KIR-S018) when there is no such package or file.
+    """
+    place, _, kernel = text.partition("::")
+    package, colon, inside = place.partition(":")
+    if colon and not Path(place).exists():
+        folder = machine.package_folder(package)
+        if folder is None:
+            raise usage("KIR-S018", f"the package '{package}' is not installed", attempt=f"pip install --no-deps {package}")
+        place = str(folder / inside)
+    path = Path(place)
+    _readable(path)
+    return path, kernel
+
+
+def load_expert(text: str, binding: Path | None = None) -> Expert:
+    """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form.
+
+    Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
+    frontend, the binding and the passes raise.
+    """
+    path, _ = located(text)
+    read = read_source(text, binding)
+    name = (read.kernel or read.program.name).strip("_")
+    source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
+    program = normal_form(read, manifest(text) if binding is None else (), text)
+    return Expert(program, name, source, own_surface(program, read.surface), _binding_text(binding) if binding else "")
+
+
+def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
+    """The shipped bindings (``skills/bindings``) of the kernel of ``FILE[::KERNEL]``: those of a problem, where one is named. None for IR
+    text, which has its own. Raises as :func:`located` and the frontends do."""
+    path, kernel = located(text)
+    if path.suffix == ".kir":
+        return ()
+    name = kernel_of(path, kernel)[1].name
+    folder = Path(next(iter(kir.skills.__path__))) / "bindings"
+    found = []
+    for file in sorted(folder.glob("*.toml")):
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+        if told.get("kernel") == name and problem in ("", told.get("problem", "")):
+            found.append(file)
+    return tuple(found)
+
+
+def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None:
+    """The binding that a command was given; without one, the only shipped binding of this kernel for the problem."""
+    if binding is not None or not problem:
+        return binding
+    found = manifest(text, problem)
+    return found[0] if len(found) == 1 else None
+
+
+def promised(program: Program, facts: Sequence[str]) -> Program:
+    """The program with further facts about its sizes, which its callers promise. Raises :class:`KirError` as a binding's facts do."""
+    if not facts:
+        return program
+    from kir.ir.binding import fact_expressions
+
+    sizes = {p.name: Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
+    made = replace(program, facts=(*program.facts, *(f for f in fact_expressions(list(facts), sizes) if f not in program.facts)))
+    check(made)
+    return made
+
+
+def own_surface(program: Program, surface: str) -> str:
+    """The surface that a program is emitted on when none is asked for: IR text in the thread dialect says what CUDA says, and all its
+    states must be compared there; other IR text goes to whatever backend accepts it (`kir`)."""
+    threads = any(isinstance(s, For) and s.kind == "thread" for k in program.kernels for s in statements(k.body))
+    return "cuda" if surface == "kir" and threads and "cuda" in {entry.name for entry in registry("kir.backends")} else surface
+
+
+def _short(path: Path) -> str:
+    """A path as a user would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def read_binding(path: Path) -> Binding:
+    """The binding of a file. Raises :class:`KirError` as :meth:`Binding.read` does, and KIR-F011 for one of a problem that there is not."""
+    from kir.ir.binding import Binding
+
+    found = Binding.read(path)
+    if found.problem:
+        from kir.problem import problem_names  # what checks a problem's file takes long to import
+
+        plain = found.problem.partition(":")[0]
+        if plain not in problem_names() and not any((folder / found.problem).exists() for folder in (Path(), path.parent)):
+            raise found.refusal(("problem",), "KIR-F011", f"there is no problem '{found.problem}'", attempt=did_you_mean(plain, problem_names()),
+                                needs="a problem of KIR, or the path of one")
+    return found
+
+
+def _binding_text(path: Path) -> str:
+    """The text of a binding; of one of its configurations, written anew."""
+    from kir.ir.binding import Binding
+
+    return read_text(path) if path.exists() else Binding.read(path).text()
+
+
+def read_source(text: str, binding: Path | Binding | None = None) -> Reading:
+    """The kernel of ``FILE[::KERNEL]`` as written, with its binding, whose file is read when the source has been found. A surface whose
+    templates are read when their arguments are known (it offers ``instantiate``) is given the binding.
+
+    Raises :class:`KirError`: KIR-S018 (no such file or kernel), and what the parser, the frontend and the binding raise.
+    """
+    path, kernel = located(text)
+    if path.suffix == ".kir":
+        program = parse_program(read_text(path), str(path))
+        return Reading(program, "kir", "", _read_if(binding))
+    found, ref = kernel_of(path, kernel)
+    instantiate = getattr(found, "instantiate", None)
+    if instantiate is not None:
+        bound = _read_if(binding)
+        return Reading(instantiate(path, kernel or ref.name, bound), ref.surface, ref.name, bound)
+    program = found.parse(path, ref.name)
+    return Reading(program, ref.surface, ref.name, _read_if(binding))
+
+
+def _read_if(binding: Path | Binding | None) -> Binding | None:
+    return read_binding(binding) if isinstance(binding, Path) else binding
+
+
+def read_generic(text: str, binding: Path | None = None) -> tuple[Program, str, str]:
+    """Program, surface and kernel of :func:`read_source`."""
+    found = read_source(text, binding)
+    return found.program, found.surface, found.kernel
+
+
+def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
+    """The frontend that finds the kernel in a file, and where. Raises :class:`UsageError` (KIR-S018) with the nearest names."""
+    names: list[str] = []
+    wanted: list[str] = []
+    for entry in registry("kir.frontends"):
+        if not reads(entry.name, path.suffix):
+            continue
+        reader = frontend(entry.name)
+        wanted.append(f"{getattr(reader, 'finds', 'a kernel')} ({entry.name})")
+        refs = reader.kernels(path)
+        names += [ref.name for ref in refs]
+        plain = kernel.partition("<")[0].strip().split("::")[-1]
+        for ref in refs:
+            if ref.name == plain or (not kernel and len(refs) == 1):
+                return reader, ref
+    if not names:
+        if path.suffix == ".kir":
+            raise usage("KIR-S018", f"{path} is IR text, and this command takes a source file", needs="a kernel of a surface: FILE.py::KERNEL, FILE.cu")
+        if not wanted:
+            raise usage("KIR-S018", f"no frontend reads {f'files that end in {path.suffix}' if path.suffix else 'files without an ending'}: {path}",
+                        needs="IR text (.kir), or a source file of one of them", attempt="kir plugins")
+        raise usage("KIR-S018", f"no frontend finds a kernel in {path}", needs=" or ".join(wanted))
+    hint = (did_you_mean(kernel, names) or f"it has {_some(names)}") if kernel else f"name one: {_some(names)}"
+    raise usage(
+        "KIR-S018",
+        f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:8])}{', ..' if len(names) > 8 else ''}"
+
+
+def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:
+    """normalize(specialize(program)), with flat accesses raised to regions. A refusal for want of a binding names the `known` ones, or
+    the command that writes a skeleton for `text`."""
+    from kir.analysis.normal.regions import raised
+
+    program = read.specialized()
+    if is_generic(program):
+        told = f"kir bind {quote(text)} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml"
+        skeleton = told if text and ".kir" not in text else ""
+        shipped = " or ".join(f"--bind {quote(_short(each))}" for each in known)
+        raise error("KIR-S016", f"{program.name} is generic",
+                    needs="a binding: what its sizes, dtypes and compile-time values are (docs/using/your-own-kernel.md)",
+                    attempt=shipped or skeleton)
+    check(program)
+    return raised(program)

@@ -1,9 +1,0 @@
-"""Re-tuning: a declared space of parameters, pruned by what is legal and by the cost model, measured best-first under a budget."""
-from kir.tune.apply import tuned_program, tuned_text, tuned_values
-from kir.tune.rank import Candidate, Pruned, general, ranked
-from kir.tune.results import Tuned, save, stored
-from kir.tune.search import Measured, Measurer, Outcome, search
-from kir.tune.space import Space, load_space
-
-__all__ = ["Candidate", "Measured", "Measurer", "Outcome", "Pruned", "Space", "Tuned", "general", "load_space", "ranked", "save", "search", "stored",
-           "tuned_program", "tuned_text", "tuned_values"]

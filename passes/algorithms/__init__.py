@@ -1,0 +1,1 @@
+"""Another algorithm, through a hole that is filled and checked."""

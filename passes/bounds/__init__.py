@@ -1,0 +1,1 @@
+"""How loops and tiles meet their ends: tails, masks, guards, remainders."""

@@ -1,0 +1,167 @@
+"""Puts a value under a condition that always holds there: a mask that costs nothing where panels end with the data.
+
+before:
+
+```kir
+kir 1
+program row_max
+  in X: f32[M, N]
+  out T: f32[M]
+  size M: i32
+  size N: i32
+kernel main grid (row: M) threads 1
+  register top: f32 = -inf
+  for j in 0..N
+    @fold top = max(top, X[row, j] * 2.0)
+  T[row] = top
+```
+
+pipeline: `guard-value{value="X[row, j] * 2.0" when="j < N" other="-inf"}@main/j/fold`
+
+after:
+
+```kir
+kir 1
+program row_max
+  in X: f32[M, N]
+  out T: f32[M]
+  size M: i32
+  size N: i32
+kernel main grid (row: M) threads 1
+  register top: f32 = -inf
+  for j in 0..N
+    @fold top = max(top, select(j < N, X[row, j] * 2.0, -inf))
+  T[row] = top
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.analysis.elements import NotElementwise, element
+from kir.analysis.facts import Facts
+from kir.analysis.solver import decide, fails_at_ends
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.printer import expr_text
+from kir.ir.types import BOOL, I32, dtype_of, shape_of
+from kir.ir.visit import transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
+from kir.rewrite.edit import node_at
+from kir.rewrite.match import edited, matched, matched_as, params_as
+from kir.rewrite.precondition import decided
+from kir.rewrite.view import expression_at, text_of
+
+
+def _claim(program: n.Program, path: Path, made: n.Select) -> tuple[n.Expr, Facts] | None:
+    """The condition of one element, with what is known of where elements are; None where it has no elements. Bounds of a tensor are left
+    out of it where they guard a load that gives the other value beyond them."""
+    cond = made.cond
+    known = Facts.at(program, path)
+    index: list[n.Expr] = []
+    for k, d in enumerate(shape_of(made.type)):
+        v = n.Var(f"%{k}", I32)
+        index.append(build.const(0) if d == 1 else v)
+        known = known.ranging(v, build.const(0), build.const(d) if isinstance(d, int) else d)
+    try:
+        parts = [c for c in _conjuncts(_element(cond, index)) if c not in _bounds(made, _element(made.a, index))]
+    except NotElementwise:
+        return None
+    claim: n.Expr = build.const(True, BOOL)
+    for c in parts:
+        claim = build.logical_and(claim, c)
+    return claim, known
+
+
+def _element(e: n.Expr, index: list[n.Expr]) -> n.Expr:
+    """The element of an operand that broadcasts to a tile, at an index of the tile."""
+    shape = shape_of(e.type)
+    own = index[len(index) - len(shape):]
+    return element(e, [build.const(0) if d == 1 else i for i, d in zip(own, shape, strict=True)])
+
+
+def _conjuncts(cond: n.Expr) -> list[n.Expr]:
+    if isinstance(cond, n.Binary) and cond.op == "and" and cond.type == BOOL:
+        return [*_conjuncts(cond.a), *_conjuncts(cond.b)]
+    return [cond]
+
+
+def _bounds(made: n.Select, value: n.Expr) -> list[n.Expr]:
+    """The conditions beyond which an element is the other value anyhow: the bounds of a clipped load that gives it there."""
+    if not (isinstance(value, n.Load) and value.clip and value.other is not None and value.other == made.b):
+        return []
+    places = [(i, d) for i, d in zip(value.at.index, value.at.buffer.shape, strict=True) if isinstance(i, n.Expr)]
+    return [build.compare("lt", i, d) for i, d in places] + [build.compare("ge", i, 0) for i, _ in places]
+
+
+def _holds(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = params_as(site, GuardValue)
+    made = item.guarded(program, site.path)
+    found = _claim(program, site.path, made) if made is not None else None
+    if found is None:
+        return unknown("the condition is none of single elements")
+    return decided(found[0], found[1], f"{item.when} holds for every element", f"{item.when} does not hold",
+                   needs="a condition that always holds at the statement, or a load that gives the other value where it does not")
+
+
+@dataclass(frozen=True)
+class GuardValue(Pass):
+    """`value` is the text of the value in the statement, `when` that of the condition, `other` what it is without it."""
+
+    intent: ClassVar[str] = "predicate"
+    catalogue: ClassVar[tuple[int, ...]] = (54,)
+    claim: ClassVar[str] = "Panels may hang over the end of the data: what lies past it counts as nothing."
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P866", "validity", "shape",
+                     "the condition holds wherever the value is computed, or the value is the other one where it does not", _holds),)
+
+    value: str = ""
+    when: str = ""
+    other: str = ""
+
+    def guarded(self, program: n.Program, path: Path) -> n.Select | None:
+        """The value under the condition."""
+        s = node_at(program, path)
+        value = next((x for x in _values(s) if expr_text(x) == self.value), None) if isinstance(s, n.Stmt) else None
+        cond, other = expression_at(program, path, self.when), expression_at(program, path, self.other)
+        if value is None or cond is None or other is None or dtype_of(cond.type) != BOOL or dtype_of(other.type) != dtype_of(value.type):
+            return None
+        made = build.select(cond, value, other)
+        return made if isinstance(made, n.Select) and made.type == value.type else None
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a statement that computes the value; the condition and the other value are given."""
+        if not isinstance(node, (n.Let, n.Store)) or not (self.value and self.when and self.other):
+            return None
+        return Site(path, self) if self.guarded(program, path) is not None else Miss("it computes no such value, or knows no such condition")
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The value under the condition, wherever the statement has it."""
+        made = matched(self.guarded(program, site.path))
+        s = transform(node_at(program, site.path), lambda old, new: made if old == made.a else new)
+        return edited(program, site.path, (s,))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a statement with a value under a condition that always holds."""
+        if not isinstance(node, (n.Let, n.Store)):
+            return None
+        out = []
+        for x in _values(node):
+            found = _claim(program, path, x) if isinstance(x, n.Select) else None
+            if isinstance(x, n.Select) and found is not None and not fails_at_ends(*found) and decide(*found).kind == "always":
+                out.append(Site(path, replace(self, value=expr_text(x.a), when=text_of(x.cond), other=text_of(x.b)), {"select": x}))
+        return tuple(out)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The value alone."""
+        x = matched_as(site.captures["select"], n.Select)
+        s = transform(node_at(program, site.path), lambda old, new: x.a if old == x else new)
+        return edited(program, site.path, (s,))
+
+
+def _values(s: n.Stmt) -> list[n.Expr]:
+    """The expressions that a let or a store computes: its value, and what that is made of."""
+    root = s.value if isinstance(s, (n.Let, n.Store)) else None
+    return list(dict.fromkeys(x for x in walk(root) if isinstance(x, n.Expr))) if root is not None else []

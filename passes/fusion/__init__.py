@@ -1,0 +1,1 @@
+"""Loops, kernels and epilogues made one."""

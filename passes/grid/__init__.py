@@ -1,0 +1,1 @@
+"""What one CTA does: tiles, and shares of the work."""

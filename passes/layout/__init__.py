@@ -1,0 +1,1 @@
+"""Where elements lie: padding, swizzles, packing."""

@@ -1,0 +1,153 @@
+"""Pads the rows of a buffer in shared memory, so that the elements of a column lie in different banks.
+
+before:
+
+```kir
+kir 1
+program turn
+  in X: f32[32, 32]
+  out Y: f32[32, 32]
+kernel main grid (i: 1) threads 128
+  shared Xs: f32[32, 32]
+  copy X -> Xs
+  Y = trans(Xs, 1, 0)
+```
+
+pipeline: `pad-shared{pad=1}@main/Xs`
+
+after:
+
+```kir
+kir 1
+program turn
+  in X: f32[32, 32]
+  out Y: f32[32, 32]
+kernel main grid (i: 1) threads 128
+  shared Xs: f32[32, 32] strides [33, 1]
+  copy X -> Xs
+  Y = trans(Xs, 1, 0)
+```
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import hardware_of, matched, node_as, params_as
+from kir.rewrite.match.local_buffers import byte_count, goes_through_its_name, redeclared, sizes, transfers
+
+
+def _buffer(program: n.Program, site: Site) -> tuple[n.Buffer, int]:
+    node, item = node_as(program, site.path, n.Alloc), params_as(site, PadShared)
+    return node.buffer, item.pad
+
+
+def _vectors_aligned(program: n.Program, site: Site, context: Context) -> Verdict:
+    b, pad = _buffer(program, site)
+    shape = matched(sizes(b))
+    row = (shape[-1] + pad) * b.dtype.bytes
+    for t in transfers(kernel_of(program, site.path), b.name):
+        if row % t.bytes:
+            return refuted(f"rows of {row} bytes break the alignment of accesses of {t.bytes} bytes",
+                           f"row 1 starts at byte {row}, not a multiple of {t.bytes}",
+                           needs=f"a pad of a multiple of {t.bytes // b.dtype.bytes} elements")
+    return proved(f"rows of {row} bytes keep every access aligned")
+
+
+def _adopted(program: n.Program, site: Site, context: Context) -> Verdict:
+    return goes_through_its_name(kernel_of(program, site.path), _buffer(program, site)[0].name)
+
+
+def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
+    b, pad = _buffer(program, site)
+    hardware = hardware_of(context)
+    shape, dense = matched(sizes(b)), matched(byte_count(b))
+    total = dense + math.prod(shape[:-1]) * pad * b.dtype.bytes
+    limit = hardware.architecture.shared_per_cta
+    if total > limit:
+        return refuted(f"'{b.name}' takes {total} bytes; {hardware.name} has {limit} a CTA", f"the last row ends at byte {total}")
+    return proved(f"'{b.name}' takes {total} of {limit} bytes")
+
+
+def _conflicts(program: n.Program, site: Site, context: Context) -> Verdict:
+    b, pad = _buffer(program, site)
+    hardware = hardware_of(context).architecture
+    shape, line = matched(sizes(b)), hardware.shared_banks * hardware.shared_bank_bytes
+    row = shape[-1] * b.dtype.bytes
+    if math.gcd(row, line) <= math.gcd(row + pad * b.dtype.bytes, line):
+        return refuted("rows are spread over the banks already", f"rows of {row} bytes", needs="rows that share banks")
+    return proved(f"rows of {row} bytes share banks; padded ones share fewer")
+
+
+@dataclass(frozen=True)
+class PadShared(Pass):
+    """`pad` elements follow each row."""
+
+    intent: ClassVar[str] = "pad-shared"
+    catalogue: ClassVar[tuple[int, ...]] = (10,)
+    claim: ClassVar[str] = "The elements of a column lie in different banks, so that a warp reads them at once."
+    requires: ClassVar[tuple[str, ...]] = ("shared",)
+    provides: ClassVar[tuple[str, ...]] = ("padded",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P100", "validity", "layout", "padded rows keep wide accesses aligned", _vectors_aligned),
+        Precondition("KIR-P101", "validity", "layout", "every access adopts the layout", _adopted),
+        Precondition("KIR-P102", "validity", "storage", "the padded buffer fits in shared memory", _fits),
+        Precondition("KIR-P103", "profit", "layout", "rows of the dense buffer share banks", _conflicts),
+    )
+
+    pad: int = 8
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a declaration of dense shared memory with rows."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and len(node.buffer.shape) > 1):
+            return None
+        if self.pad < 1:
+            return Miss("no padding changes nothing")
+        if node.buffer.layout is not None or node.buffer.strides is not None:
+            return Miss(f"'{node.buffer.name}' has a layout already")
+        return Site(path, self) if sizes(node.buffer) is not None else Miss("a symbolic extent")
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a declaration of shared memory whose rows are further apart than they are long."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "shared" and node.buffer.strides is not None):
+            return None
+        shape, strides = sizes(node.buffer), tuple(int_value(d) for d in node.buffer.strides)
+        if shape is None or len(shape) < 2 or strides[-2] is None:
+            return Miss("a symbolic extent or stride")
+        pad = strides[-2] - shape[-1]
+        if pad < 1 or strides != _padded(shape, pad):
+            return Miss("the strides are not those of padded rows")
+        return Site(path, PadShared(pad))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The buffer with padded rows."""
+        b, _ = _buffer(program, site)
+        shape = matched(sizes(b))
+        made = replace(b, strides=tuple(const(s) for s in _padded(shape, self.pad)))
+        return Rewritten(redeclared(program, site.path, made), site.path)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The buffer with dense rows."""
+        return Rewritten(redeclared(program, site.path, replace(_buffer(program, site)[0], strides=None)), site.path)
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """The bytes of the padding."""
+        b, pad = _buffer(program, site)
+        shape = sizes(b)
+        return Effect(shared_bytes=None if shape is None else math.prod(shape[:-1]) * pad * b.dtype.bytes)
+
+
+def _padded(shape: tuple[int, ...], pad: int) -> tuple[int, ...]:
+    """Strides of rows with `pad` elements after each."""
+    out, step = [1], shape[-1] + pad
+    for d in reversed(shape[:-1]):
+        out.append(step)
+        step *= d
+    return tuple(reversed(out))

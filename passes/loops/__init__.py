@@ -1,0 +1,1 @@
+"""Loops unrolled, split, tiled, jammed, and left early."""

@@ -1,0 +1,251 @@
+"""Runs the iterations of a loop in step: each loop inside is run once for all of them, and what each kept for itself is an array.
+
+before:
+
+```kir
+kir 1
+program product
+  in A: f32[M, K]
+  in B: f32[K, 64]
+  out C: f32[M, 64]
+  size M: i32
+  size K: i32
+kernel main grid (m: M, n: 16) threads 1
+  @columns for i in 0..4
+    register total: f32 = 0.0
+    for k in 0..K
+      total = total + A[m, k] * B[k, n * 4 + i]
+    C[m, n * 4 + i] = total
+```
+
+pipeline: `jam-loop{enter=[0]}@main/columns`
+
+after:
+
+```kir
+kir 1
+program product
+  in A: f32[M, K]
+  in B: f32[K, 64]
+  out C: f32[M, 64]
+  size M: i32
+  size K: i32
+kernel main grid (m: M, n: 16) threads 1
+  register total: f32[4] = 0.0
+  for k in 0..K
+    for i in 0..4
+      total[i] = total[i] + A[m, k] * B[k, n * 4 + i]
+  for i_1 in 0..4
+    C[m, n * 4 + i_1] = total[i_1]
+```
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
+from kir.rewrite.match.independence import independent
+
+MOST = 64
+"""Most iterations that run in step: each has registers of its own."""
+
+
+class CannotJam(Exception):
+    """Why iterations cannot run in step, or are not."""
+
+
+def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop = node_as(program, site.path, n.For)
+    return independent(program, site.path, loop)
+
+
+@dataclass(frozen=True)
+class JamLoop(Pass):
+    """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order."""
+
+    intent: ClassVar[str] = "register-tile"
+    catalogue: ClassVar[tuple[int, ...]] = (50,)
+    claim: ClassVar[str] = "An operand that several iterations need is read once for all of them, and their sums do not wait for one another."
+    tried: ClassVar[bool] = True
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P928", "validity", "aliasing", "no iteration touches what another one writes", _apart),)
+
+    enter: tuple[int, ...] = ()
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are."""
+        if not _is_short(node) or not isinstance(node, n.For):
+            return None
+        inner = [s for s in statements(node.body) if isinstance(s, n.For)]
+        item = self if self.enter else replace(self, enter=tuple(
+            k for k, s in enumerate(inner) if (build.int_value(s.hi) or MOST + 1) > (build.int_value(node.hi) or 0)))
+        if not item.enter or max(item.enter) >= len(inner):
+            return Miss("there is no such loop inside")
+        try:
+            _Jam(node, item.enter, set()).block(node.body)
+        except CannotJam as why:
+            return Miss(str(why))
+        return Site(path, item)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Arrays, and the loop around what is in the loops."""
+        loop = node_as(program, site.path, n.For)
+        made = _Jam(loop, self.enter, names_at(program, site.path)).block(loop.body)
+        return edited(program, site.path, made)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At an array of private memory, each element of which is one iteration's in all loops that follow."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "register" and node.buffer.shape and node.buffer.layout is None
+                and node.buffer.strides is None and not node.buffer.align):
+            return None
+        count = build.int_value(node.buffer.shape[0])
+        if count is None or not 1 < count <= MOST:
+            return None
+        block, i = block_and_index(program, path)
+        end = max((k for k in range(i, len(block)) if node.buffer.name in buffers_named(block[k])), default=i) + 1
+        if any(isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape for s in block[i:end]):
+            return Miss("private scalars stand between, which all iterations share")
+        apart = _Apart(count, fresh_var("i", names_at(program, path)))
+        try:
+            body = apart.block(block[i:end])
+        except CannotJam as why:
+            return Miss(str(why))
+        loops = [id(s) for s in statements(body) if isinstance(s, n.For)]
+        enter = tuple(k for k, s in enumerate(loops) if s in apart.entered)
+        if not enter:
+            return Miss("no loop is run for several iterations at once")
+        made = counting(apart.var, count, body)
+        return Site(path, JamLoop(enter), {"made": made, "end": end})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One loop around all."""
+        i, made, end = int(site.path[-1]), site.captures["made"], site.captures["end"]
+        return edited(program, site.path, (made,), 0, end - i)
+
+
+def _is_short(s: Place | n.Stmt) -> bool:
+    """Whether a statement is a serial loop from 0 by 1 of a few iterations."""
+    return is_counted(s, plain=True) and (
+        s.var.of == I32) and 1 < (build.int_value(s.hi) or 0) <= MOST
+
+
+def _exchanges(s: n.Node) -> bool:
+    """Whether threads wait for each other or give each other values below, or something leaves or is not understood."""
+    return any(isinstance(x, n.Jump | n.Opaque | n.Hole | n.Roles | n.View | n.Copy | n.Mma) or (isinstance(x, n.Call) and (
+        x.of is not None or instruction(x.fn).is_convergent or instruction(x.fn).effect in ("sync", "async"))) for x in walk(s))
+
+
+class _Jam:
+    """A loop's body for all iterations at once."""
+
+    def __init__(self, loop: n.For, enter: tuple[int, ...], taken: set[str]) -> None:
+        inner = [s for s in statements(loop.body) if isinstance(s, n.For)]
+        self.loop, self.taken, self.count = loop, taken, build.int_value(loop.hi) or 0
+        self.entered = {id(s) for k, s in enumerate(inner) if k in enter}
+        self.arrays: dict[str, n.Buffer] = {}
+        self.first = True
+
+    def block(self, block: n.Block) -> n.Block:
+        """The statements of a block for all iterations."""
+        out: list[n.Stmt] = []
+        run: list[n.Stmt] = []
+        own = {name for s in block if isinstance(s, n.Let) for name in s.names}
+        for s in block:
+            if isinstance(s, n.Alloc):
+                if s.buffer.space != "register" or s.buffer.layout is not None or s.buffer.strides is not None or (
+                        s.init is not None and names_read(s.init) & {self.loop.var.name, *own}):
+                    raise CannotJam(f"'{s.buffer.name}' has no form as an array of all iterations")
+                self.arrays[s.buffer.name] = made = replace(s.buffer, shape=(build.const(self.count), *s.buffer.shape))
+                out += [*self._together(run), replace(s, buffer=made)]
+                run = []
+            elif isinstance(s, n.For) and id(s) in self.entered:
+                moving = {self.loop.var.name, *own}
+                if any(names_read(e) & moving or buffers_named(e) & self.arrays.keys() for e in (s.lo, s.hi, s.step)):
+                    raise CannotJam(f"the loop over '{s.var.name}' is not the same for all iterations")
+                if any(names_read(x) & own for x in s.body):
+                    raise CannotJam("a value of an iteration is needed in a loop that all iterations share")
+                out += [*self._together(run), replace(s, body=self.block(s.body))]
+                run = []
+            elif _exchanges(s):
+                raise CannotJam("threads meet in it, or something in it is not understood")
+            else:
+                run.append(s)
+        return (*out, *self._together(run))
+
+    def _together(self, run: list[n.Stmt]) -> Iterator[n.Stmt]:
+        """A loop over the iterations around some statements."""
+        if not run:
+            return
+        var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
+        body = tuple(substitute(_at(s, self.arrays, var), {self.loop.var.name: var}) for s in run)
+        self.first = False
+        yield counting(var, self.count, body)
+
+
+def _at(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var) -> n.Stmt:
+    """A statement in which private memory is an element, or a row, of an array."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.name in arrays:
+            return n.Region(arrays[new.buffer.name], (var, *(new.index or _whole(new.buffer))))
+        return new
+    made: n.Stmt = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
+    return made
+
+
+def _whole(b: n.Buffer) -> tuple[n.Span, ...]:
+    """All of each dimension."""
+    return tuple(n.Span(build.const(0), d) for d in b.shape)
+
+
+class _Apart:
+    """What runs for all iterations at once, for one of them: the inverse of `_Jam`."""
+
+    def __init__(self, count: int, var: n.Var) -> None:
+        self.count, self.var = count, var
+        self.arrays: dict[str, n.Buffer] = {}
+        self.entered: set[int] = set()
+
+    def block(self, block: n.Block) -> n.Block:
+        """The statements of a block for the iteration `var`."""
+        out: list[n.Stmt] = []
+        for s in block:
+            if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and build.int_value(s.buffer.shape[0]) == self.count:
+                self.arrays[s.buffer.name] = made = replace(s.buffer, shape=s.buffer.shape[1:])
+                out.append(replace(s, buffer=made))
+            elif _is_short(s) and isinstance(s, n.For) and build.int_value(s.hi) == self.count and self._is_of_all(s):
+                if _exchanges(s):
+                    raise CannotJam("threads meet in it, or something in it is not understood")
+                out += [substitute(self._single(x, s.var), {s.var.name: self.var}) for x in s.body]
+            elif isinstance(s, n.For) and s.kind == "serial" and not self._touches((s.lo, s.hi, s.step)):
+                made_loop = replace(s, body=self.block(s.body))
+                self.entered.add(id(made_loop))
+                out.append(made_loop)
+            else:
+                raise CannotJam("a statement between is not one of each iteration")
+        return tuple(out)
+
+    def _touches(self, parts: tuple[n.Expr, ...]) -> bool:
+        return any(buffers_named(e) & self.arrays.keys() for e in parts)
+
+    def _is_of_all(self, s: n.For) -> bool:
+        """Whether a loop's variable says in it whose element of each array is meant."""
+        found = [x for y in s.body for x in walk(y) if isinstance(x, n.Region) and x.buffer.name in self.arrays]
+        return bool(found) and all(x.index and x.index[0] == s.var for x in found)
+
+    def _single(self, s: n.Stmt, var: n.Var) -> n.Stmt:
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Region) and new.buffer.name in self.arrays:
+                b, rest = self.arrays[new.buffer.name], new.index[1:]
+                return n.Region(b, () if rest == _whole(b) else rest)
+            return new
+        made: n.Stmt = transform(s, leave, lambda x: not isinstance(x, n.Buffer))
+        return made

@@ -1,0 +1,1 @@
+"""From tiles to the code of threads, statement by statement, and back."""

@@ -1,0 +1,1 @@
+"""Other roundings, under a bound."""

@@ -1,0 +1,1 @@
+"""Stages in flight: rings, roles of warps, overlapped products."""

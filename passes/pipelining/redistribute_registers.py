@@ -1,0 +1,141 @@
+"""Gives each role as many registers as it needs: warpgroups that only copy hand theirs to those that hold results.
+
+before:
+
+```kir
+kir 1
+program copy_rows
+  size M: i32
+  in X: f16[M, 64]
+  out Y: f16[M, 64]
+  map X_map of X box [64, 64]
+kernel main grid (i: 1) threads 256
+  shared Xs: f16[64, 64] align 128
+  shared full: mbarrier[1]
+  mbar_init(&full[0], 1)
+  fence_mbar_init()
+  @teams roles
+    role producer warps 0..4
+      mbar_arrive_expect(&full[0], 8192)
+      copy load(X[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+    role consumer warps 4..8
+      mbar_wait(&full[0], 0)
+      Y[0 +: 64, 0 +: 64] = Xs clip
+```
+
+pipeline: `redistribute-registers{registers=[40, 232]}@main/teams`
+
+after:
+
+```kir
+kir 1
+program copy_rows
+  size M: i32
+  in X: f16[M, 64]
+  out Y: f16[M, 64]
+  map X_map of X box [64, 64]
+kernel main grid (i: 1) threads 256
+  shared Xs: f16[64, 64] align 128
+  shared full: mbarrier[1]
+  mbar_init(&full[0], 1)
+  fence_mbar_init()
+  @teams roles
+    role producer warps 0..4 registers 40
+      mbar_arrive_expect(&full[0], 8192)
+      copy load(X[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+    role consumer warps 4..8 registers 232
+      mbar_wait(&full[0], 0)
+      Y[0 +: 64, 0 +: 64] = Xs clip
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.analysis.target.legalize import registers_refusal
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import kernel_of
+from kir.rewrite.match import edited, hardware_of, node_as, params_as
+
+
+def _given(program: n.Program, site: Site) -> n.Roles:
+    node, item = node_as(program, site.path, n.Roles), params_as(site, RedistributeRegisters)
+    return item.given(node)
+
+
+def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
+    hardware = hardware_of(context, "sm_90a")
+    if hardware.architecture.has("setmaxnreg"):
+        return proved(f"warpgroups of {hardware.name} may change how many registers they have")
+    return refuted(f"{hardware.name} has no setmaxnreg", "registers are those of the launch for each warp", needs="sm_90a")
+
+
+def _whole_warpgroups(program: n.Program, site: Site, context: Context) -> Verdict:
+    for r in _given(program, site).roles:
+        if r.registers and (r.lo % 4 or r.hi % 4):
+            return refuted(f"'{r.name}' is warps {r.lo} up to {r.hi}, no whole warpgroups", f"warp {r.lo if r.lo % 4 else r.hi} shares a warpgroup "
+                           "with another role", needs="roles that begin and end at multiples of 4 warps")
+    return proved("each role is of whole warpgroups, which change their registers together")
+
+
+def _adds_up(program: n.Program, site: Site, context: Context) -> Verdict:
+    hardware = hardware_of(context, "sm_90a").architecture
+    reason = registers_refusal(kernel_of(program, site.path), _given(program, site), hardware)
+    if reason:
+        return refuted(reason, "a warpgroup that asks for more waits until others have given theirs back, for ever",
+                       needs=f"multiples of 8 from 24 to 256, up to {hardware.registers_per_sm} in all")
+    return proved("what some roles give back is enough for the others")
+
+
+@dataclass(frozen=True)
+class RedistributeRegisters(Pass):
+    """`registers` of a thread in each role, in order; 0 leaves a role those of the launch."""
+
+    intent: ClassVar[str] = "register-redistribution"
+    catalogue: ClassVar[tuple[int, ...]] = (28,)
+    claim: ClassVar[str] = "Those who hold results have the registers for them, and none are spilled."
+    requires: ClassVar[tuple[str, ...]] = ("roles",)
+    provides: ClassVar[tuple[str, ...]] = ("registers",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P774", "validity", "storage", "the registers of all warps add up to what there are", _adds_up),
+        Precondition("KIR-P775", "validity", "hardware", "roles are whole warpgroups", _whole_warpgroups),
+        Precondition("KIR-P776", "validity", "hardware", "the target redistributes registers", _hardware),
+    )
+
+    registers: tuple[int, ...] = ()
+
+    def given(self, roles: n.Roles) -> n.Roles:
+        """The roles with these registers."""
+        return replace(roles, roles=tuple(replace(r, registers=c) for r, c in zip(roles.roles, self.registers, strict=True)))
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At roles that all have the registers of the launch."""
+        if not isinstance(node, n.Roles):
+            return None
+        if len(self.registers) != len(node.roles) or min(self.registers) < 0:
+            return Miss(f"{len(node.roles)} roles, and registers of {len(self.registers)}")
+        return Miss("a role has registers of its own already") if any(r.registers for r in node.roles) else Site(path, self)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At roles that have registers of their own."""
+        if not isinstance(node, n.Roles) or not any(r.registers for r in node.roles):
+            return None
+        return Site(path, RedistributeRegisters(tuple(r.registers for r in node.roles)))
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The same roles with registers of their own."""
+        return edited(program, site.path, (_given(program, site),))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The registers of the launch."""
+        node = node_as(program, site.path, n.Roles)
+        plain = replace(node, roles=tuple(replace(r, registers=0) for r in node.roles))
+        return edited(program, site.path, (plain,))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """Registers of the role that has most; of the launch they stay as they are."""
+        return Effect(registers=0)

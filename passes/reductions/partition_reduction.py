@@ -1,0 +1,244 @@
+"""Spreads a reduction over the threads: each folds every T-th value, then all fold what the threads have.
+
+before:
+
+```kir
+kir 1
+program row_sums
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out S: f32[M]
+kernel main grid (row: M) threads 128
+  for t in 0..128 parallel thread
+    @total register total: f32 = 0.0
+    for k in 0..N
+      total = total + X[row, k]
+    if t == 0
+      S[row] = total
+```
+
+pipeline: `partition-reduction@main/total`
+
+after:
+
+```kir
+kir 1
+program row_sums
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out S: f32[M]
+kernel main grid (row: M) threads 128
+  shared slots: f32[128]
+  for t in 0..128 parallel thread
+    @total register total: f32 = 0.0
+    for k in 0..ceildiv(N - t, 128)
+      total = total + X[row, k * 128 + t]
+    slots[t] = total
+    barrier()
+    total = 0.0
+    for u in 0..128
+      total = total + slots[u]
+    if t == 0
+      S[row] = total
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.analysis.loops.cyclic_loop import gathered, spread
+from kir.analysis.loops.reductions import identity
+from kir.analysis.uniform import depends, varying
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.printer import region_text
+from kir.ir.visit import substitute, substitute_buffers, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import block_at, fresh
+from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
+from kir.rewrite.match.exchange import IDEMPOTENT, REDUCTIONS, Exchange, accumulation, exchange_at, is_read_later
+from kir.rewrite.match.local_buffers import mentions
+from kir.rewrite.match.shared_arrays import declaration, shifted, slot_array, uses, with_shared, without_shared
+from kir.rewrite.match.thread_team import barrier, everyone_arrives, is_call, is_in_loop, is_scalar, team_at
+
+
+def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
+    team = matched(team_at(program, site.path))
+    item, i = params_as(site, PartitionReduction), int(site.path[-1])
+    loop = matched_as(block_at(program, site.path)[i + (2 if item.own else 1)], n.For)
+    acc = matched_as(block_at(program, site.path)[i], n.Alloc)
+    names = varying(team.loop)[site.path[2:]] - {acc.buffer.name}
+    which = sorted(x for x in names if depends(loop, {x}))
+    if which or depends(loop, frozenset()):
+        return refuted("the threads fold different values", f"the loop depends on {', '.join(which) or 'an exchange between threads'}",
+                       needs="a loop that every thread runs alike")
+    return proved("every thread folds the same values")
+
+
+def _folding(block: n.Block, i: int, own: bool = False) -> tuple[n.Alloc, n.For, str] | None:
+    """(accumulator, loop, operation) of a scalar that starts from the identity, or for maxima and minima (which may take it several times) any
+    literal, and a loop that folds into it; `own`: with a barrier between the two."""
+    k = i + 2 if own else i + 1
+    if k >= len(block) or (own and not is_call(block[i + 1], "barrier")):
+        return None
+    acc, loop = block[i], block[k]
+    if not (isinstance(acc, n.Alloc) and is_scalar(acc) and isinstance(loop, n.For)):
+        return None
+    op = accumulation(loop, acc.buffer)
+    begun = op is not None and (acc.init == identity(REDUCTIONS[op], acc.buffer.dtype) or (op in IDEMPOTENT and isinstance(acc.init, n.Const)))
+    return (acc, loop, op) if op is not None and begun else None
+
+
+def _own_values(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, (block, i), team = params_as(site, PartitionReduction), block_and_index(program, site.path), matched(team_at(program, site.path))
+    if not item.own:
+        return proved("the barrier before the fold stays")
+    found = matched(_folding(block, i, True))
+    part = spread(found[1], team.thread, team.threads)
+    for x in walk(part):
+        if isinstance(x, n.Load) and x.at.buffer.space in ("shared", "global") and _writes(block[:i], x.at.buffer) and not _wrote(block[:i], x.at, part):
+            return refuted(f"a thread folds elements of '{x.at.buffer.name}' that others write", region_text(x.at),
+                           needs="the barrier between the writes and the fold", attempt="own=false")
+    return proved("each thread folds what it wrote itself")
+
+
+def _writes(block: n.Block, b: n.Buffer) -> bool:
+    return any(isinstance(y, n.Store) and y.at.buffer.name == b.name for s in block for y in walk(s))
+
+
+def _published(block: n.Block, name: str) -> bool:
+    """Whether all threads meet after the last statement that writes an array."""
+    writers = [k for k, s in enumerate(block) if any(isinstance(y, n.Store) and y.at.buffer.name == name for y in walk(s))]
+    return bool(writers) and any(is_call(s, "barrier") for s in block[writers[-1] + 1:])
+
+
+def _wrote(block: n.Block, at: n.Region, loop: n.For) -> bool:
+    """Whether the last loop that writes the buffer writes, iteration by iteration, the places that a loop reads."""
+    writers = [s for s in block if any(isinstance(y, n.Store) and y.at.buffer.name == at.buffer.name for y in walk(s))]
+    last = writers[-1] if writers else None
+    return isinstance(last, n.For) and _canonical(last, at.buffer.name, n.Store) == _canonical(loop, at.buffer.name, n.Load) != frozenset()
+
+
+def _canonical(loop: n.For, buffer: str, kind: type[n.Load] | type[n.Store]) -> frozenset[object]:
+    """The places that a loop reads or writes, with its counters numbered."""
+    out: set[object] = set()
+
+    def visit(s: n.Stmt, names: dict[str, n.Expr], bounds: tuple[object, ...]) -> None:
+        if isinstance(s, n.For):
+            var = n.Var(f"%{len(names)}", s.var.of)
+            bounds = (*bounds, (substitute(s.lo, names), substitute(s.hi, names), substitute(s.step, names)))
+            for inner in s.body:
+                visit(inner, {**names, s.var.name: var}, bounds)
+            return
+        for x in walk(s):
+            if isinstance(x, kind) and isinstance(x, (n.Load, n.Store)) and x.at.buffer.name == buffer:
+                out.add((bounds, substitute(x.at, names), isinstance(s, n.If)))
+    visit(loop, {}, ())
+    return frozenset(out)
+
+
+def _exchange_after(block: n.Block, i: int) -> int | None:
+    """The statement after the loop at `i + 1` that writes a thread's result to shared memory; what stands between has nothing to do with it."""
+    acc = matched_as(block[i], n.Alloc)
+    for k in range(i + 2, len(block)):
+        s = block[k]
+        if isinstance(s, n.Store) and s.value == n.Load(n.Region(acc.buffer)) and s.at.buffer.space == "shared":
+            return k
+        if mentions(s, acc.buffer.name) or not isinstance(s, (n.For, n.If, n.Store, n.Alloc)) or any(isinstance(x, (n.Eval, n.Jump)) for x in walk(s)):
+            return None
+    return None
+
+
+@dataclass(frozen=True)
+class PartitionReduction(Pass):
+    """`fresh`: the result of the CTA is a scalar of its own; otherwise it replaces the thread's partial one. `own`: the barrier before the
+    fold goes, since each thread then folds only what it wrote itself."""
+
+    intent: ClassVar[str] = "partition-reduction"
+    catalogue: ClassVar[tuple[int, ...]] = (47, 84)
+    claim: ClassVar[str] = "The values of one reduction are spread over the threads, which neither load nor fold any of them twice."
+    numerics: ClassVar[str] = "reassociated(axis)"
+    provides: ClassVar[tuple[str, ...]] = ("shared",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P474", "validity", "pipeline", "all threads of the CTA come to the barrier", everyone_arrives),
+        Precondition("KIR-P475", "validity", "storage", "every thread folds the same values", _same_loop),
+        Precondition("KIR-P842", "validity", "pipeline", "without a barrier before the fold, each thread folds what it wrote itself", _own_values),
+    )
+
+    fresh: bool = False
+    own: bool = False
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At an accumulator that the next statement, a loop of each thread, folds into."""
+        if not isinstance(node, n.Alloc) or team_at(program, path) is None:
+            return None
+        found = _folding(block_at(program, path), int(path[-1]), self.own)
+        if found is None or (self.own and is_in_loop(program, path)):
+            return None
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Each thread folds its share; then every thread folds the slots of all."""
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found = matched(_folding(block, i, self.own))
+        assert team is not None
+        acc, loop, op = found
+        taken = names_at(program, site.path)
+        slots = slot_array(fresh("slots", taken), acc.buffer.dtype, team.threads)
+        result = replace(acc.buffer, name=fresh(acc.buffer.name, taken)) if self.fresh else acc.buffer
+        made = Exchange(slots, team.thread, acc.buffer, "barrier", result, self.fresh, op, build.const(0), team.threads)
+        tail = made.statements(fresh_var("u", taken), is_in_loop(program, site.path))
+        rest = tuple(substitute_buffers(s, {acc.buffer.name: result}) if self.fresh else s for s in block[i + 2 + self.own:])
+        out = splice(program, site.path, (acc, spread(loop, team.thread, team.threads), *tail, *rest), 0, None)
+        return Rewritten(with_shared(out, team, slots), shifted(site.path, int(team.path[1]), 1))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At an accumulator whose loop takes every T-th value, with an exchange after it."""
+        team = team_at(program, path)
+        if not isinstance(node, n.Alloc) or team is None:
+            return None
+        block, i = block_and_index(program, path)
+        found = _folding(block, i)
+        at = _exchange_after(block, i)
+        made = exchange_at(block, at, is_in_loop(program, path)) if found is not None and at is not None else None
+        if found is None or at is None or made is None or made[0].value != node.buffer:
+            return None
+        x = made[0]
+        if (x.at, x.sync, x.op, x.count) != (team.thread, "barrier", found[2], team.threads) or not build.is_const(x.base, 0):
+            return Miss("the slots are not folded by all threads, or with another operation")
+        if gathered(found[1], team.thread, team.threads) is None:
+            return Miss("its loop does not take every T-th value")
+        home = declaration(program, path, x.slots.name)
+        if home is None or home.init is not None or uses(program, path, x.slots.name) > 2:
+            return Miss(f"'{x.slots.name}' serves more than the reduction")
+        if x.fresh and is_read_later(program, (*path[:-1], at), made[1], x.value.name):
+            return Miss("the thread's own value is used afterwards")
+        read = {y.at.buffer.name for y in walk(found[1]) if isinstance(y, n.Load) and y.at.buffer.space == "shared"}
+        own = not is_in_loop(program, path) and not all(_published(block[:i], name) for name in read)
+        return Site(path, PartitionReduction(x.fresh, own))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One loop over all values, which every thread runs."""
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found, at = _folding(block, i), matched(_exchange_after(block, i))
+        made = matched(exchange_at(block, at, is_in_loop(program, site.path)))
+        assert found is not None and team is not None
+        acc, loop, _ = found
+        item = params_as(site, PartitionReduction)
+        whole_loop = matched(gathered(loop, team.thread, team.threads))
+        x, size = made
+        rest = tuple(substitute_buffers(s, {x.result.name: acc.buffer}) if x.fresh else s for s in block[at + size:])
+        between = block[i + 2:at]
+        out = splice(program, site.path, (*between, acc, *((barrier(),) if item.own else ()), whole_loop, *rest), 0, None)
+        out, home = without_shared(out, str(site.path[0]), x.slots.name)
+        return Rewritten(out, shifted((*site.path[:-1], i + len(between)), home, -1))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """A slot for each thread."""
+        team, node = team_at(program, site.path), block_at(program, site.path)[int(site.path[-1])]
+        return Effect() if team is None or not isinstance(node, n.Alloc) else Effect(shared_bytes=team.threads * node.buffer.dtype.bytes)

@@ -1,0 +1,240 @@
+"""Lets each warp fold a few shared values in its registers: a lane takes one, and a ladder of shuffles does the rest.
+
+before:
+
+```kir
+kir 1
+program row_sums
+  size M: i32
+  in X: f32[M, 128]
+  out Y: f32[M, 128]
+kernel main grid (row: M) threads 128
+  shared warps: f32[4]
+  for t in 0..128 parallel thread
+    if t % 32 == 0
+      warps[t // 32] = X[row, t]
+    barrier()
+    @fold register sum: f32 = 0.0
+    for w in 0..4
+      sum = sum + warps[w]
+    Y[row, t] = sum
+```
+
+pipeline: `warp-fold@main/t/fold`
+
+after:
+
+```kir
+kir 1
+program row_sums
+  size M: i32
+  in X: f32[M, 128]
+  out Y: f32[M, 128]
+kernel main grid (row: M) threads 128
+  shared warps: f32[4]
+  for t in 0..128 parallel thread
+    if t % 32 == 0
+      warps[t // 32] = X[row, t]
+    barrier()
+    @fold register sum: f32 = load(warps[t % 32] where t % 32 < 4 else 0.0)
+    for s in 0..5
+      let other = shfl_xor(sum, 16 >> s)
+      sum = sum + other
+    Y[row, t] = sum
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from kir.analysis.loops.reductions import identity
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import block_at
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, matched, names_at
+from kir.rewrite.match.exchange import REDUCTIONS, Exchange, fold_at
+from kir.rewrite.match.thread_team import is_scalar, team_at, warps_arrive, whole
+
+from ._result_readers import Readers
+from .shuffle_exchange import WARP, ladder_of
+
+Lanes = Literal["each", "first", "threads"]
+LANES: tuple[Lanes, ...] = ("each", "first", "threads")
+By = Literal["warp", "thread"]
+BY: tuple[By, ...] = ("warp", "thread")
+
+
+def _one_each(program: n.Program, site: Site, context: Context) -> Verdict:
+    team, found = matched(team_at(program, site.path)), matched(fold_at(block_at(program, site.path), int(site.path[-1])))
+    if found[0].count > WARP:
+        return refuted(f"a warp has {WARP} lanes for {found[0].count} values", f"value {WARP} is left out", needs=f"at most {WARP} values")
+    if team.threads % WARP:
+        return refuted(f"{team.threads} threads are no whole warps", "lanes of the last warp do not exist", needs=f"a multiple of {WARP} threads")
+    return proved(f"{found[0].count} values for the {WARP} lanes of each warp")
+
+
+def _first_warp_reads(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, team, found = site.params, team_at(program, site.path), fold_at(block_at(program, site.path), int(site.path[-1]))
+    assert isinstance(item, WarpFold) and team is not None and found is not None
+    if item.lanes == "each" and not item.around and not item.down:
+        return proved("every lane has the result")
+    who = "the first lane" if item.down else "the first warp"
+    every = item.lanes == "each" and not item.around
+    reader = Readers(program, team, found[0].result.name, lambda t: (t % WARP if every else t) < (1 if item.down else WARP)).after(site.path, found[1])
+    if reader is not None:
+        return refuted(f"only {who} has the result, and {reader} reads '{found[0].result.name}'", "another thread has a part of it, or nothing",
+                       needs=f"a branch of {who} around every reader")
+    return proved(f"only {who} reads the result")
+
+
+@dataclass(frozen=True)
+class Warps:
+    """A fold of shared values by lanes: `made` says of what into what, `size` how many statements it has; the rest is `WarpFold`'s parameters."""
+
+    made: Exchange
+    item: WarpFold
+    size: int
+
+
+def warp_fold_at(block: n.Block, i: int, t: n.Var) -> tuple[Exchange, bool, int] | None:
+    """(the fold, rising, number of statements) of a fold that each warp does, which begins with statement `i`."""
+    found = warps_at(block, i, t)
+    return None if found is None or found.item != WarpFold(found.item.rising) else (found.made, found.item.rising, found.size)
+
+
+def warps_at(block: n.Block, i: int, t: n.Var) -> Warps | None:
+    """The fold by lanes that begins with statement `i`, by each warp or by the first."""
+    first = block[i]
+    by = _first_warp(first, t)
+    if isinstance(first, n.If):
+        inner = warps_at(first.then, 0, t) if by and len(first.then) == 2 and isinstance(first.then[0], n.Store) else None
+        return None if inner is None or inner.item.around or by is None else replace(inner, item=replace(inner.item, around="both", by=by), size=1)
+    if isinstance(first, n.Alloc) and is_scalar(first) and first.init is not None:
+        result, value, fresh_ = first.buffer, first.init, True
+    elif isinstance(first, n.Store) and not first.at.index and first.mask is None and first.at.buffer.space == "register":
+        result, value, fresh_ = first.at.buffer, first.value, False
+    else:
+        return None
+    loop: n.Stmt | None = block[i + 1] if i + 1 < len(block) else None
+    by = _first_warp(loop, t)
+    if isinstance(loop, n.If):
+        loop = loop.then[0] if by and len(loop.then) == 1 else None
+    if not isinstance(loop, n.For) or loop.kind != "serial" or len(loop.body) != 2 or not isinstance(value, n.Load) or not value.at.buffer.shape:
+        return None
+    for down in (False, True):
+        ladder = ladder_of(loop, down)
+        if ladder is None or ladder[0] != result or ladder[3] != WARP:
+            continue
+        for lanes in LANES:
+            count = _values(value)
+            made = Exchange(value.at.buffer, build.const(0), result, "", result, fresh_, ladder[1], build.const(0), count or 0)
+            item = WarpFold(ladder[2], lanes, down, "ladder" if by else "", by or "warp")
+            if count is not None and value == item.own(made, t):
+                return Warps(made, item, 2)
+    return None
+
+
+def _first_warp(s: n.Stmt | None, t: n.Var) -> By | None:
+    """How a branch that only the first warp takes says so."""
+    if isinstance(s, n.If) and not s.orelse and not s.static:
+        return next((by for by in BY if s.cond == _is_first(t, by)), None)
+    return None
+
+
+def _is_first(t: n.Var, by: By) -> n.Expr:
+    return build.compare("eq", build.floordiv(t, WARP), 0) if by == "warp" else build.compare("lt", t, WARP)
+
+
+def _values(e: n.Load) -> int | None:
+    """How many values a warp's lanes load, one each."""
+    if e.mask is None:
+        return WARP
+    return build.int_value(e.mask.b) if isinstance(e.mask, n.Binary) and e.mask.op == "lt" else None
+
+
+@dataclass(frozen=True)
+class WarpFold(Pass):
+    """`rising`: lanes at distance 1 come first, otherwise those furthest apart. `lanes`: who takes a value: the first lanes of each warp, the
+    first lanes of the first (`first`), or the first threads at places of their own number (`threads`). `down`: each lane takes from those above
+    it alone. `around`: what stands under a branch of the first warp, nothing, the `ladder`, or `both` it and the loads; `by`: whether the
+    branch asks for the number of the warp or of the thread. Where not every lane has the result, nobody else may read it."""
+
+    intent: ClassVar[str] = "tree-reduction"
+    catalogue: ClassVar[tuple[int, ...]] = (44, 83)
+    claim: ClassVar[str] = "A few shared values are folded in five steps of a warp, each of them read once."
+    numerics: ClassVar[str] = "reassociated(lanes)"
+    provides: ClassVar[tuple[str, ...]] = ("lanes",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P836", "validity", "shape", "there are no more values than lanes, and all lanes exist", _one_each),
+        Precondition("KIR-P837", "validity", "pipeline", "all lanes of a warp take part", warps_arrive),
+        Precondition("KIR-P917", "validity", "storage", "where only the first warp or lane has the result, nobody else reads it", _first_warp_reads),
+    )
+
+    rising: bool = False
+    lanes: Lanes = "each"
+    down: bool = False
+    around: Literal["", "ladder", "both"] = ""
+    by: By = "warp"
+
+    def own(self, made: Exchange, t: n.Var) -> n.Load:
+        """What a lane takes: its value, or (beyond them) the identity."""
+        lane = build.mod(t, WARP)
+        place, number = build.region(made.slots, t if self.lanes == "threads" else lane), lane if self.lanes == "each" else t
+        if made.count == WARP and self.lanes == "each":
+            return n.Load(place)
+        return n.Load(place, build.compare("lt", number, made.count), identity(REDUCTIONS[made.op], made.result.dtype))
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a fold of shared values that each thread does for itself."""
+        team = team_at(program, path)
+        if team is None or not isinstance(node, (n.Alloc, n.Store)):
+            return None
+        found = fold_at(block_at(program, path), int(path[-1]))
+        if found is None or found[0].slots.space != "shared":
+            return None
+        if found[0].onto or not build.is_const(found[0].base, 0) or len(found[0].slots.shape) != 1:
+            return Miss("the fold does not begin with the first value")
+        if self.around == "both" and found[0].fresh:
+            return Miss("its result is declared with it, and would not outlive the branch")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A load of each lane's value, and the ladder."""
+        (block, i), team = block_and_index(program, site.path), team_at(program, site.path)
+        found = matched(fold_at(block, i))
+        assert team is not None
+        made, size = found
+        taken = names_at(program, site.path)
+        s, other = fresh_var("s", taken), fresh_var("other", taken, made.result.dtype)
+        place, own, t = n.Region(made.result), self.own(made, team.thread), team.thread
+        distance = build.binary("shl", build.const(1), s) if self.rising else build.binary("shr", build.const(WARP // 2), s)
+        body = (n.Let((other.name,), build.call("shfl_down" if self.down else "shfl_xor", whole(made.result), distance)),
+                n.Store(place, build.binary(made.op, whole(made.result), other)))
+        first: n.Stmt = n.Alloc(made.result, own, label=block[i].label) if made.fresh else n.Store(place, own, label=block[i].label)
+        ladder: n.Stmt = counting(s, WARP.bit_length() - 1, body)
+        if self.around == "ladder":
+            ladder = n.If(_is_first(t, self.by), (ladder,))
+        stmts: n.Block = (n.If(_is_first(t, self.by), (first, ladder)),) if self.around == "both" else (first, ladder)
+        return edited(program, site.path, stmts, 0, size)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a load of each lane's value, with a ladder of shuffles over the warp after it."""
+        team = team_at(program, path)
+        if team is None or not isinstance(node, (n.Alloc, n.Store, n.If)):
+            return None
+        found = warps_at(block_at(program, path), int(path[-1]), team.thread)
+        return None if found is None else Site(path, found.item)
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Every thread folds all values."""
+        (block, i), team = block_and_index(program, site.path), matched(team_at(program, site.path))
+        found = matched(warps_at(block, i, team.thread))
+        inner = block[i]
+        label = (inner.then[0] if isinstance(inner, n.If) else inner).label
+        first, *rest = found.made.fold(fresh_var("w", names_at(program, site.path)))
+        assert isinstance(first, (n.Alloc, n.Store))
+        stmts = (replace(first, label=label), *rest)
+        return edited(program, site.path, stmts, 0, found.size)

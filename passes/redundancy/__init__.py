@@ -1,0 +1,1 @@
+"""What is computed once instead of twice: hoisted, kept, tabulated."""

@@ -1,0 +1,54 @@
+"""Converts a value once and keeps the converted form, instead of converting it at each use.
+
+before:
+
+```kir
+kir 1
+program square
+  in X: f16[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  let x = X[row, 0 +: 256]
+  @Y Y[row, 0 +: 256] = cast(x, f32) * cast(x, f32)
+```
+
+pipeline: `cache-converted-value{value="cast(x, f32)"}@main/Y`
+
+after:
+
+```kir
+kir 1
+program square
+  in X: f16[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  let x = X[row, 0 +: 256]
+  let x_1 = cast(x, f32)
+  @Y Y[row, 0 +: 256] = x_1 * x_1
+```
+"""
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.rewrite.base import Precondition
+from kir.rewrite.match.materialize import Materialize, writes_before_last_use
+
+
+@dataclass(frozen=True)
+class CacheConvertedValue(Materialize):
+    """`value` is the text of the conversion."""
+
+    intent: ClassVar[str] = "cache-converted-value"
+    catalogue: ClassVar[tuple[int, ...]] = (6,)
+    claim: ClassVar[str] = "A conversion that several consumers need is done once."
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P060", "validity", "storage", "what is converted is not written between the uses", writes_before_last_use),)
+
+    def admits(self, e: n.Expr) -> bool:
+        """A conversion between dtypes, or bits read as another dtype that were computed."""
+        return isinstance(e, n.Cast) and (e.rounding != "bits" or isinstance(e.x, (n.Binary, n.Unary, n.Select)))

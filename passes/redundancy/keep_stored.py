@@ -1,0 +1,243 @@
+"""Keeps what a thread stores, instead of reading it back.
+
+before:
+
+```kir
+kir 1
+program squares
+  size M: i32
+  in X: f16[M, 256]
+  out Y: f32[M, 256]
+  out S: f32[M, 64]
+kernel main grid (row: M) threads 64
+  shared kept: f32[256]
+  for t in 0..64 parallel thread
+    register total: f32 = 0.0
+    @stage kept[t * 4 +: 4] = cast(X[row, t * 4 +: 4], f32)
+    for j in 0..4
+      total = total + kept[t * 4 + j] * kept[t * 4 + j]
+    Y[row, t * 4 +: 4] = kept[t * 4 +: 4]
+    S[row, t] = total
+```
+
+pipeline: `keep-stored@main/t/stage`
+
+after:
+
+```kir
+kir 1
+program squares
+  size M: i32
+  in X: f16[M, 256]
+  out Y: f32[M, 256]
+  out S: f32[M, 64]
+kernel main grid (row: M) threads 64
+  shared kept: f32[256]
+  for t in 0..64 parallel thread
+    register total: f32 = 0.0
+    register kept_own: f32[4] = cast(X[row, t * 4 +: 4], f32)
+    @stage kept[t * 4 +: 4] = kept_own
+    for j in 0..4
+      total = total + kept_own[j] * kept_own[j]
+    Y[row, t * 4 +: 4] = kept_own
+    S[row, t] = total
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.analysis import Aliases
+from kir.analysis.elements import NotElementwise, element, tile, tile_region
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DType, TileType
+from kir.ir.visit import names_read, once, statements, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.match import block_and_index, edited, fresh_at, from_zero, loads_of, matched, matched_as, regions_of, sibling
+from kir.rewrite.match.materialize import buffers_written, is_pure
+from kir.rewrite.match.thread_team import is_call, team_at
+
+MOST = 16
+"""Elements of a vector."""
+
+
+def _still_there(program: n.Program, site: Site, context: Context) -> Verdict:
+    node, (block, i) = node_at(program, site.path), block_and_index(program, site.path)
+    assert isinstance(node, (n.Store, n.For))
+    store = matched(_home(node))
+    aliases, last = Aliases(program), max(k for k in range(i + 1, len(block)) if _reads(block[k], store.at))
+    for s in block[i + 1:last + 1]:
+        for name in sorted(buffers_written((s,))):
+            if name == "*" or aliases.may_be_one(name, store.at.buffer.name):
+                return refuted(f"'{store.at.buffer.name}' is written again before it is read back", f"a later read sees what '{name}' was given",
+                               needs="reads before the next write")
+        if any(is_call(x, "barrier") for x in statements((s,))):
+            return refuted("other threads may write the place after they have met here", "barrier()", needs="reads before the next barrier")
+    return proved("nothing writes the place before it is read back")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A statement that stores `value` at `at`, and nothing else: a store, or (with `var`) a loop over the elements of a vector."""
+
+    at: n.Region
+    value: n.Expr
+    var: n.Var | None = None
+
+    def storing(self, s: n.Stmt, value: n.Expr) -> n.Stmt:
+        """The statement with another value in place of its own (in a loop: of an element of it)."""
+        if isinstance(s, n.For):
+            (store,) = s.body
+            assert isinstance(store, n.Store)
+            return replace(s, body=(replace(store, value=value),))
+        assert isinstance(s, n.Store)
+        return replace(s, value=value)
+
+
+def _home(s: n.Stmt) -> Home | None:
+    """What a statement stores to memory that others may read; None for other statements."""
+    if isinstance(s, n.For):
+        store, count = s.body[0] if len(s.body) == 1 else None, build.int_value(s.hi)
+        if not isinstance(store, n.Store) or count is None or not 1 < count <= MOST or s.kind not in ("serial", "unroll") or not build.is_const(
+                s.lo, 0) or not build.is_const(s.step, 1) or not _is_plain(store) or isinstance(store.at.type, TileType):
+            return None
+        try:
+            place, value = tile_region(store.at, [(s.var, count)]), tile(store.value, [(s.var, count)])
+        except NotElementwise:
+            return None
+        if place is None or not isinstance(value.type, TileType) or s.var.name in names_read(value) or value.type.shape != (count,):
+            return None
+        last = place[0].index[-1]
+        return Home(place[0], value, s.var) if isinstance(last, n.Span) and place[0].type == value.type else None
+    return Home(s.at, s.value) if isinstance(s, n.Store) and _is_plain(s) else None
+
+
+def _is_plain(s: n.Store) -> bool:
+    return s.at.buffer.space in ("global", "shared") and s.mask is None and not s.clip and not s.cache and bool(s.at.index) and is_pure(s.value)
+
+
+def _reads(s: n.Stmt, at: n.Region) -> bool:
+    loads = once(s, "_loads", lambda: tuple(x for x in walk(s) if isinstance(x, n.Load)))
+    return any(x.at.buffer.name == at.buffer.name and _kept(x, at, None) is not None for x in loads)
+
+
+def _kept(x: n.Load, at: n.Region, own: n.Buffer | None) -> n.Load | n.Const | None:
+    """What a load of the place, or of an element of it, is as a load of the thread's own array; None for other loads."""
+    if x.at.buffer != at.buffer or x.mask is not None or x.clip or x.cache or len(x.at.index) != len(at.index):
+        return None
+    to = own or n.Buffer("%own", at.buffer.dtype, (), "register")
+    if x.at == at:
+        return n.Load(n.Region(to))
+    *outer, last = at.index
+    *other, place = x.at.index
+    if not isinstance(last, n.Span) or not isinstance(last.extent, int) or last.step != 1 or outer != other or not isinstance(place, n.Expr):
+        return None
+    step = build.sub(place, last.lo) if place.type == last.lo.type and isinstance(place.type, DType) else None
+    value = build.int_value(step) if step is not None else None
+    if isinstance(step, n.Var) or (value is not None and 0 <= value < last.extent):
+        assert step is not None
+        return n.Load(n.Region(to, (step,)))
+    return None
+
+
+def _inside(block: n.Block, i: int, at: n.Region) -> bool:
+    """Whether all reads of elements are by counters of loops that run over exactly the elements that were stored."""
+    last = at.index[-1] if at.index else None
+    size = last.extent if isinstance(last, n.Span) else 1
+    loops = {s.var.name: s for s in statements(block[i + 1:]) if isinstance(s, n.For)}
+    for s in block[i + 1:]:
+        for x in walk(s):
+            found = _kept(x, at, None) if isinstance(x, n.Load) else None
+            if isinstance(found, n.Load) and found.at.index and isinstance(found.at.index[0], n.Var):
+                loop = loops.get(found.at.index[0].name)
+                if loop is None or not from_zero(loop) or build.int_value(loop.hi) != size:
+                    return False
+    return True
+
+
+@dataclass(frozen=True)
+class KeepStored(Pass):
+    """No parameters: the site is the store."""
+
+    intent: ClassVar[str] = "promote-scratch"
+    catalogue: ClassVar[tuple[int, ...]] = (5, 84)
+    claim: ClassVar[str] = "What a thread has just stored is still in its registers, and needs no trip to memory and back."
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P840", "validity", "aliasing", "nothing writes the place before it is read back", _still_there),)
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a thread's store (or loop that stores the elements of a vector) that statements after it read back."""
+        if not isinstance(node, (n.Store, n.For)) or team_at(program, path) is None:
+            return None
+        home = _home(node)
+        if home is None:
+            return None
+        if isinstance(home.value, n.Load) and home.value.at.buffer.space == "register":
+            return Miss("what is stored is the thread's own already")
+        block, i = block_and_index(program, path)
+        if not any(_reads(s, home.at) for s in block[i + 1:]):
+            return None
+        if not _inside(block, i, home.at):
+            return Miss("elements are read back that are not known to be those that were stored")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A private array (or scalar) with the value, its store, and reads of it."""
+        node, i = node_at(program, site.path), int(site.path[-1])
+        assert isinstance(node, (n.Store, n.For))
+        home = matched(_home(node))
+        shape = home.at.type.shape if isinstance(home.at.type, TileType) else ()
+        name = fresh_at(program, site.path, f"{home.at.buffer.name}_own")
+        own = n.Buffer(name, home.at.buffer.dtype, tuple(build.const(d) for d in shape if isinstance(d, int)), "register")
+        stored = n.Load(n.Region(own, (home.var,) if home.var is not None else ()))
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            return (_kept(old, home.at, own) or new) if isinstance(old, n.Load) else new
+        rest = (transform(s, leave) for s in block_at(program, site.path)[i + 1:])
+        made = (n.Alloc(own, home.value), home.storing(node, stored), *rest)
+        return edited(program, site.path, made, 0, None, hints={site.path: (sibling(site.path, 1),)})
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a private array that begins with a value, is stored as a whole, and otherwise only read."""
+        if not (isinstance(node, n.Alloc) and node.buffer.space == "register" and node.init is not None) or team_at(program, path) is None:
+            return None
+        b, (block, i) = node.buffer, block_and_index(program, path)
+        whole = n.Load(n.Region(b))
+        found = [(k, home) for k in range(i + 1, len(block)) if (home := _home(block[k])) is not None and home.value == whole]
+        if not is_pure(node.init) or not found or (isinstance(node.init, n.Load) and node.init.at.buffer.space == "register"):
+            return None
+        at, home = found[0]
+        later = regions_of(block[i + 1:], b.name)
+        loads = loads_of(block[i + 1:], b.name)
+        if len(later) != len(loads) or any(x.mask is not None or len(x.at.index) > 1 for x in loads) or len(loads) < 2:
+            return Miss(f"'{b.name}' is not only stored once and read")
+        if any(isinstance(x.at.index[0], n.Span) for x in loads if x.at.index):
+            return Miss(f"pieces of '{b.name}' are read")
+        bound = {name for s in block[i:at] if isinstance(s, n.Let) for name in s.names}
+        if names_read(home.at) & bound:
+            return Miss("the place of the store is not known yet")
+        return Site(path, self, {"home": at})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The store, and reads of what it wrote."""
+        node, i, at = node_at(program, site.path), int(site.path[-1]), int(site.captures["home"])
+        block = block_at(program, site.path)
+        home = matched(_home(block[at]))
+        assert isinstance(node, n.Alloc) and node.init is not None
+        *outer, last = home.at.index
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if not isinstance(old, n.Load) or old.at.buffer.name != node.buffer.name:
+                return new
+            if not old.at.index:
+                return n.Load(home.at)
+            here = matched_as(old.at.index[0], n.Expr)
+            assert isinstance(last, n.Span)
+            return n.Load(n.Region(home.at.buffer, (*outer, build.add(last.lo, here))))
+        made = home.storing(block[at], element(node.init, [home.var]) if home.var is not None else node.init)
+        rest = [transform(s, leave) for k, s in enumerate(block[i + 1:], i + 1) if k != at]
+        return edited(program, site.path, (made, *rest), 0, None)

@@ -1,0 +1,67 @@
+"""Keeps what was loaded from global memory instead of loading it again.
+
+before:
+
+```kir
+kir 1
+program normalize
+  in X: f32[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  @total let total = reduce(X[row, 0 +: 256], axis=0, op=sum)
+  Y[row, 0 +: 256] = X[row, 0 +: 256] / total
+```
+
+pipeline: `retain-tile{value="X[row, 0 +: 256]"}@main/total`
+
+after:
+
+```kir
+kir 1
+program normalize
+  in X: f32[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  let x = X[row, 0 +: 256]
+  @total let total = reduce(x, axis=0, op=sum)
+  Y[row, 0 +: 256] = x / total
+```
+"""
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.types import shape_of
+from kir.rewrite.base import Effect, Precondition, Site
+from kir.rewrite.edit import block_at
+from kir.rewrite.match.materialize import Materialize, writes_before_last_use
+
+
+@dataclass(frozen=True)
+class RetainTile(Materialize):
+    """`value` is the text of the load."""
+
+    intent: ClassVar[str] = "retain-tile"
+    catalogue: ClassVar[tuple[int, ...]] = (3,)
+    claim: ClassVar[str] = "Data that is used again stays in registers, so global memory is read once."
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),)
+
+    def admits(self, e: n.Expr) -> bool:
+        """A load from global memory, turned round or not."""
+        x = e.args[0] if isinstance(e, n.Call) and e.fn == "trans" else e
+        return isinstance(x, n.Load) and x.at.buffer.space == "global"
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """Registers for the tile over the threads of the CTA are not predicted; traffic falls by one read of it."""
+        value = self.found(block_at(program, site.path), int(site.path[-1]))
+        value = value.args[0] if isinstance(value, n.Call) and isinstance(value.args[0], n.Expr) else value
+        shape = shape_of(value.type) if value is not None else ()
+        if not isinstance(value, n.Load) or not all(isinstance(d, int) for d in shape):
+            return Effect()
+        return Effect(global_bytes=-math.prod(d for d in shape if isinstance(d, int)) * value.at.buffer.dtype.bytes)

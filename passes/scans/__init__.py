@@ -1,0 +1,1 @@
+"""Running sums over rows, threads and warps."""

@@ -1,0 +1,284 @@
+"""A walk over tiles by each role of a kernel: rings go on from tile to tile, so their slots and phases count iterations over all tiles.
+
+A role's code for one tile stands in a loop `for i in 0..number of tiles of this CTA`, inside a loop over its warpgroups where it has one.
+Values of the CTA that depend on the tile are computed by each role for itself. Slots and phases count `i * trips` iterations more.
+CTAs of a cluster walk in step: all of them take as many tiles, and they meet after the last.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, rename
+from kir.ir.paths import child_blocks, with_block
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read, statements, substitute, transform, walk
+from kir.rewrite.edit import fresh, names_in
+from kir.rewrite.match import fresh_var, matched_as
+from kir.rewrite.match.local_buffers import mentions
+
+from ..pipelining._rings import NoRing, Rings, counted, roles_at
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a kernel's roles do for one tile: `lets` are the values that depend on the tile, `front` the rest before the roles."""
+
+    lets: tuple[n.Let, ...]
+    front: n.Block
+    roles: n.Roles
+
+
+def of_tile(kernel: n.Kernel, tile: str) -> Walk:
+    """The parts of a kernel of one tile a CTA. Raises NoRing."""
+    found = roles_at(kernel)
+    if found is None:
+        raise NoRing("the kernel does not end in roles")
+    dependent, lets, front = {tile}, [], []
+    for s in kernel.body[:-1]:
+        if names_read(s) & dependent:
+            if not isinstance(s, n.Let) or any(isinstance(x, n.Load) for x in walk(s)):
+                raise NoRing("something but a value depends on the tile before the roles")
+            dependent |= set(s.names)
+            lets.append(s)
+        else:
+            front.append(s)
+    return Walk(tuple(lets), tuple(front), found[1])
+
+
+def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
+    """For each role that uses rings, how many slots it takes for a tile. Raises NoRing."""
+    names = set(Rings.of(kernel).bars)
+    out: dict[int, n.Expr] = {}
+    for i, r in enumerate(roles.roles):
+        loops = _counting(r.body, names)
+        if len(loops) > 1:
+            raise NoRing(f"'{r.name}' takes slots in several loops")
+        if loops:
+            out[i] = loops[0].hi
+    return out
+
+
+def _counting(block: n.Block, names: set[str]) -> list[n.For]:
+    """The counted loops of a role that wait on mbarriers."""
+    return [s for s in statements(block) if isinstance(s, n.For) and counted(s) and any(
+        isinstance(x, n.Eval) and x.call.fn == "mbar_wait" for x in s.body) and any(mentions(s, x) for x in names)]
+
+
+def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool) -> n.Kernel:
+    """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles. Raises NoRing."""
+    parts, rings = of_tile(kernel, tile.name), Rings.of(kernel)
+    slots = trips(kernel, parts.roles)
+    taken = names_in(program, kernel)
+    dtype = dtype_of(tile.extent.type)
+    pid = fresh_var("pid", taken, dtype)
+    count = _count(tile.extent, pid, ctas, max(kernel.cluster, default=1))
+    lets: n.Block = ()
+    if named:
+        name = fresh("tiles", taken)
+        lets, count = (n.Let((name,), count),), n.Var(name, dtype)
+    roles = []
+    first = True
+    for k, r in enumerate(parts.roles.roles):
+        i = fresh_var("i", taken, dtype)
+        body, split = _inside(r.body)
+        body, met = _meeting(body)
+        used = names_read_in(body)
+        kept: list[n.Let] = []
+        for s in reversed(parts.lets):
+            if set(s.names) & used:
+                used |= names_read(s.value)
+                kept.insert(0, s)
+        if k in slots:
+            body = _counted_on(body, rings, build.mul(i, slots[k]))
+        block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), pid)}) for s in (*kept, *body))
+        if not first:
+            again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
+            block = tuple(_renamed(s, again) for s in block)
+        first = first and not kept
+        roles.append(replace(r, body=_around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))
+    made = n.Roles(tuple(roles), parts.roles.label, parts.roles.origin)
+    return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*lets, *parts.front, made))
+
+
+def _renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
+    made = matched_as(rename(s, names), n.Stmt)
+    return made
+
+
+def names_read_in(block: n.Block) -> set[str]:
+    """Names that a block reads."""
+    return {x for s in block for x in names_read(s)}
+
+
+def _inside(body: n.Block) -> tuple[n.Block, n.For | None]:
+    """The code of a role, or of each of its warpgroups; and the loop over those."""
+    if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
+        return split.body, split
+    return body, None
+
+
+def _meeting(body: n.Block) -> tuple[n.Block, n.Block]:
+    """A role's code, and the meeting of its cluster at the end."""
+    count = next((i for i, s in enumerate(reversed(body)) if not (isinstance(s, n.Eval) and s.call.fn in ("cluster_arrive", "cluster_wait"))), len(body))
+    return body[:len(body) - count], body[len(body) - count:]
+
+
+def quotient(e: n.Expr, by: int) -> n.Expr | None:
+    """`e / by` where it divides each of its terms."""
+    terms = build.polynomial(e)
+    if any(c % by for c in terms.values()):
+        return None
+    return build.from_polynomial({m: c // by for m, c in terms.items()}, dtype_of(e.type))
+
+
+def _count(tiles: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr:
+    """How many tiles a CTA takes: as many as the others of its cluster. Raises NoRing."""
+    every, each = quotient(tiles, size), quotient(ctas, size)
+    if size == 1 or every is None or each is None:
+        return build.ceildiv(build.sub(tiles, pid), ctas)
+    return build.ceildiv(build.sub(every, build.floordiv(pid, size)), each)
+
+
+def _around(split: n.For | None, block: n.Block) -> n.Block:
+    """A role's code again."""
+    return block if split is None else (replace(split, body=block),)
+
+
+def _counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
+    """A role's code with its ring counted on from the slots that were taken `before`, or `back` from there. Raises NoRing."""
+    def below(block: n.Block, loops: tuple[str, ...]) -> n.Block:
+        out: list[n.Stmt] = []
+        for s in block:
+            here = (*loops, s.var.name) if isinstance(s, n.For) else loops
+            for steps, inner in child_blocks(s):
+                s = with_block(s, steps, below(inner, here))
+            out.append(_shifted(s, rings, before, loops, back))
+        return tuple(out)
+    return below(body, ())
+
+
+def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], back: bool) -> n.Stmt:
+    """A statement, without those inside it, whose slots and phases are counted on. Raises NoRing."""
+    stages = rings.stages
+
+    def on(e: n.Expr) -> n.Expr:
+        if any(c != 1 for m, c in build.polynomial(e).items() if any(isinstance(x, n.Var) and x.name in loops for x in m)):
+            raise NoRing("a ring that does not go on by one slot an iteration")
+        return build.sub(e, before) if back else build.add(e, before)
+
+    def slot_of(e: n.Expr | n.Span) -> n.Expr | n.Span:
+        if stages == 1:
+            return e
+        if not (isinstance(e, n.Binary) and e.op == "mod" and build.int_value(e.b) == stages):
+            raise NoRing("a slot that is no count modulo the stages")
+        return build.mod(on(e.a), e.b)
+
+    def parity(e: n.Expr) -> n.Expr:
+        if not (isinstance(e, n.Binary) and e.op == "mod" and build.is_const(e.b, 2)):
+            raise NoRing("a phase that is no round modulo 2")
+        if stages == 1:
+            return build.mod(on(e.a), 2)
+        rounds = [x for x in walk(e.a) if isinstance(x, n.Binary) and x.op == "floordiv" and build.int_value(x.b) == stages]
+        if len(rounds) != 1:
+            raise NoRing("a phase that is no round of the ring")
+        made = build.floordiv(on(rounds[0].a), rounds[0].b)
+        out: n.Expr = transform(e, lambda old, new: made if old == rounds[0] else new)
+        return out
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.names and old.index:
+            return build.region(new.buffer, slot_of(old.index[0]), *new.index[1:])
+        if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.peers and old.index:
+            return build.region(new.buffer, new.index[0], slot_of(old.index[1]))
+        if isinstance(old, n.Call) and old.fn == "mbar_wait" and isinstance(new, n.Call) and isinstance(e := old.args[1], n.Expr):
+            return build.call("mbar_wait", new.args[0], parity(e))
+        return new
+    if child_blocks(s):
+        return s
+    made = matched_as(transform(s, leave, lambda x: not isinstance(x, n.Buffer)), n.Stmt)
+    return made
+
+
+def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.Expr, bool]:
+    """The kernel of one tile a CTA that such a walk is over, its grid axis, the number of CTAs that walked, and whether the number of tiles
+    has a name. Raises NoRing."""
+    found = roles_at(kernel)
+    if found is None or len(kernel.grid) != 1:
+        raise NoRing("the kernel does not end in roles, or its grid has several axes")
+    rings = Rings.of(kernel)
+    slots = trips(kernel, found[1])
+    dtype = dtype_of(kernel.grid[0].extent.type)
+    pid, ctas = n.Var(kernel.grid[0].name, dtype), kernel.grid[0].extent
+    tile = fresh_var("tile", names_in(program, kernel), dtype)
+    front = kernel.body[:-1]
+    size = max(kernel.cluster, default=1)
+    named = next((s for s in front if isinstance(s, n.Let) and _total(s.value, pid, ctas, size) is not None), None)
+    roles: list[n.Role] = []
+    lets: list[n.Let] = []
+    extent: n.Expr | None = None
+    for k, r in enumerate(found[1].roles):
+        body, split = _inside(r.body)
+        body, met = _meeting(body)
+        if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
+            raise NoRing(f"'{r.name}' does more than one loop over tiles")
+        hi = named.value if named is not None and loop.hi == n.Var(named.names[0], dtype) else loop.hi
+        total = _total(hi, pid, ctas, size)
+        if total is None or (extent is not None and total != extent):
+            raise NoRing(f"the loop of '{r.name}' is not over every tile of its CTA")
+        extent = total
+        number = build.sub(tile, build.mul(loop.var, ctas))
+        plain: n.Block = tuple(substitute(s, {pid.name: number}) for s in loop.body)
+        if k in slots:
+            plain = _counted_on(plain, rings, build.mul(loop.var, slots[k]), back=True)
+        own, rest = _leading(plain)
+        lets, again = _merged(lets, own)
+        block = tuple(_renamed(s, again) for s in rest)
+        if any(loop.var.name in names_read(s) for s in (*own, *block)):
+            raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
+        roles.append(replace(r, body=_around(split, (*block, *met))))
+    if extent is None:
+        raise NoRing("no role walks over tiles")
+    axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
+    if any(pid.name in names_read(s) for s in front):
+        raise NoRing("the number of the CTA is used for more than its tiles")
+    made = n.Roles(tuple(roles), found[1].label, found[1].origin)
+    at = next(i for i, s in enumerate((*front, made)) if not isinstance(s, n.Let))
+    return replace(kernel, grid=(axis,), body=(*front[:at], *lets, *front[at:], made)), axis, ctas, named is not None
+
+
+def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr | None:
+    """The number of all tiles, of which a CTA has `hi`."""
+    if not (isinstance(hi, n.Binary) and hi.op == "ceildiv"):
+        return None
+    each = quotient(ctas, size)
+    if size > 1 and each is not None and hi.b == each:
+        total = build.mul(build.add(hi.a, build.floordiv(pid, size)), size)
+    elif hi.b == ctas:
+        total = build.add(hi.a, pid)
+    else:
+        return None
+    return None if pid.name in names_read(total) else total
+
+
+def _leading(body: n.Block) -> tuple[tuple[n.Let, ...], n.Block]:
+    """The scalar values that a block begins with, and the rest."""
+    count = next((i for i, s in enumerate(body) if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, DType)
+                                                       and not any(isinstance(x, n.Load) for x in walk(s)))), len(body))
+    return tuple(s for s in body[:count] if isinstance(s, n.Let)), body[count:]
+
+
+def _merged(lets: list[n.Let], own: tuple[n.Let, ...]) -> tuple[list[n.Let], dict[str, str]]:
+    """The values of all roles so far with those of another, and what the other's are called there."""
+    out: list[n.Let] = list(lets)
+    again: dict[str, str] = {}
+    for s in own:
+        value = matched_as(rename(s, again), n.Let)
+        same = next((x for x in lets if x.value == value.value), None)
+        if same is not None:
+            again[s.names[0]] = same.names[0]
+        else:
+            out.append(value)
+    return out, again

@@ -1,0 +1,265 @@
+"""Numbers the CTAs of a two-dimensional grid in one line, so that their order is the kernel's to choose.
+
+before:
+
+```kir
+kir 1
+program fill
+  out C: f32[M, N]
+  size M: i32
+  size N: i32
+kernel main grid (col: N, row: M) threads 1
+  C[row, col] = 1.0
+```
+
+pipeline: `linear-grid@main`
+
+after:
+
+```kir
+kir 1
+program fill
+  out C: f32[M, N]
+  size M: i32
+  size N: i32
+kernel main grid (cta: M * N) threads 1
+  let row = cta // N
+  let col = cta % N
+  C[row, col] = 1.0
+```
+
+Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs within each: `cta // size` and `cta % size`.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import dtype_of
+from kir.ir.visit import names_read, substitute, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import matched
+
+
+def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    sizes = [build.int_value(a.extent) for a in kernel.grid]
+    if all(s is not None for s in sizes):
+        total = 1
+        for s in sizes:
+            total *= s or 0
+        if total >= 1 << 31:
+            return refuted(f"{total} CTAs do not fit in 32 bits", f"CTA {total - 1} has no number")
+        return proved(f"{total} CTAs fit in 32 bits")
+    return proved("a launch of 2^31 CTAs or more is impossible in the x axis, where the line lies")
+
+
+@dataclass(frozen=True)
+class LinearGrid(Pass):
+    """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is. `named`: whether the two coordinates have
+    names; else they are worked out wherever they are used."""
+
+    intent: ClassVar[str] = "raster-l2"
+    catalogue: ClassVar[tuple[int, ...]] = (31,)
+    claim: ClassVar[str] = "One line of CTAs can be put in any order, which a hardware grid cannot."
+    provides: ClassVar[tuple[str, ...]] = ("linear",)
+    tried: ClassVar[bool] = True
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P315", "validity", "shape", "the number of CTAs fits in 32 bits", _countable),)
+
+    rows_first: bool = True
+    named: bool = True
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel with two grid axes."""
+        if not isinstance(node, n.Kernel):
+            return None
+        if len(node.grid) != 2:
+            return Miss("the grid has not two axes")
+        along = cluster_axis(node)
+        if node.cluster and (along is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None):
+            return Miss("its clusters do not stretch along one axis, in a whole number of them")
+        if node.cluster and not self.named:
+            return Miss("the coordinates of clusters have names")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One axis, and a let for each of the two."""
+        kernel = kernel_of(program, site.path)
+        x, y = kernel.grid
+        if (along := cluster_axis(kernel)) is not None:
+            return Rewritten(replace_kernel(program, kernel.name, self._clusters(program, kernel, *along)), site.path)
+        fast, slow = (x, y) if self.rows_first else (y, x)
+        cta = n.Axis(fresh("pid", names_in(program, kernel)), build.mul(x.extent, y.extent))
+        coordinates = {slow.name: build.floordiv(build.var(cta.name), fast.extent), fast.name: build.mod(build.var(cta.name), fast.extent)}
+        if not self.named:
+            body = tuple(substitute(s, coordinates) for s in kernel.body)
+            return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=body)), site.path)
+        lets = tuple(n.Let((name,), value) for name, value in coordinates.items())
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(cta,), body=(*lets, *kernel.body))), site.path)
+
+    def _clusters(self, program: n.Program, kernel: n.Kernel, axis: int, size: int) -> n.Kernel:
+        """The kernel with its clusters in one line."""
+        x, y = kernel.grid
+        whole = kernel.grid[axis]
+        each = matched(_quotient(whole.extent, build.const(size)))
+        taken = names_in(program, kernel)
+        pid, number = build.var(fresh("pid", taken)), build.var(fresh("cluster_id", taken))
+        coordinate = n.Axis(fresh(f"{whole.name}_cluster", taken), each)
+        a, b = (coordinate, y) if axis == 0 else (x, coordinate)
+        fast, slow = (a, b) if self.rows_first else (b, a)
+        lets = (n.Let((number.name,), build.floordiv(pid, size)), n.Let((slow.name,), build.floordiv(number, fast.extent)),
+                n.Let((fast.name,), build.mod(number, fast.extent)),
+                n.Let((whole.name,), build.add(build.mul(build.var(coordinate.name), size), build.mod(pid, size))))
+        line = n.Axis(pid.name, build.mul(x.extent, y.extent))
+        return replace(kernel, grid=(line,), cluster=(size,), body=(*lets, *kernel.body))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel whose one axis is only divided, with remainder, into two coordinates."""
+        if not (isinstance(node, n.Kernel) and len(node.grid) == 1):
+            return None
+        if node.cluster:
+            found_clusters = _of_clusters(node)
+            if found_clusters is None:
+                return Miss("no lets are the coordinates of clusters in the line, and of the CTA in its cluster")
+            return tuple(Site(path, LinearGrid(first), {"clusters": found_clusters}) for first in (True, False))
+        found = _coordinates(node)
+        if found is None:
+            width = _divisor(node)
+            rows = None if width is None else _quotient(node.grid[0].extent, width)
+            if rows is None:
+                return Miss("no two lets are the quotient and the remainder of the grid axis")
+            return tuple(Site(path, LinearGrid(first, False), {"rows": rows, "width": width}) for first in (True, False))
+        slow, fast, width = found
+        rows = _quotient(node.grid[0].extent, width)
+        if rows is None:
+            return Miss("the extent is no multiple of the divisor")
+        rest = tuple(s for s in node.body if s not in (slow, fast))
+        if any(node.grid[0].name in names_read(s) for s in rest):
+            return Miss("the grid axis is used beside its two coordinates")
+        return tuple(Site(path, LinearGrid(first), {"slow": slow, "fast": fast, "rows": rows, "width": width}) for first in (True, False))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Two axes."""
+        kernel = kernel_of(program, site.path)
+        if "clusters" in site.captures:
+            return Rewritten(replace_kernel(program, kernel.name, _apart(kernel, site.captures["clusters"], self.rows_first)), site.path)
+        if not self.named:
+            return Rewritten(replace_kernel(program, kernel.name, self._divided(program, kernel, site.captures["rows"], site.captures["width"])), site.path)
+        slow, fast = site.captures["slow"], site.captures["fast"]
+        rows, columns = n.Axis(slow.names[0], site.captures["rows"]), n.Axis(fast.names[0], site.captures["width"])
+        body = tuple(s for s in kernel.body if s not in (slow, fast))
+        grid = (columns, rows) if self.rows_first else (rows, columns)
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=body)), site.path)
+
+
+    def _divided(self, program: n.Program, kernel: n.Kernel, rows: n.Expr, width: n.Expr) -> n.Kernel:
+        """The kernel with its CTAs in two dimensions, where quotient and remainder of their number stood."""
+        taken = names_in(program, kernel)
+        slow = fresh("row", taken)
+        fast = fresh("col", {*taken, slow})
+        cta = build.var(kernel.grid[0].name)
+        parts = {build.floordiv(cta, width): build.var(slow), build.mod(cta, width): build.var(fast)}
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            return parts.get(new, new) if isinstance(new, n.Binary) else new
+        body = tuple(transform(s, leave) for s in kernel.body)
+        along = (n.Axis(fast, width), n.Axis(slow, rows))
+        return replace(kernel, grid=along if self.rows_first else along[::-1], body=body)
+
+
+def _divisor(kernel: n.Kernel) -> n.Expr | None:
+    """What the number of the CTA is divided by, with remainder, wherever it is used."""
+    cta = build.var(kernel.grid[0].name)
+    found = [x for s in kernel.body for x in walk(s) if isinstance(x, n.Binary) and x.op in ("floordiv", "mod") and x.a == cta]
+    uses = sum(isinstance(x, n.Var) and x.name == cta.name for s in kernel.body for x in walk(s))
+    width = found[0].b if found else None
+    both = {x.op for x in found} == {"floordiv", "mod"}
+    return width if width is not None and both and uses == len(found) and all(x.b == width for x in found) else None
+
+
+def cluster_axis(kernel: n.Kernel) -> tuple[int, int] | None:
+    """The one axis along which CTAs form clusters, and how many form one; None for a kernel without clusters, or with wider ones."""
+    wide = [(i, c) for i, c in enumerate(kernel.cluster) if c != 1]
+    return wide[0] if len(wide) == 1 else None
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """The lets that take a line of clusters apart: `whole` is the coordinate of the CTA along the axis of its cluster."""
+
+    size: int
+    number: n.Let
+    slow: n.Let
+    fast: n.Let
+    whole: n.Let
+    slow_extent: n.Expr
+    fast_extent: n.Expr
+
+
+def _of_clusters(kernel: n.Kernel) -> _Clusters | None:
+    """The lets of a kernel that are the coordinates of its clusters; the CTA's number may be used for nothing else."""
+    along = cluster_axis(kernel)
+    if along is None:
+        return None
+    size, pid = along[1], build.var(kernel.grid[0].name)
+    number = next((s for s in kernel.body if isinstance(s, n.Let) and len(s.names) == 1 and s.value == build.floordiv(pid, size)), None)
+    total = _quotient(kernel.grid[0].extent, build.const(size))
+    found = _coordinates(kernel, number.names[0]) if number is not None else None
+    if found is None or number is None or total is None:
+        return None
+    slow, fast, width = found
+    height = _quotient(total, width)
+    for s in kernel.body:
+        for part in (slow, fast):
+            if isinstance(s, n.Let) and s.value == build.add(build.mul(build.var(part.names[0]), size), build.mod(pid, size)) and height is not None:
+                rest = [x for x in kernel.body if x not in (number, slow, fast, s)]
+                if not any({pid.name, number.names[0], part.names[0]} & names_read(x) for x in rest):
+                    return _Clusters(size, number, slow, fast, s, height, width)
+    return None
+
+
+def _apart(kernel: n.Kernel, c: _Clusters, rows_first: bool) -> n.Kernel:
+    """The kernel with its clusters in two dimensions."""
+    stretched = c.slow if c.slow.names[0] in names_read(c.whole) else c.fast
+    axes = []
+    for let, extent in ((c.fast, c.fast_extent), (c.slow, c.slow_extent)):
+        mine = let is stretched
+        axes.append(n.Axis((c.whole if mine else let).names[0], build.mul(extent, c.size) if mine else extent))
+    grid = (axes[0], axes[1]) if rows_first else (axes[1], axes[0])
+    at = next(i for i, a in enumerate(grid) if a.name == c.whole.names[0])
+    body = tuple(s for s in kernel.body if s not in (c.number, c.slow, c.fast, c.whole))
+    return replace(kernel, grid=grid, cluster=(*(1 for _ in range(at)), c.size), body=body)
+
+
+def _coordinates(kernel: n.Kernel, of: str = "") -> tuple[n.Let, n.Let, n.Expr] | None:
+    """The lets of quotient and remainder of the grid axis (or of another number), and the divisor."""
+    axis = build.var(of or kernel.grid[0].name)
+    lets = [s for s in kernel.body if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.a == axis]
+    for slow in lets:
+        for fast in lets:
+            a, b = slow.value, fast.value
+            if isinstance(a, n.Binary) and isinstance(b, n.Binary) and a.op in ("floordiv", "tdiv") and b.op in ("mod", "trem") and a.b == b.b:
+                return slow, fast, a.b
+    return None
+
+
+def _quotient(extent: n.Expr, width: n.Expr) -> n.Expr | None:
+    """`extent / width` where the extent is a product with `width` as a factor."""
+    if build.int_value(width) is not None and build.int_value(extent) is not None:
+        total, each = build.int_value(extent) or 0, build.int_value(width) or 1
+        return build.const(total // each) if total % each == 0 else None
+    terms = build.polynomial(extent)
+    if len(terms) != 1:
+        return None
+    (monomial, c), = terms.items()
+    if width in monomial:
+        left = list(monomial)
+        left.remove(width)
+        return build.from_polynomial({tuple(left): c}, dtype_of(extent.type))
+    whole = build.int_value(width)
+    return build.from_polynomial({monomial: c // whole}, dtype_of(extent.type)) if whole and c % whole == 0 else None

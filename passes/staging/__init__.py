@@ -1,0 +1,1 @@
+"""Values brought to shared memory, fragments and registers."""

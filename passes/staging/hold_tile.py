@@ -1,0 +1,235 @@
+"""Keeps a computed or loaded tile in memory of the CTA, where its elements are read in any order.
+
+before:
+
+```kir
+kir 1
+program reversed
+  in X: f32[M, 64]
+  out Y: f32[M, 64]
+  size M: i32
+kernel main grid (row: M) threads 64
+  @use Y[row, 0 +: 64] = X[row, iota(64) * 5 % 64] * 2.0
+```
+
+pipeline: `hold-tile{value="X[row, 0 +: 64]" space=shared}@main/use`
+
+after:
+
+```kir
+kir 1
+program reversed
+  in X: f32[M, 64]
+  out Y: f32[M, 64]
+  size M: i32
+kernel main grid (row: M) threads 64
+  shared held: f32[64]
+  held = X[row, 0 +: 64]
+  @use Y[row, 0 +: 64] = held[iota(64) * 5 % 64] * 2.0
+```
+"""
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+from kir.analysis import Aliases
+from kir.analysis.elements import NotElementwise, element
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.printer import expr_text
+from kir.ir.types import TileType, dtype_of, shape_of
+from kir.ir.visit import names_read, substitute, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import block_at, fresh, kernel_of, names_in, node_at
+from kir.rewrite.match import allocated, block_and_index, fits_shared, matched, params_as
+from kir.rewrite.match.local_buffers import byte_count, mentions, team_level
+from kir.rewrite.match.materialize import buffers_read, buffers_written, is_pure
+from kir.rewrite.match.unify import bound_by, hole, rewritten
+from kir.rewrite.view import expression_at, text_of
+
+from ._buffered_value import can_be_declared, declared, holding, mentioned, without
+
+By = Literal["store", "copy"]
+
+
+def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = params_as(site, HoldTile)
+    value = matched(item.tile_at(program, site.path))
+    (block, i), aliases = block_and_index(program, site.path), Aliases(program)
+    readers = [k for k in range(i, len(block)) if rewritten(block[k], item.reading(value, item.memory(value, "%held"))) != block[k]]
+    last = readers[-1] if readers else i
+    written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
+    if "*" in written:
+        return refuted("opaque text between the uses may write anything", expr_text(value))
+    clash = [(w, r) for w in sorted(written) for r in sorted(buffers_read(value)) if w == r or aliases.may_be_one(w, r)]
+    if clash:
+        return refuted(f"'{clash[0][0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0][1]}'")
+    return proved("nothing that the tile is made of is written while it is kept")
+
+
+def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = params_as(site, HoldTile)
+    value = matched(item.tile_at(program, site.path))
+    own = byte_count(item.memory(value, "%held"))
+    if item.space != "shared":
+        return proved("fragments are spread over registers")
+    held = [byte_count(b) for b in allocated(kernel_of(program, site.path), "shared")]
+    if own is None or None in held:
+        return unknown("an extent is not known", needs="literal extents")
+    return fits_shared(own + sum(x for x in held if x is not None), context, "smaller tiles")
+
+
+@dataclass(frozen=True)
+class HoldTile(Pass):
+    """`value` is the text of the tile, `space` where it is kept, `by` a store or a copy; the memory is declared `hoist` statements further
+    out."""
+
+    intent: ClassVar[str] = "retain-tile"
+    catalogue: ClassVar[tuple[int, ...]] = (3, 2, 5)
+    claim: ClassVar[str] = "A tile is read or computed once by the CTA together, and from then on at any of its elements."
+    provides: ClassVar[tuple[str, ...]] = ("shared",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P867", "validity", "aliasing", "what the tile is made of is not written while it is kept", _unchanged),
+        Precondition("KIR-P868", "validity", "hardware", "shared memory holds the tile beside what is there", _fits))
+
+    value: str = ""
+    space: Literal["shared", "fragment"] = "shared"
+    by: By = "store"
+    hoist: int = 0
+
+    def tile_at(self, program: n.Program, path: Path) -> n.Expr | None:
+        """The tile that `value` means before the statement at a path: pure, of literal extents, with single elements."""
+        made = expression_at(program, path, self.value)
+        return made if made is not None and _can_be_held(made) and (self.by == "store" or isinstance(made, n.Load)) else None
+
+    def memory(self, value: n.Expr, name: str) -> n.Buffer:
+        """The memory for a tile."""
+        dtype = dtype_of(value.type)
+        return n.Buffer(name, dtype, tuple(build.const(d) for d in shape_of(value.type) if isinstance(d, int)), self.space)
+
+    def reading(self, value: n.Expr, held: n.Buffer) -> _Change:
+        """The change from elements of the tile to elements of the memory."""
+        rank = len(held.shape)
+        pattern = element(value, [build.const(0) if build.is_const(d, 1) else hole(k) for k, d in enumerate(held.shape)])
+        kept = [k for k, d in enumerate(held.shape) if not build.is_const(d, 1)]
+        return _Change(pattern, held, rank, kept)
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a statement of the whole CTA that reads elements of the tile, which is given."""
+        if not isinstance(node, n.Stmt) or isinstance(node, n.Alloc) or not self.value:
+            return None
+        value = self.tile_at(program, path)
+        if value is None:
+            return Miss("that is no tile here that could be kept")
+        if not can_be_declared(program, path, self.hoist):
+            return Miss("the memory cannot be declared that far out")
+        if team_level(program, path) != "cta":
+            return Miss("only a part of the CTA gets here")
+        if rewritten(node, self.reading(value, self.memory(value, "%held"))) == node:
+            return Miss("the statement reads no element of it")
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Memory, what fills it, and reads of it in the rest of the block."""
+        kernel, i = kernel_of(program, site.path), int(site.path[-1])
+        value = matched(self.tile_at(program, site.path))
+        made = self.memory(value, fresh("held", names_in(program, kernel)))
+        change = self.reading(value, made)
+        fill: n.Stmt = n.Copy(value, n.Region(made)) if self.by == "copy" and isinstance(value, n.Load) else n.Store(n.Region(made), value)
+        rest = tuple(rewritten(s, change) for s in block_at(program, site.path)[i:])
+        return holding(program, site.path, made, (fill,), rest, self.hoist)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a store or plain copy that fills memory of the CTA as a whole, of which everything else is a read after it."""
+        if isinstance(node, n.Store):
+            b, value, by = node.at.buffer, node.value, "store"
+            plain = not node.at.index and node.mask is None and not node.clip and not node.cache
+        elif isinstance(node, n.Copy) and node.via == "plain":
+            b, value, by = node.dst.buffer, node.src, "copy"
+            plain = not node.dst.index and node.mask is None and not node.clip and not node.attrs and node.signal is None and not node.grouped
+        else:
+            return None
+        if b.space not in ("shared", "fragment") or team_level(program, path) != "cta":
+            return None
+        if not plain or not _can_be_held(value) or mentions(value, b.name):
+            return Miss(f"'{b.name}' is filled in part, or with what has no single elements")
+        if b.layout is not None or b.strides is not None or b.align:
+            return Miss(f"'{b.name}' has a layout of its own")
+        where = declared(program, path, b.name)
+        if where is None:
+            return Miss(f"'{b.name}' is declared elsewhere, or with a value")
+        block, i = block_and_index(program, path)
+        after = [rewritten(s, _Reader(b, value)) for s in block[i + 1:]]
+        if not any(mentions(s, b.name) for s in block[i + 1:]):
+            return Miss(f"'{b.name}' is never read after it")
+        if by == "copy" and b.space == "shared" and not any(isinstance(x, n.Region) and x.buffer.name == b.name and any(isinstance(e, n.Expr) for e in x.index)
+                                                            for s in block[i + 1:] for x in walk(s)):
+            return Miss(f"'{b.name}' is only read as a whole, or in slices: that is stage-shared")
+        others = sum(mentioned(s, b.name) for s in kernel_of(program, path).body) - sum(mentioned(s, b.name) for s in block[i + 1:])
+        if any(mentions(s, b.name) for s in after) or others != mentioned(node, b.name) or set(bound_names(block[i + 1:])) & names_read(value):
+            return Miss(f"'{b.name}' is not only read, and after it is filled")
+        item = HoldTile(text_of(value), b.space, by, where[1])  # type: ignore[arg-type]  # shared or fragment, store or copy, as above
+        return Site(path, item, {"declared": where[0], "value": value})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Each element where it comes from; no memory."""
+        node = node_at(program, site.path)
+        assert isinstance(node, (n.Store, n.Copy))
+        b = node.at.buffer if isinstance(node, n.Store) else node.dst.buffer
+        return without(program, site.path, b.name, site.captures["declared"], _Reader(b, site.captures["value"]))
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """The bytes of the tile, in shared memory."""
+        value = self.tile_at(program, site.path)
+        if value is None or self.space != "shared":
+            return Effect()
+        return Effect(shared_bytes=math.prod(d for d in shape_of(value.type) if isinstance(d, int)) * dtype_of(value.type).bytes)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """From an element of the tile to the same of the memory."""
+
+    pattern: n.Expr
+    held: n.Buffer
+    rank: int
+    kept: list[int]
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        pattern, names = self.pattern, {hole(k).name: hole(p) for p, k in enumerate(self.kept)}
+        found = bound_by(substitute(pattern, names), x, len(self.kept))
+        if found is None:
+            return None
+        index: list[n.Expr] = [build.const(0)] * self.rank
+        for k, e in zip(self.kept, found, strict=True):
+            index[k] = e
+        return build.load(build.region(self.held, *index))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """From an element of the memory to the same of the tile."""
+
+    held: n.Buffer
+    value: n.Expr
+
+    def __call__(self, x: n.Expr) -> n.Expr | None:
+        if not (isinstance(x, n.Load) and x.at.buffer == self.held and x.mask is None and not x.clip and not x.cache):
+            return None
+        index = [i for i in x.at.index if isinstance(i, n.Expr) and not isinstance(i.type, TileType)]
+        return element(self.value, index) if len(index) == len(self.held.shape) else None
+
+
+def _can_be_held(e: n.Expr) -> bool:
+    shape = shape_of(e.type)
+    if not shape or not all(isinstance(d, int) for d in shape) or not is_pure(e):
+        return False
+    try:
+        element(e, [hole(k) for k in range(len(shape))])
+    except NotElementwise:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""How long memory is held, and who shares it."""

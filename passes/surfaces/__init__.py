@@ -1,0 +1,1 @@
+"""What a surface alone can say: autotuning, templates, options."""

@@ -1,0 +1,135 @@
+"""Asks the surface's compiler to do its work in another way: an option of the kernel or of a copy that changes how, and not what.
+
+before:
+
+```kir
+kir 1
+program doubled
+  in X: f32[M, 128]
+  out Y: f32[M, 128]
+  size M: i32
+kernel main grid (row: M) threads 128
+  shared kept: f32[128]
+  copy X[row, 0 +: 128] -> kept
+  Y[row, 0 +: 128] = kept * 2.0
+```
+
+pipeline: `surface-option{option=tl_disable_warp_specialized value="true"}@main`
+
+after:
+
+```kir
+kir 1
+program doubled
+  in X: f32[M, 128]
+  out Y: f32[M, 128]
+  size M: i32
+kernel main grid (row: M) threads 128 {tl_disable_warp_specialized=true}
+  shared kept: f32[128]
+  copy X[row, 0 +: 128] -> kept
+  Y[row, 0 +: 128] = kept * 2.0
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
+from kir.ir import nodes as n
+from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import walk
+from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
+from kir.rewrite.edit import node_at, replace_kernel
+from kir.rewrite.match import edited
+
+OF_KERNELS = frozenset({
+    "tl_aggressive_shared_memory_merge", "tl_disable_data_race_check", "tl_disable_loop_unswitching", "tl_disable_shared_memory_reuse",
+    "tl_disable_shuffle_elect", "tl_disable_tma_lower", "tl_disable_vectorize_256", "tl_disable_warp_specialized", "tl_disable_wgmma",
+    "tl_enable_aggressive_shared_memory_merge", "tl_enable_async_copy", "tl_enable_auto_schedule", "tl_enable_auto_warp_specialization",
+    "tl_enable_lower_ldgstg", "tl_enable_lower_ldgstg_predicated", "tl_ptxas_register_usage_level"})
+"""Options of TileLang that choose instructions, schedules and memory; results are the same with and without them (`tilelang/transform/pass_config.py`
+of 0.1.15 says so). Not among them: what leaves out barriers or bounds."""
+FAST_MATH = "tl_enable_fast_math"
+"""Changes results where functions are approximated or divided, and nothing where there are none."""
+OF_COPIES = frozenset({"coalesced_width", "disable_tma", "eviction_policy"})
+EXACT = frozenset({"abs", "fma", "to_tf32", "round_even", "trunc", "floor", "ceil", "isnan", "isinf"})
+
+
+@dataclass(frozen=True)
+class SurfaceOption(Pass):
+    """`option` is the name, `value` its text."""
+
+    intent: ClassVar[str] = "surface-option"
+    catalogue: ClassVar[tuple[int, ...]] = (69,)
+    claim: ClassVar[str] = "The compiler's choices are right on the whole, and the author knows better here."
+    preconditions: ClassVar[tuple[Precondition, ...]] = ()
+
+    option: str = ""
+    value: str = ""
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel or a copy that has no such option yet; which is given."""
+        if not self.option or not isinstance(node, (n.Kernel, n.Copy)):
+            return None
+        reason = _refused(node, self.option)
+        if reason or self.option in dict(node.attrs):
+            return Miss(reason or f"it has the option {self.option} already")
+        return Site(path, self)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel or a copy with an option that changes how it is compiled, and not what it computes."""
+        if not isinstance(node, (n.Kernel, n.Copy)) or not node.attrs:
+            return None
+        known = OF_COPIES if isinstance(node, n.Copy) else OF_KERNELS | {FAST_MATH}
+        reasons = [(name, _refused(node, name)) for name, _ in node.attrs if name in known]
+        found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
+        return found or (Miss(reasons[0][1]) if reasons else None)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The option."""
+        node = node_at(program, site.path)
+        assert isinstance(node, (n.Kernel, n.Copy))
+        return self._with(program, site, n.attrs(**{**dict(node.attrs), self.option: _value(self.value)}))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The compiler's own choice."""
+        node = node_at(program, site.path)
+        assert isinstance(node, (n.Kernel, n.Copy))
+        return self._with(program, site, tuple((k, v) for k, v in node.attrs if k != self.option))
+
+    def _with(self, program: n.Program, site: Site, attrs: n.Attrs) -> Rewritten:
+        node = node_at(program, site.path)
+        if isinstance(node, n.Kernel):
+            return Rewritten(replace_kernel(program, node.name, replace(node, attrs=attrs)), site.path)
+        assert isinstance(node, n.Copy)
+        return edited(program, site.path, (replace(node, attrs=attrs),))
+
+
+def _refused(node: n.Kernel | n.Copy, option: str) -> str:
+    """Why an option may not be set or left out here; "" where it may."""
+    if isinstance(node, n.Copy):
+        return "" if option in OF_COPIES else f"{option} is no option of a copy that is known to change nothing but how it is done"
+    if option == FAST_MATH:
+        found = next((x for x in walk(node) if _is_approximated(x)), None)
+        name = found.fn if isinstance(found, n.Call) else "a division"
+        return "" if found is None else f"fast math changes what {name} gives"
+    return "" if option in OF_KERNELS else f"{option} is not known to leave results as they are"
+
+
+def _is_approximated(x: n.Node) -> bool:
+    if isinstance(x, n.Binary):
+        return x.op == "div"
+    return (isinstance(x, n.Call) and x.of is None and instruction(x.fn).level == "element" and x.fn not in EXACT
+            and isinstance(x.type, (DType, TileType)) and dtype_of(x.type).is_float)
+
+
+def _text(value: n.Attr) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(text: str) -> n.Attr:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.lstrip("-").isdigit() else text

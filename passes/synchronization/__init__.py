@@ -1,0 +1,1 @@
+"""Barriers, atomics, and what one lane does for all."""

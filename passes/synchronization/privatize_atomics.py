@@ -1,0 +1,259 @@
+"""Gives each CTA counters of its own in shared memory, and adds them to the global ones once at the end.
+
+before:
+
+```kir
+kir 1
+program histogram
+  size N: i32
+  in X: i32[N]
+  inout H: i32[256]
+kernel main grid (b: ceildiv(N, 1024)) threads 128
+  @threads for t in 0..128 parallel thread
+    for j in t..1024 step 128
+      if b * 1024 + j < N
+        atomic_add(&H[X[b * 1024 + j] & 255], 1)
+```
+
+pipeline: `privatize-atomics{buffer=H}@main/threads`
+
+after:
+
+```kir
+kir 1
+program histogram
+  size N: i32
+  in X: i32[N]
+  inout H: i32[256]
+kernel main grid (b: ceildiv(N, 1024)) threads 128
+  shared H_own: i32[256]
+  @threads for t in 0..128 parallel thread
+    for i in t..256 step 128
+      H_own[i] = 0
+    barrier()
+    for j in t..1024 step 128
+      if b * 1024 + j < N
+        atomic_add(&H_own[X[b * 1024 + j] & 255], 1)
+    barrier()
+    for i_1 in t..256 step 128
+      atomic_add(&H[i_1], H_own[i_1])
+```
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal, get_args
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.ir.visit import statements, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.base import Effect
+from kir.rewrite.edit import fresh, kernel_of, node_at
+from kir.rewrite.match import counting, edited, fresh_var, matched, matched_as, names_at, node_as, params_as, regions_of, within_shared
+from kir.rewrite.match.thread_team import ThreadTeam, barrier, is_call, whole_team
+
+Rounds = Literal["steps", "rounds", "branch", "each"]
+ROUNDS: tuple[Rounds, ...] = get_args(Rounds)
+Skip = Literal["", "gt", "ne"]
+SKIPS: tuple[Skip, ...] = get_args(Skip)
+
+NEUTRAL = {"atomic_add": "zero", "atomic_or": "zero", "atomic_xor": "zero", "atomic_and": "ones", "atomic_max": "least", "atomic_min": "most"}
+"""What a counter starts from, by the operation that updates it."""
+
+
+def neutral(fn: str, b: n.Buffer) -> n.Const | None:
+    """The value that an operation leaves others unchanged by."""
+    d, kind = b.dtype, NEUTRAL[fn]
+    if kind == "zero":
+        return build.const(0, d)
+    if not d.is_integer:
+        return build.const(-math.inf if kind == "least" else math.inf, d) if kind in ("least", "most") else None
+    return build.const({"ones": -1, "least": d.range[0], "most": d.range[1]}[kind], d)
+
+
+def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, kernel = params_as(site, PrivatizeAtomics), kernel_of(program, site.path)
+    used = matched(_used(node_at(program, site.path), item.buffer))
+    held = [b.buffer for b in kernel.body if isinstance(b, n.Alloc) and b.buffer.space == "shared"]
+    total = sum(math.prod(build.int_value(d) or 0 for d in b.shape) * b.dtype.bytes for b in (*held, used[0]))
+    return within_shared(total, context, "fewer counters")
+
+
+def _everyone_stays(program: n.Program, site: Site, context: Context) -> Verdict:
+    loop = node_as(program, site.path, n.For)
+    if any(isinstance(s, n.Jump) and s.kind == "return" for s in statements(loop.body)):
+        return refuted("some threads return early, and would miss the barrier", "a thread that has returned clears and adds nothing",
+                       needs="a branch instead of the return")
+    return proved("all threads reach the end of the loop")
+
+
+def _exact(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = params_as(site, PrivatizeAtomics)
+    used = matched(_used(node_at(program, site.path), item.buffer))
+    if used[0].dtype.is_float and used[1] == "atomic_add":
+        return unknown("sums of floats are rounded in another order", needs="integers, or a tolerance that allows it")
+    return proved("the order of updates does not matter")
+
+
+def _nothing_lost(program: n.Program, site: Site, context: Context) -> Verdict:
+    item = params_as(site, PrivatizeAtomics)
+    if not item.skip:
+        return proved("all counters are added")
+    calls = [x for x in walk(node_at(program, site.path)) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region)
+             and x.args[0].buffer.name == item.buffer]
+    least = [build.int_value(c.args[1]) if isinstance(c.args[1], n.Expr) else None for c in calls]
+    if any(c.fn not in ("atomic_add", "atomic_or", "atomic_xor") for c in calls):
+        return refuted("a counter of 0 is not always one that nothing was done to", f"{calls[0].fn} starts from another value", attempt="skip=\"\"")
+    if item.skip == "gt" and not all(v is not None and v >= 0 for v in least):
+        return refuted("a counter may fall below 0, and would not be added", "what is added is no literal from 0 up", attempt="skip=ne")
+    return proved("a counter that is not added is 0")
+
+
+@dataclass(frozen=True)
+class PrivatizeAtomics(Pass):
+    """`buffer` is the array of counters in global memory; without it, one site for each. `clear` and `flush` say how the threads go through the
+    counters: in `steps` of their number, in `rounds` of all of them, by a `branch` of as many threads as there are counters, or one `each`; cleared with
+    their declaration, they are `declared`. `skip`: counters are added only where they are greater than 0 (`gt`), or not 0 (`ne`)."""
+
+    intent: ClassVar[str] = "atomics"
+    catalogue: ClassVar[tuple[int, ...]] = (49,)
+    claim: ClassVar[str] = "Updates meet in the CTA's own memory, and global memory sees each counter once a CTA."
+    provides: ClassVar[tuple[str, ...]] = ("shared",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P495", "validity", "hardware", "shared memory holds the counters", _fits),
+        Precondition("KIR-P496", "validity", "pipeline", "all threads reach the barriers", _everyone_stays),
+        Precondition("KIR-P940", "validity", "numerics", "a counter that is not added has counted nothing", _nothing_lost),
+        Precondition("KIR-P497", "profit", "numerics", "the order of the updates does not change the result", _exact))
+
+    buffer: str = ""
+    clear: Literal["steps", "rounds", "branch", "each", "declared"] = "steps"
+    flush: Literal["steps", "rounds", "branch", "each"] = "steps"
+    skip: Skip = ""
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop over all threads that only updates an array of known size, by one operation whose results nobody keeps."""
+        if not isinstance(node, n.For) or len(path) != 2 or whole_team(program, path, node) is None:
+            return None
+        names = dict.fromkeys(a.buffer.name for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL
+                              for a in x.args if isinstance(a, n.Region) and a.buffer.space == "global")
+        team = matched(whole_team(program, path, node))
+        found = [b for b in names if self.buffer in ("", b) and (used := _used(node, b)) is not None and all(
+            _fits_form(form, build.int_value(used[0].shape[0]) or 0, team.threads) for form in (self.clear, self.flush))]
+        return tuple(Site(path, replace(self, buffer=b)) for b in found) or (Miss("an array is used otherwise, or its size is not known") if names else None)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Cleared, counted and added counters."""
+        loop, top, taken = node_at(program, site.path), int(site.path[1]), names_at(program, site.path)
+        team = whole_team(program, site.path, loop) if isinstance(loop, n.For) else None
+        assert isinstance(loop, n.For) and team is not None
+        used = matched(_used(loop, self.buffer))
+        old, fn = used
+        own = n.Buffer(fresh(f"{old.name}_own", taken), old.dtype, old.shape, "shared")
+        start = matched(neutral(fn, old))
+
+        first, second = (fresh_var("i", taken, team.thread.of) for _ in range(2))
+        cleared = _gone_through(self.clear, team, old.shape[0], first, lambda i: n.Store(build.region(own, i), start)) if self.clear != "declared" else None
+        clear = () if cleared is None else (cleared, barrier())
+        flush = _gone_through(self.flush, team, old.shape[0], second, lambda i: self._added(fn, old, own, i))
+
+        def leave(_: n.Node, x: n.Node) -> n.Node:
+            if isinstance(x, n.Call) and x.fn == fn and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == old.name:
+                return replace(x, args=(n.Region(own, x.args[0].index), *x.args[1:]))
+            return x
+        counted = tuple(transform(s, leave) for s in loop.body)
+        made = replace(loop, body=(*clear, *counted, barrier(), flush))
+        hints: dict[Path, tuple[Path, ...]] = {(*site.path, "body", k): ((site.path[0], top + 1, "body", k + len(clear)),) for k in range(len(counted))}
+        hints[site.path] = ((site.path[0], top + 1),)
+        counters = n.Alloc(own, start if self.clear == "declared" else None)
+        return edited(program, site.path, (counters, made), at=1, hints=hints)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a loop over all threads that ends by adding an array of shared memory to one in global memory."""
+        team = whole_team(program, path, node) if isinstance(node, n.For) and len(path) == 2 else None
+        if not isinstance(node, n.For) or team is None or not path[1] or len(node.body) < 3:
+            return None
+        alloc = kernel_of(program, path).body[int(path[1]) - 1]
+        if not (isinstance(alloc, n.Alloc) and alloc.buffer.space == "shared" and is_call(node.body[-2], "barrier")):
+            return None
+        own = alloc.buffer
+        last = next((x for x in walk(node.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), None)
+        if last is None or not isinstance(last.args[0], n.Region) or len(own.shape) != 1 or neutral(last.fn, own) is None:
+            return None
+        place, start = last.args[0].buffer, matched(neutral(last.fn, own))
+        found = next(((form, skip) for form in ROUNDS for skip in SKIPS if node.body[-1] == _gone_through(
+            form, team, own.shape[0], _counter(node.body[-1]), partial(PrivatizeAtomics(skip=skip)._added, last.fn, place, own))), None)
+        if found is None:
+            return Miss(f"the counters are not all added to '{place.name}' at the end")
+        if alloc.init is not None:
+            if alloc.init != start:
+                return Miss("the counters do not start from nothing")
+            return Site(path, PrivatizeAtomics(place.name, "declared", *found), {"own": own.name, "cleared": 0})
+        if len(node.body) < 5 or not is_call(node.body[1], "barrier"):
+            return None
+        clear = next((form for form in ROUNDS if node.body[0] == _gone_through(
+            form, team, own.shape[0], _counter(node.body[0]), lambda i: n.Store(build.region(own, i), start))), None)
+        return Miss("the counters are not all cleared first") if clear is None else Site(
+            path, PrivatizeAtomics(place.name, clear, *found), {"own": own.name, "cleared": 2})
+
+    def _added(self, fn: str, counters: n.Buffer, own: n.Buffer, i: n.Expr) -> n.Stmt:
+        """One of the CTA's counters added to that of all."""
+        count = n.Load(build.region(own, i))
+        call = n.Eval(build.call(fn, build.region(counters, i), count))
+        return n.If(build.compare(self.skip, count, build.const(0, own.dtype)), (call,)) if self.skip else call
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Updates of global memory."""
+        loop = node_as(program, site.path, n.For)
+        place = matched_as(next(x.args[0] for x in walk(loop.body[-1]) if isinstance(x, n.Call) and x.fn in NEUTRAL), n.Region)
+
+        def leave(_: n.Node, x: n.Node) -> n.Node:
+            if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == site.captures["own"]:
+                return replace(x, args=(n.Region(place.buffer, x.args[0].index), *x.args[1:]))
+            return x
+        made = replace(loop, body=tuple(transform(s, leave) for s in loop.body[site.captures["cleared"]:-2]))
+        return edited(program, site.path, (made,), -1, at=-1)
+
+    def effect(self, program: n.Program, site: Site) -> Effect:
+        """The counters come to shared memory."""
+        used = _used(node_at(program, site.path), self.buffer)
+        return Effect(shared_bytes=(build.int_value(used[0].shape[0]) or 0) * used[0].dtype.bytes) if used else Effect()
+
+
+def _fits_form(form: str, count: int, threads: int) -> bool:
+    """Whether so many counters are gone through by threads in a form, and in no simpler one."""
+    return {"branch": count < threads, "each": count == threads, "rounds": count > threads}.get(form, True)
+
+
+def _counter(s: n.Stmt) -> n.Var:
+    """The variable of a loop; any other where a statement is none."""
+    return s.var if isinstance(s, n.For) else n.Var("%none", I32)
+
+
+def _gone_through(form: str, team: ThreadTeam, count: n.Expr, var: n.Var, each: Callable[[n.Expr], n.Stmt]) -> n.Stmt:
+    """A statement for each of `count` counters, each by one of the threads."""
+    t, size = team.thread, build.int_value(count) or 0
+    if form == "steps":
+        return n.For(var, t, count, build.const(team.threads), (each(var),))
+    if form == "rounds":
+        rounds = build.const(size // team.threads) if size % team.threads == 0 else build.ceildiv(build.sub(count, t), team.threads)
+        return counting(var, rounds, (each(build.add(build.mul(var, team.threads), t)),))
+    return n.If(build.compare("lt", t, count), (each(t),)) if form == "branch" else each(t)
+
+
+def _used(node: Place, name: str) -> tuple[n.Buffer, str] | None:
+    """The array and the one operation that updates it, if that is all that happens to it."""
+    calls = [x for x in walk(node) if isinstance(x, n.Call) and x.fn in NEUTRAL and isinstance(x.args[0], n.Region) and x.args[0].buffer.name == name]
+    evals = [x.call for x in walk(node) if isinstance(x, n.Eval)]
+    places = regions_of(node, name)
+    if not calls or len(places) != len(calls) or len({c.fn for c in calls}) != 1 or any(not any(c is e for e in evals) for c in calls):
+        return None
+    b = places[0].buffer
+    if len(b.shape) != 1 or build.int_value(b.shape[0]) is None or b.layout is not None or any(c.attrs for c in calls):
+        return None
+    return (b, calls[0].fn) if neutral(calls[0].fn, b) is not None else None

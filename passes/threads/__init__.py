@@ -1,0 +1,1 @@
+"""Work distributed over the threads and warps of a CTA."""

@@ -1,0 +1,1 @@
+"""Copies that run in the background: cp.async, TMA, multicast."""

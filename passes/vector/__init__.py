@@ -1,0 +1,1 @@
+"""Several elements at once: loads, stores and arithmetic."""

@@ -1,0 +1,146 @@
+"""Brings neighbors that are read one by one in one wide load, and takes each from its vector.
+
+before:
+
+```kir
+kir 1
+program norms
+  in X: f32[64, 4] align 16
+  out S: f32[64]
+kernel main grid (b: 2) threads 32
+  for t in 0..32 parallel thread
+    @store S[b * 32 + t] = X[b * 32 + t, 0] * X[b * 32 + t, 1] + X[b * 32 + t, 2] * X[b * 32 + t, 3]
+```
+
+pipeline: `join-loads{value="X[b * 32 + t, 0 +: 4]"}@main/t/store`
+
+after:
+
+```kir
+kir 1
+program norms
+  in X: f32[64, 4] align 16
+  out S: f32[64]
+kernel main grid (b: 2) threads 32
+  for t in 0..32 parallel thread
+    let x = X[b * 32 + t, 0 +: 4]
+    @store S[b * 32 + t] = pick(x, 0) * pick(x, 1) + pick(x, 2) * pick(x, 3)
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.analysis import Aliases
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.types import TileType
+from kir.ir.visit import names_read, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.edit import block_at, edit_block, kernel_of
+from kir.rewrite.match import block_and_index, fresh_var, matched, names_at, node_as, params_as
+from kir.rewrite.match.local_buffers import team_level
+from kir.rewrite.match.materialize import buffers_written, suggested_name
+from kir.rewrite.view import expression_at, text_of
+
+WIDTHS = (2, 4, 8, 16)
+
+
+def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
+    item, (block, i) = params_as(site, JoinLoads), block_and_index(program, site.path)
+    vector = matched(item.vector(program, site.path))
+    b, aliases = vector.at.buffer, Aliases(program)
+    readers = [k for k in range(i, len(block)) if any(x in item.elements(vector) for x in walk(block[k]))]
+    for name in sorted(buffers_written(block[i:readers[-1]])):
+        if name in ("*", b.name) or aliases.may_be_one(name, b.name):
+            return refuted(f"'{name}' is written between the reads", f"a later one sees the old '{b.name}'", needs="elements that stay as they are")
+    return proved("nothing that the vector holds is written meanwhile")
+
+
+@dataclass(frozen=True)
+class JoinLoads(Pass):
+    """`value` is the text of the wide load."""
+
+    intent: ClassVar[str] = "vectorize-global"
+    catalogue: ClassVar[tuple[int, ...]] = (11, 25)
+    claim: ClassVar[str] = "One instruction brings what several brought, and their bytes arrive together."
+    provides: ClassVar[tuple[str, ...]] = ("vectorized",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P935", "validity", "aliasing", "the elements of the vector are not written while it is kept", _sound),)
+
+    value: str = ""
+
+    def vector(self, program: n.Program, path: Path) -> n.Load | None:
+        """The wide load."""
+        found = expression_at(program, path, self.value)
+        return found if isinstance(found, n.Load) and _is_wide(found) else None
+
+    def elements(self, vector: n.Load) -> dict[n.Expr, int]:
+        """The loads of its elements, and which each is."""
+        *rest, last = vector.at.index
+        assert isinstance(last, n.Span) and isinstance(last.extent, int)
+        return {replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, k))): k for k in range(last.extent)}
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a statement of a thread that reads every element of the vector."""
+        if not self.value or not isinstance(node, n.Stmt) or not (
+                team_level(program, path) == "thread" or build.is_const(kernel_of(program, path).threads, 1)):
+            return None
+        vector = self.vector(program, path)
+        if vector is None or names_read(vector) & set(bound_names(block_at(program, path)[int(path[-1]):])):
+            return Miss("it is no wide load of a tensor here")
+        read = {x for x in _evaluated(node) if x in self.elements(vector)}
+        return Site(path, self) if len(read) == len(self.elements(vector)) else Miss("the statement does not read each of its elements")
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """The vector under a name, and its elements from there on."""
+        i, vector = int(site.path[-1]), matched(self.vector(program, site.path))
+        name = fresh_var(suggested_name(vector), names_at(program, site.path), vector.type)
+        where = self.elements(vector)
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            return build.call("pick", name, build.const(where[new])) if isinstance(new, n.Load) and new in where else new
+        return Rewritten(edit_block(program, site.path, lambda b: (
+            *b[:i], n.Let((name.name,), vector), *(transform(s, leave) for s in b[i:]))), site.path)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a wide load that is only taken apart by numbers that are written out, all of them by the next statement that reads it."""
+        if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value, n.Load) and _is_wide(node.value)):
+            return None
+        rest, name = block_at(program, path)[int(path[-1]) + 1:], node.names[0]
+        picks = {x for s in rest for x in walk(s) if isinstance(x, n.Call) and x.fn == "pick" and isinstance(x.args[0], n.Var) and x.args[0].name == name}
+        uses = sum(isinstance(x, n.Var) and x.name == name for s in rest for x in walk(s))
+        if not picks or any(not isinstance(x.args[1], n.Const) for x in picks) or uses != sum(x in picks for s in rest for x in walk(s)):
+            return Miss("it is more than taken apart by numbers")
+        return Site(path, JoinLoads(text_of(node.value)))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """Each element where it is needed."""
+        let, i = node_as(program, site.path, n.Let), int(site.path[-1])
+        assert isinstance(let.value, n.Load)
+        loads = {k: x for x, k in self.elements(let.value).items()}
+
+        def leave(old: n.Node, new: n.Node) -> n.Node:
+            if isinstance(new, n.Call) and new.fn == "pick" and isinstance(new.args[0], n.Var) and new.args[0].name == let.names[0]:
+                return loads[build.int_value(new.args[1]) or 0]  # type: ignore[arg-type]  # a literal, as matched
+            return new
+        block = block_at(program, site.path)
+        first = next(k for k in range(i + 1, len(block)) if let.names[0] in names_read(block[k])) - 1
+        made = edit_block(program, site.path, lambda b: (*b[:i], *(transform(s, leave) for s in b[i + 1:])))
+        return Rewritten(made, (*site.path[:-1], first))
+
+
+def _is_wide(x: n.Load) -> bool:
+    """Whether a load brings a few neighbors of a tensor."""
+    last = x.at.index[-1] if x.at.index else None
+    return (x.at.buffer.space == "global" and isinstance(x.type, TileType) and isinstance(last, n.Span) and last.step == 1 and last.extent in WIDTHS
+            and x.mask is None and not x.clip and all(isinstance(i, n.Expr) and not isinstance(i.type, TileType) for i in x.at.index[:-1]))
+
+
+def _evaluated(s: n.Stmt) -> list[n.Expr]:
+    """What a statement itself computes."""
+    parts = (s.value, *s.at.index) if isinstance(s, n.Store) else (s.value,) if isinstance(s, n.Let) else ()
+    return [x for p in parts if isinstance(p, n.Expr) for x in walk(p) if isinstance(x, n.Expr)]

@@ -1,0 +1,27 @@
+"""Plain words: what a newcomer would not understand at first reading, and what stands for it."""
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.test_layout import ROOT, tracked
+
+PLAIN = {
+    r"\b(taken|take|takes|taking|took) back\b": "undo",
+    r"\bha(s|ve) no word for\b": "cannot say, does not support",
+    r"\bstands? in (its|the|their) way\b": "blocks",
+    r"\bwhere threads meet\b": "where threads synchronize",
+    r"\btakes? up a killed\b": "resumes an interrupted",
+    r"--(look|fresh|steps-back|general)\b": "--search-limit, --restart, --max-undo, --fallback-kernel",
+}
+KEPT = ("CHANGELOG.md", "tests/test_words.py", "docs/decisions/", "benchmarks/results/", "skills/lineages/", "skills/packages/", "skills/experts/")
+"""Old words stay in the table of what changed, in decisions of their time, in stored results, and in sources of others."""
+
+
+@pytest.mark.parametrize("word", PLAIN)
+def test_sentences_and_options_are_plain(word: str) -> None:
+    found = [f"{name}:{line}" for name in tracked() if name.endswith((".py", ".md", ".toml", ".j2")) and not name.startswith(KEPT)
+             and not (ROOT / name).is_symlink() for line, text in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)
+             if re.search(word, text)]
+    assert found == [], f"say {PLAIN[word]}"
