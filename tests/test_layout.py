@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ START_UP = {
     "kir/surface": "the parser of pipelines and the normal form, for those who ask for them",
     "kir/lineage/carrier": "models of data and the gate, for those who ask or check",
     "kir/problem": "models as problems, for those who load one",
+    "kir/gate/gpu/references.py": "PyTorch, for those who run a model",
     "kir/learning/tune": "the gate and the device, for those who measure",
     "kir/learning/corpus/hook.py": "it runs inside other programs, and imports what a launch needs when there is one",
     "kir/interp/launch.py": "the adversary, for those who check",
@@ -267,6 +269,27 @@ def test_imports_inside_functions_are_of_what_is_optional_or_for_a_quick_start(h
                         roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or "."]
                         wrong += [f"{place}:{node.lineno} imports {root}" for root in roots if root.partition(".")[0] not in OPTIONAL]
     assert wrong == []
+
+
+def test_every_module_is_imported_without_what_is_optional(house: House) -> None:
+    """A light environment has no torch, Triton or TileLang: only what runs inside their processes may ask for them when it is imported."""
+    absent = sorted(OPTIONAL - {"numpy", "rich", "jinja2", "platformdirs", "pydantic", "z3", "ml_dtypes"})
+    names = sorted(name for name, file in house.modules.items() if file.stem not in ("__main__", "sitecustomize"))
+    script = f"""
+import importlib, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {absent!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+for name in {names!r}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as bad:
+        print(name)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kir.backends.tilelang._served", "kir.backends.triton._served", "kir.problem.model_run", "kir.problem.rounding_noise"]
 
 
 def test_files_are_short() -> None:

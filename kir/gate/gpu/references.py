@@ -10,9 +10,6 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kir.problem.model_run import ModelFile
-from kir.problem.model_source import ModelSource
-
 Tensors = Mapping[str, Any]
 Values = Mapping[str, Any]
 Call = Callable[[], dict[str, Any]]
@@ -168,6 +165,8 @@ def of_file(path: str, text: str, device: str = "cuda") -> Reference:
     """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare. It runs the file: confine first."""
     import torch
 
+    from kir.problem.model_run import ModelFile
+    from kir.problem.model_source import ModelSource
     file = ModelFile(ModelSource(path, text))
 
     def build(t: Tensors, v: Values) -> Call:
