@@ -136,7 +136,9 @@ def verdict(program: Program, original: Program, problem: str) -> CorrectnessRec
 @cache
 def gate_version() -> str:
     """What a verdict depends on beside the program."""
-    files = [*sorted((ROOT / "kir" / "gate").glob("*.py")), *sorted((ROOT / "kir" / "problem").glob("*.py")), *sorted((SKILLS / "problems").glob("*/*.[tp]*"))]
+    gate = ROOT / "kir" / "gate"
+    code = [file for folder in (gate, gate / "counts", ROOT / "kir" / "problem") for file in sorted(folder.glob("*.py"))]
+    files = [*code, *sorted((SKILLS / "problems").glob("*/*.[tp]*"))]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 

@@ -25,8 +25,8 @@ KERNELS = (
     ("triton", "skills/experts/gemm/triton.py::gemm_persistent", "skills/bindings/triton_gemm.toml"),
     ("tilelang", "skills/experts/softmax/tilelang.py::softmax_row", "skills/bindings/tilelang_softmax.toml"),
 )
-STAGES = (("frontends.", ""), ("kir.ir.bindings.specialize", "specialize"), ("kir.analysis.normal.regions", "raised"), ("kir.ir.printer", "program_text"))
-"""What a text goes through: a frontend, the binding, the normal form, the printer. A stage begins with a call of its function."""
+STAGES = (("frontends.", ""), ("kir.ir.bindings.specialize", "specialize"), ("kir.analysis.normal.regions", "raised"))
+"""What a text goes through before it is printed: a frontend, the binding, the normal form. A stage begins with a call of its function."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ def way(surface: str, file: str, binding: str) -> Way:
         place = room_of(module)
         room = place.rpartition(".")[0]
         found.rooms.setdefault(room, f"{place.rpartition('.')[2]}.{code.co_qualname}")
-        for stage, (prefix, first) in enumerate(STAGES[:3]):
+        for stage, (prefix, first) in enumerate(STAGES):
             if place.startswith(prefix):
                 reached = max(reached, stage) if code.co_name == first else reached
                 if stage < reached and f"{place}.{code.co_qualname}" not in found.back:

@@ -1,4 +1,4 @@
-"""A source text goes from room to room without coming back: frontend, binding, normal form, printer."""
+"""A source text goes from room to room without coming back: frontend, binding, normal form."""
 from __future__ import annotations
 
 import pytest

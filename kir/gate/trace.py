@@ -219,7 +219,7 @@ def read(file: Path, form: type[Form]) -> list[Form]:
 
 
 def text_of(form: Definition | Solution | Trace) -> str:
-    """One line of JSON that `read` undoes."""
+    """One line of JSON, which `read` reads back."""
     return json.dumps(json.loads(form.model_dump_json(exclude_none=False)), sort_keys=True)
 
 

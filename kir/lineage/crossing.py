@@ -35,7 +35,7 @@ Outcome = Literal["carried", "elsewhere", "adapted", "refused", "no place", "uns
 """`carried`: at the same place; `elsewhere`: at another; `adapted`: with another parameter, or by another pass of the same intent;
 `refused`: by a precondition; `unsaid`: the surface cannot say the result."""
 MOST_BACK = 24
-"""Steps that are undone of a kernel before what was learned is tried on it."""
+"""Steps of a kernel that are undone before what was learned is tried on it."""
 MOST_NAMED = 3
 """Steps left out earlier that a step without a place names."""
 LINE = "linear"

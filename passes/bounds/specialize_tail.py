@@ -117,7 +117,7 @@ class SpecializeTail(Pass):
         return Site(path, self)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The loop with the iteration behind it undone in."""
+        """The loop with the iteration behind it put back in."""
         loop = node_as(program, site.path, n.For)
         (block, i), size = block_and_index(program, site.path), len(loop.body)
         tail = replace(loop, body=block[i + 1:i + 1 + size])

@@ -1,4 +1,4 @@
-"""The code of a CTA's threads as tile statements: the inverse of `_lanes_lower`, by proposing and comparing.
+"""The code of a CTA's threads as tile statements: the inverse of `_tiles_to_lanes`, by proposing and comparing.
 
 Roles of register arrays come from mma.sync; places and extents of tiles from the addresses that the threads and iterations together
 reach (worked out by number, uniform values left aside). What is proposed need not be right: whoever asks compares its lowering with

@@ -2,7 +2,7 @@
 
 `Lanes.block` gives, for statements of the CTA or of its warps, those that thread `t` executes: fragments are its register arrays, loops
 over warps its own warp's iteration, copies and stores its share. Nothing is chosen here: every number comes from the statement and from
-how its fragments are held. Barriers are put in before (`_lanes_barriers`); matrix instructions are in `_lanes_matrix`.
+how its fragments are held. Barriers are put in before (`_barrier_placement`); matrix instructions are in `_matrix_instructions`.
 """
 from __future__ import annotations
 

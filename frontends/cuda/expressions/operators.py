@@ -157,7 +157,6 @@ def unary(r: Reading, sign: str, v: Value, node: Node) -> Value:
 def guarded(r: Reading, e: n.Expr, cond: n.Expr) -> n.Expr:
     """An expression that is evaluated only where a condition holds: its loads carry it as their mask, but for those that are inside their
     array whatever the condition says, or that the condition itself reads."""
-
     read = {x for x in walk(cond) if isinstance(x, n.Load)}
 
     def leave(old: n.Node, new: n.Node) -> n.Node:

@@ -33,7 +33,6 @@ _EXACT = frozenset({"add", "sub", "mul", "floordiv", "mod", "ceildiv", "tdiv", "
 def stay_within(index: Sequence[n.Expr], base: n.Buffer, masks: Iterable[n.Expr], known: Facts) -> bool:
     """Whether each index but the one with the largest stride is proved to lie within its axis wherever the masks hold. Beyond the end of
     that one lies no element of the tensor; where its strides leave that open, it is proved too."""
-
     strides = [bare(s) for s in (base.strides or row_major(base.shape))]
     long = [k for k, size in enumerate(base.shape) if not build.is_const(size, 1)]
     masks, whole = tuple(masks), None
