@@ -1,0 +1,100 @@
+"""What every forecaster is asked, and how it answers: a pair of programs, and a distribution over the speedup from one to the other."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Protocol
+
+from kir.base.dataclass import dataclass
+from kir.hardware.target import Target
+from kir.ir.nodes import Program
+from kir.surface import Artifact
+
+BINS = (0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
+"""Upper ends of all but the last of the eight bins of speedup (arXiv 2605.31464)."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two programs that compute the same, to be run at `sizes` on `target`. `step` is the text of the step between them where there is one;
+    `compiled` are their artifacts where they are at hand. `shape` names the sizes."""
+
+    before: Program
+    after: Program
+    sizes: Mapping[str, int]
+    target: Target
+    step: str = ""
+    surface: str = "cuda"
+    compiled: tuple[Artifact | None, Artifact | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A resource that the step moves: its share of the time before and after, both in seconds."""
+
+    resource: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A distribution over the speedup (time before over time after) of a step that works, as quantiles of its natural logarithm at `levels`,
+    rising, and how likely it does not work at all (`fails`, 0 to 1). `defer` says why it should not be relied on ("" when it may)."""
+
+    levels: tuple[float, ...]
+    logs: tuple[float, ...]
+    fails: float = 0.0
+    reasons: tuple[Reason, ...] = ()
+    model: str = "analytic"
+    defer: str = ""
+    seconds: tuple[float, float] = field(default=(math.nan, math.nan))
+    """Seconds that the two programs are thought to take, where the model has them."""
+
+    def quantile(self, level: float) -> float:
+        """The speedup that is not exceeded with probability `level`, 0 to 1; linear in the logarithm between levels, flat beyond them."""
+        return math.exp(_between(self.levels, self.logs, level))
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    def interval(self, share: float) -> tuple[float, float]:
+        """The central interval that holds `share` of the distribution."""
+        return self.quantile((1 - share) / 2), self.quantile((1 + share) / 2)
+
+    def below(self, speedup: float) -> float:
+        """The probability that the speedup is below a value, given that the step works."""
+        at = math.log(speedup)
+        if at <= self.logs[0]:
+            return self.levels[0] if at == self.logs[0] else 0.0
+        if at >= self.logs[-1]:
+            return 1.0
+        return _between(self.logs, self.levels, at)
+
+    @property
+    def bins(self) -> tuple[float, ...]:
+        """Probabilities of the eight bins."""
+        ends = [0.0, *(self.below(b) for b in BINS), 1.0]
+        return tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+
+
+class Forecaster(Protocol):
+    """A model of what a step brings. Pure: the same pair gives the same forecast."""
+
+    name: str
+
+    def __call__(self, pair: Pair) -> Forecast:
+        """The forecast of a pair. Raises KirError for sizes that are not a launch."""
+        ...
+
+
+def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """`ys` at `x`, linear between the rising `xs`, flat beyond them."""
+    if x <= xs[0]:
+        return ys[0]
+    for a, b, low, high in zip(xs, xs[1:], ys, ys[1:], strict=False):
+        if x <= b:
+            return low + (high - low) * (x - a) / (b - a) if b > a else high
+    return ys[-1]
