@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Protocol
 
 from kir.base.dataclass import dataclass
@@ -77,7 +78,7 @@ class Forecast:
     def bins(self) -> tuple[float, ...]:
         """Probabilities of the eight bins."""
         ends = [0.0, *(self.below(b) for b in BINS), 1.0]
-        return tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+        return tuple(b - a for a, b in pairwise(ends))
 
 
 class Forecaster(Protocol):
