@@ -18,7 +18,8 @@ Category = Literal["dtype", "layout", "storage", "pipeline", "hardware", "shape"
 class Verdict:
     """How a precondition came out. `reason` says how it was decided; a refutation carries its `witness` in the user's terms; `guard`
     is the run-time condition of a guarded one (or of one that could be); `needs` and `attempt` say what
-    would make it hold; `scope` for which sizes."""
+    would make it hold; `scope` for which sizes. `at` are the values of the witness by name, where it is made of such: at those it fails,
+    whatever it does at others. `rule` names the hardware's or a compiler's rule that a refusal rests on where no run can show it."""
 
     kind: VerdictKind
     reason: str = ""
@@ -27,10 +28,17 @@ class Verdict:
     needs: str = ""
     attempt: str = ""
     scope: str = "all sizes under the facts"
+    at: tuple[tuple[str, int], ...] = ()
+    rule: str = ""
 
     def __bool__(self) -> bool:
         """Whether a pass may run on it."""
         return self.kind in ("proved", "guarded", "assumed")
+
+    @property
+    def by_size(self) -> bool:
+        """Whether it is undecided for all sizes together, and decided for each: it holds where `guard` does, and fails at `at`."""
+        return self.kind == "unknown" and self.guard is not None and bool(self.at)
 
     def to_json(self) -> dict[str, Any]:
         """The fields that are not at their default."""
@@ -44,6 +52,8 @@ class Verdict:
             out["guard"] = expr_text(self.guard)
         if self.scope != Verdict.scope:
             out["scope"] = self.scope
+        if self.rule:
+            out["rule"] = self.rule
         return out
 
 
@@ -52,9 +62,9 @@ def proved(reason: str, scope: str = Verdict.scope) -> Verdict:
     return Verdict("proved", reason, scope=scope)
 
 
-def refuted(reason: str, *witness: str, needs: str = "", attempt: str = "") -> Verdict:
-    """It does not hold; `witness` shows it on concrete values."""
-    return Verdict("refuted", reason, witness, needs=needs, attempt=attempt)
+def refuted(reason: str, *witness: str, needs: str = "", attempt: str = "", rule: str = "") -> Verdict:
+    """It does not hold; `witness` shows it on concrete values, or it breaks a `rule` of the hardware or of a compiler that no run shows."""
+    return Verdict("refuted", reason, witness, needs=needs, attempt=attempt, rule=rule)
 
 
 def unknown(reason: str, needs: str = "", attempt: str = "", guard: Expr | None = None) -> Verdict:
@@ -87,8 +97,8 @@ def decided(claim: Expr, known: Facts, yes: str, no: str, needs: str = "", attem
         case "always":
             return Verdict("proved", f"{yes} ({answer.how})")
         case "never":
-            return Verdict("refuted", no, witness, needs=needs, attempt=attempt)
+            return Verdict("refuted", no, witness, needs=needs, attempt=attempt, at=answer.witness)
         case "sometimes":
-            return Verdict("unknown", f"{no} for some sizes", witness, known.expanded(claim), needs, attempt)
+            return Verdict("unknown", f"{no} for some sizes", witness, known.expanded(claim), needs, attempt, at=answer.witness)
         case _:
             return Verdict("unknown", f"it is not known whether {yes} ({answer.how})", (), known.expanded(claim), needs, attempt)

@@ -206,7 +206,6 @@ class UniformTrips(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54, 83)
     claim: ClassVar[str] = "All threads leave a loop together, so no branch diverges and lanes may exchange values inside."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P834", "validity", "shape", "iterations that a thread has not lie past the end as a whole", _no_thread_less),
         Precondition("KIR-P835", "validity", "numerics", "what runs past the end has no effect", _harmless),

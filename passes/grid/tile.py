@@ -41,11 +41,13 @@ from kir.analysis.tiles.widen import Widen
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.match import matched, params_as
+from kir.rewrite.match.independence import separated
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
@@ -83,7 +85,7 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
     for name in both:
         places = {s.at for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.name == name}
         reads = {x.at for x in walk(kernel) if isinstance(x, n.Load) and x.at.buffer.name == name}
-        if not reads <= places:
+        if not reads <= places and not separated((*places, *reads), build.var(axis.name), set(bound_names(kernel.body))):
             return unknown(f"'{name}' is read and written at different places, so one row may read what another wrote",
                            needs=f"rows of '{axis.name}' that are independent")
     return proved("no row reads what another writes")
@@ -180,7 +182,6 @@ class Tile(Pass):
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),

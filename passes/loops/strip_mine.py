@@ -157,7 +157,6 @@ class StripMine(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "Pieces of a fixed length can be staged, unrolled, and moved at once."
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P914", "validity", "shape", "the pieces divide the loop, or what lies past its end adds nothing", _adds_nothing),)
 

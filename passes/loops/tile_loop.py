@@ -105,7 +105,6 @@ class TileLoop(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
     claim: ClassVar[str] = "Neighbors move and are computed together, by threads side by side."
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
         Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),

@@ -109,7 +109,8 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 if size is None:
                     return unknown(text, needs=f"a fact that {extent} divides the trip count")
                 return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
-    if (count := build.int_value(loop.hi)) is not None:
+    count, held = build.int_value(loop.hi), [x for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space != "global"]
+    if count is not None and any(loop.var.name in names_read(x.at) for x in held):
         return refuted(f"{extent} does not divide the {count} iterations", f"the last panel ends at {-(-count // extent) * extent}",
                        needs="an extent that divides the trip count")
     if masked:
@@ -141,7 +142,6 @@ class StagePanels(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (2,)
     claim: ClassVar[str] = "Operand panels are staged once per CTA and reused by all its rows and columns."
     numerics: ClassVar[str] = "reassociated(k)"
-    tried: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("tiled",)
     provides: ClassVar[tuple[str, ...]] = ("panels",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
