@@ -32,8 +32,8 @@ Sizes = tuple[tuple[str, int], ...]
 Outcome = Literal["right", "wrong", "hardware", "not run"]
 """How a program came out: `hardware` where a rule of the target refuses it, and no run can tell."""
 By = Literal["", "verifier", "target", "checker", "values", "bits", "run", "rewrite"]
-SECONDS, CHECKED_SECONDS = 1.5, 0.25
-"""Interpreted time that the cases of one program may take, as it is foreseen, and one that is checked."""
+SECONDS, CHECKED_SECONDS, WITNESS_SECONDS = 1.5, 0.25, 4.0
+"""Interpreted time that the cases of one program may take, as it is foreseen, one that is checked, and one that a refusal names."""
 MOST_CASES, MOST_CHECKED = 5, 2
 STEPS = 400_000
 """Statements that one run may take: what runs longer does not end."""
@@ -99,7 +99,7 @@ class Trials:
         yield from self._without_problem(made, [dict(at) for at in first] if not posed else [])
         for case in (*posed, *self._planned(made)):
             seconds = float(predicted(made, [self._own(case.sizes)]).seconds[0])
-            if spent + seconds > SECONDS:
+            if spent + seconds > (WITNESS_SECONDS if any(case is c for c in posed) else SECONDS):
                 continue
             is_checked = checked < MOST_CHECKED and seconds <= CHECKED_SECONDS
             spent, checked = spent + seconds, checked + is_checked

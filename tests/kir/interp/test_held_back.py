@@ -1,9 +1,12 @@
-"""An access that its mask holds back may have any address; one that it lets through must have a defined one."""
+"""Where an access lies: one that its mask holds back may have any address, one that it lets through must have a defined one in memory that is there."""
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 import pytest
 
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -39,3 +42,19 @@ def test_what_is_held_back_needs_no_address(access: str) -> None:
 @pytest.mark.parametrize("access", ACCESSES)
 def test_what_is_let_through_needs_one(access: str) -> None:
     assert found(access, "place < N + 1") == ["an undefined value reaches an address"]
+
+
+@pytest.mark.parametrize("mode", ["fast", "check"])
+def test_a_view_past_the_end_of_its_memory_is_refused(mode: Literal["fast", "check"]) -> None:
+    text = """kir 1
+program p
+  out Y: f32[16]
+kernel main grid (b: 1) threads 32
+  shared few: f32[8]
+  view shared many: f32[16] at few[0]
+  many = broadcast(1.0, 16)
+  Y = many
+"""
+    with pytest.raises(KirError) as refused:
+        run(parse_program(text), {}, mode=mode)
+    assert refused.value.diagnostics[0].id == "KIR-I010" and "'many' needs 64 bytes at 0 of 32" in str(refused.value)
