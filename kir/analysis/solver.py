@@ -195,7 +195,7 @@ def _completed(claim: n.Expr, known: Facts, names: Mapping[str, n.Var], model: M
     rng = random.Random(len(names))
     for attempt in range(COMPLETIONS):
         values = {k: model.get(k, 1) if k in own else SMALL[attempt] if attempt < len(SMALL) else rng.choice(SMALL) for k in names}
-        values |= {k: 0 for k in rest if attempt % 2 and not known.domain(names[k]).hi is None}
+        values |= {k: 0 for k in rest if attempt % 2 and known.domain(names[k]).hi is not None}
         if _holds_at(claim, values, names) is False and all(_holds_at(h, values, names) is True for h in conditions if _reads_only(h, names)):
             return tuple(values.items())
     return ()

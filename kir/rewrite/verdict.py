@@ -1,6 +1,7 @@
 """Verdicts: the five ways in which a precondition comes out, and how a condition on integers is decided."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from kir.analysis.facts import Facts
@@ -102,3 +103,13 @@ def decided(claim: Expr, known: Facts, yes: str, no: str, needs: str = "", attem
             return Verdict("unknown", f"{no} for some sizes", witness, known.expanded(claim), needs, attempt, at=answer.witness)
         case _:
             return Verdict("unknown", f"it is not known whether {yes} ({answer.how})", (), known.expanded(claim), needs, attempt)
+
+
+def unless(claim: Expr, known: Facts, otherwise: Verdict) -> Verdict:
+    """A verdict that is not known, of a condition that surely holds where a claim on integers does: the claim is what a launch could check, and values
+    for which it fails are the witness. Proved where the claim always holds."""
+    answer = decide(claim, known)
+    if answer.kind == "always":
+        return Verdict("proved", f"{expr_text(claim)} ({answer.how})")
+    shown = (*otherwise.witness, f"at {answer.shown()}") if answer.witness else otherwise.witness
+    return replace(otherwise, witness=shown, at=answer.witness, guard=None if answer.kind == "never" else known.expanded(claim))

@@ -52,7 +52,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.printer import dim_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted, unknown, unless
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import block_and_index, edited, is_counted, matched_as, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
@@ -87,6 +87,14 @@ def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
+    found, loop, params = _effects(program, site), node_as(program, site.path, n.For), params_as(site, MaskTail)
+    if found is None:
+        return proved("past the end nothing is stored, and what is folded in changes nothing")
+    return unless(build.binary("ge", loop.hi, build.const(params.extent, dtype_of(loop.hi.type))), Facts.at(program, site.path), found)
+
+
+def _effects(program: n.Program, site: Site) -> Verdict | None:
+    """The verdict on what runs past the end of the loop and may have an effect; None where nothing may."""
     loop, params = node_as(program, site.path, n.For), params_as(site, MaskTail)
     maxima, read_later = running_maxima(kernel_of(program, site.path)), _read_later(program, site.path)
     own, lets = set(bound_names(loop.body)), dict[str, n.Expr]()
@@ -117,7 +125,7 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
                            needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill=lowest}}")
-    return proved("past the end nothing is stored, and what is folded in changes nothing")
+    return None
 
 
 def _read_later(program: n.Program, path: Path) -> frozenset[str]:

@@ -35,6 +35,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.facts import Facts
+from kir.analysis.solver import multiple
 from kir.analysis.tiles.retile import CannotRetile, Narrow
 from kir.analysis.tiles.tile_axes import AxisClass, TileAxes
 from kir.analysis.tiles.widen import Widen
@@ -48,7 +50,7 @@ from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Pr
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.match import matched, params_as
 from kir.rewrite.match.independence import separated
-from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 
 def _stores_over(kernel: n.Kernel, axis: n.Axis) -> list[n.Store]:
@@ -62,7 +64,7 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     if divides(params.extent, axis.extent, program.facts):
         return proved(f"{params.extent} divides the extent of '{axis.name}'")
     if params.floor:
-        return left_over(params.extent, f"the extent of '{axis.name}'")
+        return left_over(params.extent, f"the extent of '{axis.name}'", axis.extent, Facts.from_program(program))
     for s in _stores_over(kernel, axis):
         for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
             if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
@@ -71,8 +73,9 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                     return refuted(f"the last tile ends at {-(-size // params.extent) * params.extent}, past the {size} of '{axis.name}', "
                                    f"and '{s.at.buffer.name}' does not end there", f"'{axis.name}' = {size} writes '{s.at.buffer.name}'",
                                    needs="an extent that divides the axis")
-                return unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
+                said = unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
                                needs=f"a fact that {params.extent} divides the extent")
+                return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
     return proved("every store over the axis ends where the axis ends, so the overhang is clipped")
 
 
@@ -312,10 +315,10 @@ def in_tiles(elements: n.Expr, extent: int, floor: bool) -> n.Expr:
     return build.floordiv(elements, extent) if floor else build.ceildiv(elements, extent)
 
 
-def left_over(extent: int, what: str) -> Verdict:
+def left_over(extent: int, what: str, count: n.Expr, known: Facts) -> Verdict:
     """The verdict on a quotient that facts do not say to be exact."""
-    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
-                   needs=f"a fact that {extent} divides it", attempt="floor=false")
+    return unless(multiple(count, extent), known, unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
+                                                          needs=f"a fact that {extent} divides it", attempt="floor=false"))
 
 
 def covered(tiles: n.Expr, extent: int, facts: Sequence[n.Expr] = ()) -> tuple[n.Expr, bool] | None:

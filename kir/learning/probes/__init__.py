@@ -2,5 +2,5 @@
 
 A forced program never leaves this package: it is run in the interpreter, and what was seen of it is what comes out.
 
-Order: draws, subjects, trials, record, attempts, vary, around, sampling.
+Order: draws, subjects, trials, record, attempts, sampling, vary, around.
 """

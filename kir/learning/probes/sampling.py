@@ -1,12 +1,14 @@
 """Steps of all passes with parameters drawn at random, on many programs: what is offered is applied, and some of what is refused is forced."""
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.learning.probes.attempts import attempt
 from kir.learning.probes.draws import drawn, seeded
@@ -20,6 +22,8 @@ from kir.rewrite.verdict import Context
 
 MOST_SITES = 6
 """Sites of one pass with one choice of parameters that are looked at."""
+AMONG = 12
+"""Passes of which one step is drawn."""
 
 
 @dataclass
@@ -112,23 +116,23 @@ def states(subject: Subject, count: int, depth: int, seed: int = 0) -> Iterator[
         program = subject.program
         rng = seeded("states", subject.name, seed, k)
         for _ in range(depth):
-            step = _drawn_step(replace(subject, program=program), rng.sample(probed(), 12), rng.randrange(1 << 30))
+            step = one_step(program, Context(subject.target), rng)
             program = program if step is None else apply(program, step.params, step, context=Context(subject.target)).program
         if content_hash(program) not in known:
             known.add(content_hash(program))
             yield replace(subject, name=f"{subject.name} +{k + 1}", program=program)
 
 
-def _drawn_step(subject: Subject, among: Sequence[type[Pass]], seed: int) -> Site | None:
-    """One step that applies, of the first pass of some that has one."""
-    for cls in among:
-        for item in drawn(cls, subject.program, 1, seed):
+def one_step(program: n.Program, context: Context, rng: random.Random) -> Site | None:
+    """A step that applies to a program, drawn at random: of a few passes the first that has one."""
+    for cls in rng.sample(probed(), AMONG):
+        for item in drawn(cls, program, 1, rng.randrange(1 << 30)):
             try:
-                found = offered(item, subject.program, Context(subject.target), MOST_SITES)
+                found = offered(item, program, context, MOST_SITES)
             except KirError:
                 continue
             if found.sites:
-                return seeded(seed, cls.name).choice(found.sites)
+                return rng.choice(found.sites)
     return None
 
 
