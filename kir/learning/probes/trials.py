@@ -35,6 +35,8 @@ By = Literal["", "verifier", "target", "checker", "values", "bits", "run", "rewr
 SECONDS, CHECKED_SECONDS, WITNESS_SECONDS = 1.5, 0.25, 4.0
 """Interpreted time that the cases of one program may take, as it is foreseen, one that is checked, and one that a refusal names."""
 MOST_CASES, MOST_CHECKED = 5, 2
+SEEDS = (11, 12)
+"""Further inputs for the first two cases, where there is time."""
 STEPS = 400_000
 """Statements that one run may take: what runs longer does not end."""
 
@@ -97,7 +99,9 @@ class Trials:
         spent, checked = 0.0, 0
         posed = list(self._witnesses(first))
         yield from self._without_problem(made, [dict(at) for at in first] if not posed else [])
-        for case in (*posed, *self._planned(made)):
+        planned = self._planned(made)
+        again = [replace(c, seed=seed, inputs=self.problem.inputs(c.at, seed, c.distribution)) for seed in SEEDS for c in planned[:2]]
+        for case in (*posed, *planned, *again):
             seconds = float(predicted(made, [self._own(case.sizes)]).seconds[0])
             if spent + seconds > (WITNESS_SECONDS if any(case is c for c in posed) else SECONDS):
                 continue

@@ -135,7 +135,8 @@ def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> boo
     inner = set(bound_names(loop.body))
     known = Facts.at(program, where)
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
-    return any(_moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
+    return separated((r,), loop.var, inner) or any(
+        _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
 
 
 def _numbered(r: n.Region) -> list[n.Region]:
