@@ -139,7 +139,7 @@ class Data:
 
 
 def write(tables: Mapping[str, Iterable[Any]], folder: Path, part: str = "", command: str = "", device: str = "", when: str = "") -> dict[str, Any]:
-    """Write rows (of the row classes, or mappings with their fields) of some tables, as the whole of each or as one named part of it, and the manifest, which is
+    """Write rows (of the row classes, or mappings with their fields) of some tables, each whole or as one named part of it, and the manifest, which is
     returned. `command`, `device` and `when` say how they were made. Raises KirError KIR-E001 for a row that is none, KIR-E006 without pyarrow."""
     import io
 
