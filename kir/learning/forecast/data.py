@@ -114,8 +114,20 @@ class PairRow:
     fault: str = ""
 
 
-ROWS: Mapping[str, type] = {"programs": ProgramRow, "compiled": CompiledRow, "steps": StepRow, "measured": MeasuredRow, "pairs": PairRow}
-OF_PROGRAMS = {"compiled": ("program",), "steps": ("before", "after"), "measured": ("program",), "pairs": ("before", "after")}
+@dataclass(frozen=True)
+class ModelledRow:
+    """What the cost model said of a program when the data were made, in seconds: what later ones are compared with. `model` names its state (a commit)."""
+
+    device: str
+    program: str
+    sizes: Json
+    seconds: float
+    model: str
+
+
+ROWS: Mapping[str, type] = {"programs": ProgramRow, "compiled": CompiledRow, "steps": StepRow, "measured": MeasuredRow, "pairs": PairRow, "modelled": ModelledRow}
+OF_PROGRAMS = {"compiled": ("program",), "steps": ("before", "after"), "measured": ("program",), "pairs": ("before", "after"),
+               "modelled": ("program",)}
 """Columns that hold content hashes of `programs`."""
 CHOICES: Mapping[str, Sequence[str]] = {"surface": SURFACES, "source": SOURCES, "fault": FAULTS}
 R = TypeVar("R")
@@ -130,6 +142,7 @@ class Data:
     steps: Sequence[StepRow]
     measured: Sequence[MeasuredRow]
     pairs: Sequence[PairRow]
+    modelled: Sequence[ModelledRow] = ()
     hash: str = ""
 
     def artifact(self, program: str, arch: str) -> Artifact | None:
@@ -174,12 +187,13 @@ def read(folder: Path) -> Data:
             for column in columns:
                 if getattr(row, column) not in programs:
                     raise _bad(table, i, f"'{column}' names program {getattr(row, column)[:12]}, which is not in the table of programs")
-    return Data(programs, {(r.program, r.arch): r for r in found["compiled"]}, found["steps"], found["measured"], found["pairs"], data_hash(manifest))
+    return Data(programs, {(r.program, r.arch): r for r in found["compiled"]}, found["steps"], found["measured"], found["pairs"],
+                found["modelled"], data_hash(manifest))
 
 
 def data_hash(manifest: Mapping[str, Any]) -> str:
-    """The SHA-256 of the hashes of all files, in the order of their names."""
-    files = manifest["files"]
+    """The SHA-256 of the hashes of all files that are learned from, in the order of their names."""
+    files = {name: about for name, about in manifest["files"].items() if about["table"] != "modelled"}
     return hashlib.sha256("\n".join(f"{name} {files[name]['sha256']}" for name in sorted(files)).encode()).hexdigest()
 
 
@@ -193,7 +207,7 @@ def merged(parts: Iterable[Data]) -> Data:
     parts = list(parts)
     return Data({k: v for d in parts for k, v in d.programs.items()}, {k: v for d in parts for k, v in d.compiled.items()},
                 [r for d in parts for r in d.steps], [r for d in parts for r in d.measured], [r for d in parts for r in d.pairs],
-                hashlib.sha256("\n".join(d.hash for d in parts).encode()).hexdigest())
+                [r for d in parts for r in d.modelled], hashlib.sha256("\n".join(d.hash for d in parts).encode()).hexdigest())
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
