@@ -12,8 +12,8 @@ from benchmarks.micro.source import source
 from benchmarks.micro.suite import MIB, Question, questions
 from kir.backends._process import run
 from kir.base.diagnostic import error
-from kir.hardware.device.driver import Driver
 from kir.hardware.device.clocks import clocks
+from kir.hardware.device.driver import Driver
 from kir.hardware.machine import toolkit
 
 BUFFER = 1152 * MIB

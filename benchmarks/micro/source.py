@@ -14,6 +14,7 @@ HEAD = r"""
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 #define PARAMETERS long long* out, unsigned* buf, long long n, long long p
+#define FOUR(v) "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
 #define KERNEL(name) extern "C" __global__ void name(PARAMETERS)
 #define START __syncthreads(); long long begun = clock64();
 #define STOP  __syncthreads(); if (threadIdx.x == 0) out[blockIdx.x] = clock64() - begun;
@@ -114,14 +115,15 @@ KERNEL(rate_shared_128) {
   for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = 0;
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + ((threadIdx.x & 31) * 16 * (unsigned)p) % 32768, x = 0; START
   for (long long i = 0; i < n; ++i) { unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v[u][0]), "=r"(v[u][1]), "=r"(v[u][2]), "=r"(v[u][3]) : "r"(at));
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "r"(at));
     _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }
 KERNEL(rate_shared_store) {
   extern __shared__ unsigned s[];
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + 4 * (((threadIdx.x & 31) * (unsigned)p) & 8191); START
-  for (long long i = 0; i < n; ++i) { _Pragma("unroll") for (int u = 0; u < 8; ++u) asm volatile("st.shared.u32 [%0], %1;" :: "r"(at), "r"((unsigned)i) : "memory"); }
+  for (long long i = 0; i < n; ++i) { _Pragma("unroll") for (int u = 0; u < 8; ++u)
+    asm volatile("st.shared.u32 [%0], %1;" :: "r"(at), "r"((unsigned)i) : "memory"); }
   STOP if (s[threadIdx.x] == 7777777) buf[0] = 1;
 }
 KERNEL(rate_ldmatrix) {
@@ -129,7 +131,7 @@ KERNEL(rate_ldmatrix) {
   for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = 0;
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + ((threadIdx.x & 31) * 16 * (unsigned)p) % 32768, x = 0; START
   for (long long i = 0; i < n; ++i) { unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(v[u][0]), "=r"(v[u][1]), "=r"(v[u][2]), "=r"(v[u][3]) : "r"(at));
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "r"(at));
     _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }
@@ -150,7 +152,7 @@ KERNEL(rate_l1) {
 KERNEL(rate_l1_128) {
   const unsigned* at = buf + (((threadIdx.x & 31) * 4 * p) & 2047); unsigned x = 0; START
   for (long long i = 0; i < n; ++i) { unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.global.ca.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v[u][0]), "=r"(v[u][1]), "=r"(v[u][2]), "=r"(v[u][3]) : "l"(at));
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.global.ca.v4.u32 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "l"(at));
     _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }
@@ -208,7 +210,8 @@ KERNEL(copy_synchronous) {
 KERNEL(copy_async) {
   extern __shared__ uint4 t[]; const uint4* from = (const uint4*)buf + blockIdx.x * (p / 16); unsigned x = 0, at = (unsigned)__cvta_generic_to_shared(t); START
   for (long long i = 0; i < n; ++i) {
-    for (int j = threadIdx.x; j < p / 16; j += blockDim.x) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at + 16 * j), "l"(from + i * gridDim.x * (p / 16) + j) : "memory");
+    for (int j = threadIdx.x; j < p / 16; j += blockDim.x)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at + 16 * j), "l"(from + i * gridDim.x * (p / 16) + j) : "memory");
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads(); x ^= t[threadIdx.x % (p / 16)].x; __syncthreads(); }
   STOP if (x == 7) buf[0] = x;
@@ -222,7 +225,8 @@ KERNEL(copy_bulk) {
   if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(bar) : "memory");
   START
   for (long long i = 0; i < n; ++i) {
-    if (threadIdx.x == 0) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1; cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%2], [%3], %1, [%0];"
+    if (threadIdx.x == 0) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%2], [%3], %1, [%0];"
       :: "r"(bar), "r"((unsigned)p), "r"(at), "l"(from + i * gridDim.x * p) : "memory");
     asm volatile("{.reg .pred q; waiting: mbarrier.try_wait.parity.shared.b64 q, [%0], %1; @!q bra waiting;}" :: "r"(bar), "r"((unsigned)(i & 1)) : "memory");
     x ^= t[threadIdx.x % (p / 16)].x; __syncthreads(); }

@@ -68,7 +68,8 @@ def _pipes() -> Iterator[Question]:
 def _shared() -> Iterator[Question]:
     for apart in (1, 2, 4, 8, 16, 32):
         for kernel, words, times in (("rate_shared", 1, 8), ("rate_shared_store", 1, 8), ("rate_shared_128", 4, 4)):
-            yield Question(f"{kernel.removeprefix('rate_')}, {apart} apart", kernel, "per clock", 256.0 * times * 1024 * words * 4, threads=1024, n=256, p=apart, shared=32768)
+            yield Question(f"{kernel.removeprefix('rate_')}, {apart} apart", kernel, "per clock", 1048576.0 * times * words,
+                           threads=1024, n=256, p=apart, shared=32768)
     for apart in (1, 2, 4, 8):
         yield Question(f"ldmatrix, {apart} apart", "rate_ldmatrix", "per clock", 256.0 * 4 * 512 * 16, threads=512, n=256, p=apart, shared=32768)
     for apart in (1, 2, 4, 8, 16, 32):
@@ -89,7 +90,8 @@ def _matrix(capability: tuple[int, int]) -> Iterator[Question]:
         flops = 2.0 * 64 * columns * 16
         yield Question(f"latency wgmma n{columns}", f"latency_wgmma_n{columns}", "cycles", 64 * 4, ctas=1, threads=128, shared=49152)
         for groups in (1, 2):
-            yield Question(f"wgmma n{columns}, {groups} warpgroups", f"rate_wgmma_n{columns}", "per clock", 64 * 4 * flops * groups, threads=128 * groups, shared=49152)
+            yield Question(f"wgmma n{columns}, {groups} warpgroups", f"rate_wgmma_n{columns}", "per clock", 256 * flops * groups,
+                           threads=128 * groups, shared=49152)
 
 
 def _memory(sms: int) -> Iterator[Question]:
