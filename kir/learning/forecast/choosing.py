@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError, did_you_mean, usage
+from kir.base.diagnostic import KirError, did_you_mean, error, usage
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.learning.forecast.analytic import Analytic
 from kir.learning.forecast.distribution import Forecast, Forecaster, Pair
+from kir.learning.forecast.features import sized
 
 MODELS = ("analytic", "learned", "language")
 REFERENCES = 3
@@ -44,7 +45,8 @@ class Counted:
         return self.of.name
 
     def __call__(self, pair: Pair) -> Forecast:
-        """Its forecast, charged."""
+        """Its forecast, charged. Raises KirError KIR-E007 for sizes that are no launch, KIR-E009 for programs that do not take the same ones."""
+        comparable(pair)
         began = time.perf_counter()
         try:
             found = self.of(pair)
@@ -53,6 +55,16 @@ class Counted:
             self.spent.seconds += time.perf_counter() - began
             self.spent.dollars = float(getattr(self.of, "dollars", 0.0))
         return found
+
+
+def comparable(pair: Pair) -> None:
+    """Raises KirError KIR-E007, KIR-E009 for what is no pair."""
+    taken = [{p.name for p in program.params if p.role == "size" and p.value is None} for program in (pair.before, pair.after)]
+    if taken[0] and taken[1] and taken[0].isdisjoint(taken[1]):
+        raise error("KIR-E009", f"'{pair.before.name}' takes sizes {', '.join(sorted(taken[0]))}, and '{pair.after.name}' {', '.join(sorted(taken[1]))}",
+                    needs="two programs of one kernel")
+    for program in (pair.before, pair.after):
+        sized(program, pair.sizes)
 
 
 def forecaster(name: str = "") -> Counted:
