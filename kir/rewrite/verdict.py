@@ -105,11 +105,14 @@ def decided(claim: Expr, known: Facts, yes: str, no: str, needs: str = "", attem
             return Verdict("unknown", f"it is not known whether {yes} ({answer.how})", (), known.expanded(claim), needs, attempt)
 
 
-def unless(claim: Expr, known: Facts, otherwise: Verdict) -> Verdict:
+def unless(claim: Expr, known: Facts, otherwise: Verdict, clearly: Expr | None = None) -> Verdict:
     """A verdict that is not known, of a condition that surely holds where a claim on integers does: the claim is what a launch could check, and values
-    for which it fails are the witness. Proved where the claim always holds."""
+    for which it fails are the witness; `clearly`, a weaker claim, those for which it fails by far, if there are such. Proved where the claim always
+    holds."""
     answer = decide(claim, known)
     if answer.kind == "always":
         return Verdict("proved", f"{expr_text(claim)} ({answer.how})")
+    if clearly is not None and answer.kind == "sometimes" and (far := decide(clearly, known)).witness:
+        answer = replace(answer, witness=far.witness)
     shown = (*otherwise.witness, f"at {answer.shown()}") if answer.witness else otherwise.witness
     return replace(otherwise, witness=shown, at=answer.witness, guard=None if answer.kind == "never" else known.expanded(claim))

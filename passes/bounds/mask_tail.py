@@ -90,7 +90,8 @@ def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
     found, loop, params = _effects(program, site), node_as(program, site.path, n.For), params_as(site, MaskTail)
     if found is None:
         return proved("past the end nothing is stored, and what is folded in changes nothing")
-    return unless(build.binary("ge", loop.hi, build.const(params.extent, dtype_of(loop.hi.type))), Facts.at(program, site.path), found)
+    whole, two = (build.binary("ge", loop.hi, build.const(k, dtype_of(loop.hi.type))) for k in (params.extent, 2))
+    return unless(whole, Facts.at(program, site.path), found, two)
 
 
 def _effects(program: n.Program, site: Site) -> Verdict | None:

@@ -19,13 +19,15 @@ from kir.rewrite.step import Step
 PAIRS = 12
 
 
-def probe(program: n.Program, step: Step | str, problem: Problem, target: Target, pairs: int = PAIRS, seed: int = 0) -> tuple[Probe, ...]:
+def probe(program: n.Program, step: Step | str, problem: Problem, target: Target, pairs: int = PAIRS, seed: int = 0,
+          most: int | None = None) -> tuple[Probe, ...]:
     """A step tried on a program and on what lies around it: other facts on the sizes, dtype, alignment, stride, target and prior state, one at a time and
-    so many `pairs`. Each probe says what the pass says, and what was seen of what it makes, forced where it refuses.
+    so many `pairs`; with `most`, only so many of the single changes. Each probe says what the pass says, and what was seen of what it makes, forced
+    where it refuses.
 
     Raises UsageError KIR-R001 for a text that is no step; a step that is not found in a variation is a probe, a miss."""
     wanted = Pipeline.parse(step).steps[0] if isinstance(step, str) else step
-    return tuple(_tried(each, wanted) for each in settings(program, problem, target, pairs, seed))
+    return tuple(_tried(each, wanted) for each in settings(program, problem, target, pairs, seed, most))
 
 
 def _tried(at: Setting, step: Step) -> Probe:

@@ -44,12 +44,19 @@ class Variation:
     of: Callable[[Setting], Setting | None]
 
 
-def settings(program: n.Program, problem: Problem, aimed: Target, pairs: int, seed: int = 0) -> Iterator[Setting]:
-    """The setting itself, every variation alone, and so many pairs of variations along different axes, drawn at random."""
+def settings(program: n.Program, problem: Problem, aimed: Target, pairs: int, seed: int = 0, most: int | None = None) -> Iterator[Setting]:
+    """The setting itself, every variation alone (or `most` of them, drawn at random), and so many pairs of variations along different axes."""
     first = Setting(program, problem, aimed)
     yield first
-    single = [v for v in variations(first) if (made := varied(first, v)) is not None and made.program is not None]
-    yield from (made for v in single if (made := varied(first, v)) is not None)
+    known: set[str] = set()
+    single = list[Variation]()
+    every = list(variations(first))
+    for v in every if most is None else seeded("single", program.name, seed).sample(every, min(most, len(every))):
+        made = varied(first, v)
+        if made is not None and v.text not in known:
+            known.add(v.text)
+            single.append(v)
+            yield made
     both = [(a, b) for a, b in combinations(single, 2) if a.axis != b.axis]
     for a, b in seeded("pairs", program.name, seed).sample(both, min(pairs, len(both))):
         half = varied(first, a)
