@@ -24,9 +24,10 @@ RLIMIT = 2_000_000
 """z3's resource limit: deterministic steps, about a second at most."""
 MOST_CASES = 4096
 """Most combinations of values that are tried one by one."""
-SMALL = (1, 2, 0, 3, 8, 16, 64)
+SMALL, HUGE = (1, 2, 0, 3, 8, 16, 64), (0, 0, 1 << 28, 1 << 30, (1 << 31) - 1)
 COMPLETIONS = 120
-"""Values that are tried for what a claim does not read, and how often, where z3 has values for what it does."""
+"""Values that are tried for what a claim does not read, and how often, where z3 has values for what it does; and values of that for which a product may
+wrap."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,8 @@ def _completed(claim: n.Expr, known: Facts, names: Mapping[str, n.Var], model: M
     conditions = _conditions(known)
     rng = random.Random(len(names))
     for attempt in range(COMPLETIONS):
-        values = {k: model.get(k, 1) if k in own else SMALL[attempt] if attempt < len(SMALL) else rng.choice(SMALL) for k in names}
+        huge = HUGE[attempt // len(SMALL) % len(HUGE)]  # 0: as the model has it
+        values = {k: huge or model.get(k, 1) if k in own else SMALL[attempt] if attempt < len(SMALL) else rng.choice(SMALL) for k in names}
         values |= {k: 0 for k in rest if attempt % 2 and known.domain(names[k]).hi is not None}
         if _holds_at(claim, values, names) is False and all(_holds_at(h, values, names) is True for h in conditions if _reads_only(h, names)):
             return tuple(values.items())

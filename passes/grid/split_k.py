@@ -50,14 +50,16 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from kir.analysis.clipping import divides
+from kir.analysis.facts import Facts
 from kir.analysis.integers.integer_sums import Terms, in_sums, replaced
+from kir.analysis.solver import multiple
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown, unless
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
 from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as
 from kir.rewrite.match.local_buffers import mentions
@@ -74,8 +76,7 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
             if place is None or place.buffer.name in inside:
                 continue
             if place.buffer.name != acc.name:
-                return refuted(f"the loop writes '{place.buffer.name}' too", "parts of the loop run side by side, and in no order",
-                               needs="a loop that only adds up")
+                return unknown(f"the loop writes '{place.buffer.name}' too, and its parts run side by side, and in no order", needs="a loop that only adds up")
             if isinstance(x, n.Store) and _term(x, acc) is None:
                 return refuted(f"the loop does more to '{acc.name}' than add", "a part does not know the sum of those before it",
                                needs="a sum of terms that do not depend on it")
@@ -83,8 +84,9 @@ def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
                 return refuted(f"an operand of the product is '{acc.name}' itself", "a part does not know the sum of those before it")
     item = params_as(site, SplitK)
     if item.into == "whole" and not divides(item.parts, loop.hi, program.facts):
-        return unknown(f"{item.parts} parts are not known to divide the loop, so its last terms may be left out",
+        said = unknown(f"{item.parts} parts are not known to divide the loop, so its last terms may be left out",
                        needs=f"a fact that {item.parts} divides its length", attempt="into=sum")
+        return unless(multiple(loop.hi, item.parts), Facts.at(program, site.path), said)
     return proved("the loop adds terms that do not depend on the sum")
 
 

@@ -51,3 +51,16 @@ def test_verdicts_carry_the_witness() -> None:
     never = decided(multiple(sub(mul(M, 8), 1), 8), SIZES, "8 divides it", "8 does not divide it")
     assert never.kind == "refuted"
     assert decided(multiple(mul(M, 8), 8), SIZES, "8 divides it", "8 does not divide it").kind == "proved"
+
+
+def test_a_product_of_unknowns_keeps_no_witness_from_what_a_claim_reads() -> None:
+    """z3 takes the product for a number of its own; values under the facts are found for it all the same."""
+    known = SIZES.ranging(ROW, const(0), mul(M, N))
+    found = decide(compare("le", sub(N, ROW), 3), known)
+    at = dict(found.witness)
+    assert found.kind == "sometimes" and at["N"] - at["i"] > 3 and 0 <= at["i"] < at["M"] * at["N"]
+
+
+def test_a_product_that_may_wrap_is_found_below_zero() -> None:
+    found = decide(compare("ge", ceildiv(mul(var("C"), 9), 64), 0), Facts().knowing(compare("ge", var("C"), 0)))
+    assert found.kind == "sometimes" and dict(found.witness)["C"] * 9 > 2**31
