@@ -10,6 +10,7 @@ from typing import TypeVar
 from kir.analysis.facts import Facts
 from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -141,7 +142,7 @@ class _Phases:
     # -------------------------------------------------------------------------------------------------------------- two touches
     def _apart(self, a: Touch, b: Touch) -> None:
         """Raises _Meets unless no two threads meet at a place by these touches."""
-        if a == b and not self._differs(a):
+        if a == b and (not self._differs(a) or (a.kind == WRITE and self._all_alike())):
             return  # all threads write one value to one place
         t = self.team.var
         other = n.Var(f"{t.name}'", t.of)
@@ -205,6 +206,12 @@ class _Phases:
             reached.append(places)
         first, second = reached
         return all(not (second.get(place, set()) - {t}) for place, some in first.items() for t in some)
+
+    def _all_alike(self) -> bool:
+        """Whether all threads do the same: none of them asks which one it is, gets anything from others, or reads what is written."""
+        return not any((isinstance(x, n.Var) and x.name == self.team.var.name) or (isinstance(x, n.Load) and x.at.buffer.name in self.written)
+                       or (isinstance(x, n.Call) and (x.of is not None or instruction(x.fn).level != "element" or instruction(x.fn).effect))
+                       or isinstance(x, (n.Opaque, n.Hole, n.Address)) for s in self.team.body for x in walk(s))
 
     def _differs(self, a: Touch) -> bool:
         """Whether a write is not the same for all threads."""

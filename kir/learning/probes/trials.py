@@ -89,8 +89,8 @@ class Trials:
         """What is wrong with a program before it is run."""
         if bad := [d for d in verify(made) if d.severity == "error"]:
             return Seen("wrong", "verifier", _said(bad[0]))
-        known = {d.id for d in legalize(self.program, self.target.architecture)}
-        if lacks := [d for d in legalize(made, self.target.architecture) if d.id not in known]:
+        known = {(d.id, d.message) for d in legalize(self.program, self.target.architecture)}
+        if lacks := [d for d in legalize(made, self.target.architecture) if (d.id, d.message) not in known]:
             return Seen("hardware", "target", _said(lacks[0]))
         return None
 
