@@ -1,4 +1,4 @@
-"""What passes offer and refuse, tried: `python -m benchmarks.probes [--rows FILE] [--only WORD ..] [--states N] [--most N] [--limit N] [--store DIR]`.
+"""What passes offer and refuse, tried: `python -m benchmarks.probes [--rows FILE] [--only WORD ..] [--states N] [--most N] [--jobs N] [--store DIR]`.
 
 Every registered pass with its defaults and with parameters drawn at random is asked on small programs of all problems and experts, and on programs that a
 few random steps lead to. What is offered is applied; of what a precondition refuses some is forced and run against the problem's oracle; and one step of
@@ -12,8 +12,9 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,46 +25,44 @@ from kir.learning.probes.record import Probe, read_probe, store
 from kir.learning.probes.sampling import Tally, forced, probed, sampled, states
 from kir.learning.probes.subjects import Subject, subjects
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.base import Pass
 from kir.rewrite.driver import offered
+from kir.rewrite.registry import pass_class
 from kir.rewrite.step import Step
 from kir.rewrite.verdict import Context
 
 Row = dict[str, Any]
-SINGLES, PAIRS = 8, 4
+DEPTH = 3
+"""Steps that a state is away from its program."""
+SINGLES, PAIRS = 6, 3
 """Variations of a program that a step of each pass is tried on, alone and in pairs."""
 
 
-def looked(count: int, depth: int, only: tuple[str, ...]) -> Iterator[Subject]:
-    """The programs, each with the states that steps drawn at random lead to."""
-    for subject in subjects():
-        if not only or any(word in subject.name for word in only):
-            yield from states(subject, count, depth)
+@cache
+def programs() -> tuple[Subject, ...]:
+    """The small programs that ship."""
+    return tuple(subjects())
 
 
-def of_program(subject: Subject, most: int, taken: Counter[str], limit: int) -> Row:
-    """What came of one program."""
-    tally, refused = sampled(subject)
-    wanted = [(site, ids) for site, ids in refused if taken[" ".join((site.params.name, *ids))] < limit]
-    probes = list(forced(subject, wanted, most))
-    for each in probes:
-        taken[_key(each)] += 1
-    return {"name": subject.name, "tally": _tally(tally), "probes": [json.loads(p.text()) for p in probes]}
+def of_program(number: int, count: int, most: int) -> list[Row]:
+    """What came of one program, and of those that steps drawn at random lead to."""
+    out = []
+    for subject in states(programs()[number], count, DEPTH):
+        tally, refused = sampled(subject)
+        probes = [json.loads(p.text()) for p in forced(subject, refused, most)]
+        out.append({"of": programs()[number].name, "name": subject.name, "tally": _tally(tally), "probes": probes})
+    return out
 
 
-def of_pass(cls: type[Pass], programs: list[Subject]) -> Row:
+def of_pass(name: str) -> Row:
     """What came of a step of one pass on variations of the smallest program that it applies to."""
-    for subject in programs:
+    cls = pass_class(name)
+    for subject in sorted(programs(), key=lambda s: s.size):
         context = Context(subject.target)
         for site in offered(cls.with_options({}), subject.program, context, 2).sites:
             step = Step.of(site.params, anchor_text(subject.program, site.path))
             found = probe(subject.program, step, subject.problem, subject.target, PAIRS, most=SINGLES)
             return {"pass": cls.name, "name": subject.name, "probes": [json.loads(p.text()) for p in found]}
     return {"pass": cls.name, "name": "", "probes": []}
-
-
-def _key(p: Probe) -> str:
-    return " ".join((p.step.partition("{")[0].partition("@")[0], *(r.id for r in p.refusals)))
 
 
 def _tally(t: Tally) -> Row:
@@ -91,13 +90,13 @@ class Rows:
             for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
                 self.held[row.get("pass", row["name"])] = row
 
-    def add(self, key: str, row: Row) -> Row:
+    def add(self, row: Row) -> None:
         """Keep a row."""
-        self.held[key] = row
+        self.held[row.get("pass", row["name"])] = row
         if self.file is not None:
             with self.file.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row) + "\n")
-        return row
+        print(f"{row.get('pass', row['name'])}: {len(row['probes'])} probes", flush=True)
 
 
 def main(words: list[str]) -> int:
@@ -106,38 +105,43 @@ def main(words: list[str]) -> int:
     asked.add_argument("--rows", type=Path, help="where rows are kept between runs")
     asked.add_argument("--only", nargs="*", default=(), help="programs whose names have one of these words; no page is written")
     asked.add_argument("--states", type=int, default=1, help="programs that random steps lead to, of each")
-    asked.add_argument("--most", type=int, default=2, help="forced sites of one program for each set of refusing preconditions")
-    asked.add_argument("--limit", type=int, default=8, help="the same over all programs")
+    asked.add_argument("--most", type=int, default=1, help="forced sites of one program for each pass and set of refusing preconditions")
+    asked.add_argument("--jobs", type=int, default=1, help="processes at once")
     asked.add_argument("--store", type=Path, help="a folder for counterexamples")
     given = asked.parse_args(words)
     rows = Rows(given.rows)
-    taken = Counter(_key(p) for r in rows.held.values() if "tally" in r for p in probes_of(r))
-    programs, around = list[Row](), list[Row]()
-    for subject in looked(given.states, 3, tuple(given.only)):
-        row = rows.held.get(subject.name) or rows.add(subject.name, of_program(subject, given.most, taken, given.limit))
-        programs.append(row)
-        print(f"{subject.name}: {sum(row['tally']['matched'].values())} sites, {len(row['probes'])} forced", flush=True)
-    by_size = sorted((s for s in subjects() if not given.only or any(word in s.name for word in given.only)), key=lambda s: s.size)
-    for cls in probed():
-        around.append(rows.held.get(cls.name) or rows.add(cls.name, of_pass(cls, by_size)))
-        print(f"{cls.name}: {len(around[-1]['probes'])} probes", flush=True)
-    return _told(programs, around, None if given.only else PAGE, given.store)
+    wanted = [k for k, s in enumerate(programs()) if not given.only or any(word in s.name for word in given.only)]
+    names = [] if given.only else [cls.name for cls in probed()]
+    done = {row.get("of") for row in rows.held.values()}
+    with ProcessPoolExecutor(given.jobs) as pool:
+        waiting = [pool.submit(of_program, k, given.states, given.most) for k in wanted if programs()[k].name not in done]
+        waiting += [pool.submit(_alone, name) for name in names if name not in rows.held]
+        for each in as_completed(waiting):
+            for row in each.result():
+                rows.add(row)
+    order = {programs()[k].name: k for k in wanted}
+    found = sorted((r for r in rows.held.values() if r.get("of") in order), key=lambda r: (order[r["of"]], r["name"]))
+    return _told(found, [rows.held[name] for name in names], None if given.only else PAGE, given.store)
 
 
-def _told(programs: list[Row], around: list[Row], to: Path | None, folder: Path | None) -> int:
+def _alone(name: str) -> list[Row]:
+    return [of_pass(name)]
+
+
+def _told(found: list[Row], around: list[Row], to: Path | None, folder: Path | None) -> int:
     """Write the page and the counterexamples, and say what is wrong."""
     total = Tally()
-    for row in programs:
+    for row in found:
         total.add(tally_of(row["tally"]))
-    every = [(row["name"], p) for row in programs for p in probes_of(row)]
+    every = [(row["name"], p) for row in found for p in probes_of(row)]
     nearby = [(row["pass"], row["name"], probes_of(row)) for row in around]
     if to is not None:
-        write_atomic(to, page(total, every, nearby, len(programs)))
-    for p in [*(p for _, p in every), *(p for _, _, found in nearby for p in found)]:
+        write_atomic(to, page(total, every, nearby, len(found)))
+    for p in [*(p for _, p in every), *(p for _, _, held in nearby for p in held)]:
         if folder is not None and p.is_counterexample:
             store(p, folder)
     bad = [*total.faults, *(f"{name}: {p.step}: called refuted, and right" for name, p in unexplained(every)),
-           *(f"{name}: {p.step}, {', '.join(p.varied)}: applies, and is wrong: {p.said}" for _, name, found in nearby for p in defects(found))]
+           *(f"{name}: {p.step}, {', '.join(p.varied)}: applies, and is wrong: {p.said}" for _, name, held in nearby for p in defects(held))]
     print(*bad, sep="\n")
     return 1 if bad else 0
 

@@ -16,7 +16,9 @@ Rows = Sequence[tuple[str, Probe]]
 Around = Sequence[tuple[str, str, Sequence[Probe]]]
 """Of each pass its name, the program, and the probes, the first of the program itself."""
 STANDINGS: tuple[Standing, ...] = ("refuted", "hardware", "by size", "unknown")
-EXPLAINED: Mapping[str, str] = {}
+EXPLAINED: Mapping[str, str] = {
+    "KIR-P041": "lifetimes are compared by statements of the loop over threads: two arrays in one of them may be in use in turn",
+    "KIR-P042": "as KIR-P041: without a barrier the order that the interpreter takes may be a right one"}
 """Preconditions of which a refuted site may be right at the sizes that are tried, and why."""
 
 

@@ -166,7 +166,7 @@ class _Phases:
         compared = False
         for x, y in zip(index, again, strict=True):
             y = substitute(y, renamed)
-            if not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
+            if x.type == y.type and not any(isinstance(v, (n.Load, n.Call)) for e in (x, y) for v in walk(e)):
                 if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known):
                     return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True

@@ -6,7 +6,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.rewrite import judge, passes, run
-from kir.rewrite.driver import apply, misses, sites
+from kir.rewrite.driver import apply, misses, offered, sites
 
 SCAN = """kir 1
 program p
@@ -213,3 +213,62 @@ kernel main grid (c: 1) threads 64
     overwrite, tree = (next(p for p in passes() if p.name == name).with_options({}) for name in ("overwrite-fragment", "tree-reduction"))
     assert sites(overwrite, program, "backward") == () and sites(tree, program) == ()
     assert "a copy moves 'F', which is a place" in [said for _, said in misses(overwrite, program, "backward")]
+
+
+NAMED = """kir 1
+program p
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N]
+kernel main grid (row: M) threads 1
+  register total: f32 = 0.0
+  @sum for j in 0..N
+    let x = cast(X[row, j], f32) + 1.0
+    total = total + x * (cast(X[row, j], f32) + 1.0)
+  @store for k in 0..N
+    Y[row, k] = cast(total, f16)
+"""
+
+
+@pytest.mark.parametrize(("step", "said"), [
+    ("templatize{axis=4}@main", "an axis is that of a tile, and the slot is threads"),
+    ("persistent{ctas=2 named=true}@main", "it has no roles that would share the number of tiles (named=false)"),
+    ('reuse-operand{value="cast(X[row, j], f32) + 1.0" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
+    ('retain-tile{value="X[row, j]" until=4}@main/sum/x', "no statement behind those writes the value out (until=0)"),
+    ('retain-tile{value="X[row, j]" until=1}@main/sum/x', "")])
+def test_a_parameter_that_says_the_same_in_another_way_is_a_near_miss(step: str, said: str) -> None:
+    """What only another spelling of the same step gives back is refused by the pattern, which says which spelling."""
+    program = parse_program(NAMED, "p.kir")
+    if not said:
+        assert run(program, step).steps
+        return
+    with pytest.raises(KirError) as refused:
+        run(program, step)
+    assert refused.value.diagnostics[0].id == "KIR-R004" and any(said in w for w in refused.value.diagnostics[0].witness)
+
+
+def test_what_a_trial_refuses_is_said_with_what_the_other_direction_reads() -> None:
+    program = parse_program(NAMED, "p.kir")
+    item = next(p for p in passes() if p.name == "tile").with_options({"needless": ("Y",), "extent": 8})
+    found = offered(item, program)
+    assert found.sites == () and found.refused == () and [why.rpartition("again: ")[2] for _, why in found.near] == [
+        "it reads tile{extent=8} or tile{extent=8 back=true} there"]
+
+
+def test_loops_that_are_to_be_run_once_lie_in_the_loop_itself() -> None:
+    program = parse_program("""kir 1
+program p
+  in X: f32[4, 8, 8]
+  out Y: f32[4]
+kernel main grid (b: 1) threads 1
+  @each for i in 0..4
+    register s: f32 = 0.0
+    for j in 0..8
+      for k in 0..8
+        s = s + X[i, j, k]
+    Y[i] = s
+""", "p.kir")
+    with pytest.raises(KirError) as refused:
+        run(program, "jam-loop{enter=[1]}@main/each")
+    assert "lie in others that are not" in str(refused.value)

@@ -96,15 +96,13 @@ def _apply(subject: Subject, site: Site, context: Context, tally: Tally) -> None
         tally.faults.append(f"{subject.name}: {site.params}: {bad.diagnostics[0].id}: {bad.diagnostics[0].message}")
 
 
-def forced(subject: Subject, refused: Sequence[tuple[Site, tuple[str, ...]]], most: int = 3, taken: Counter[tuple[str, ...]] | None = None) -> Iterator[Probe]:
-    """Refused sites forced and run, at most so many of a program for each set of refusing preconditions; `taken` counts them over programs."""
+def forced(subject: Subject, refused: Sequence[tuple[Site, tuple[str, ...]]], most: int = 3) -> Iterator[Probe]:
+    """Refused sites forced and run, at most so many of a program for each set of refusing preconditions."""
     trials, here = Trials(subject.program, subject.problem, subject.target), Counter[tuple[str, ...]]()
     for site, ids in refused:
         if here[ids] >= most:
             continue
         here[ids] += 1
-        if taken is not None:
-            taken[ids] += 1
         yield attempt(subject.program, site, subject.problem, subject.target, trials)
 
 
