@@ -1,4 +1,6 @@
-"""What passes offer and refuse, tried: `python -m benchmarks.probes [--rows FILE] [--only WORD ..] [--states N] [--most N] [--jobs N] [--store DIR]`.
+"""What passes offer and refuse, tried.
+
+`python -m benchmarks.probes [--only WORD ..] [--passes NAME ..] [--states N] [--most N] [--jobs N] [--rows FILE] [--store DIR]`
 
 Every registered pass with its defaults and with parameters drawn at random is asked on small programs of all problems and experts, and on programs that a
 few random steps lead to. What is offered is applied; of what a precondition refuses some is forced and run against the problem's oracle; and one step of
@@ -72,7 +74,7 @@ def _tally(t: Tally) -> Row:
 
 def tally_of(value: Row) -> Tally:
     """The inverse of what a row has of a tally."""
-    counts = {k: Counter(v) for k, v in value.items() if k not in ("reasons", "faults")}
+    counts: dict[str, Counter[str]] = {k: Counter(v) for k, v in value.items() if k not in ("reasons", "faults")}
     return Tally(**counts, reasons={(a, b): count for a, b, count in value["reasons"]}, faults=list(value["faults"]))
 
 
@@ -88,11 +90,11 @@ class Rows:
         self.file, self.held = file, dict[str, Row]()
         if file is not None and file.exists():
             for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-                self.held[row.get("pass", row["name"])] = row
+                self.held[str(row.get("pass", row["name"]))] = row
 
     def add(self, row: Row) -> None:
         """Keep a row."""
-        self.held[row.get("pass", row["name"])] = row
+        self.held[str(row.get("pass", row["name"]))] = row
         if self.file is not None:
             with self.file.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(row) + "\n")
@@ -103,7 +105,8 @@ def main(words: list[str]) -> int:
     """The command."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--rows", type=Path, help="where rows are kept between runs")
-    asked.add_argument("--only", nargs="*", default=(), help="programs whose names have one of these words; no page is written")
+    asked.add_argument("--only", nargs="*", default=(), help="programs whose names have one of these words; the page says so")
+    asked.add_argument("--passes", nargs="*", default=(), help="passes of which a step is tried on variations; without, all")
     asked.add_argument("--states", type=int, default=1, help="programs that random steps lead to, of each")
     asked.add_argument("--most", type=int, default=1, help="forced sites of one program for each pass and set of refusing preconditions")
     asked.add_argument("--jobs", type=int, default=1, help="processes at once")
@@ -111,7 +114,7 @@ def main(words: list[str]) -> int:
     given = asked.parse_args(words)
     rows = Rows(given.rows)
     wanted = [k for k, s in enumerate(programs()) if not given.only or any(word in s.name for word in given.only)]
-    names = [] if given.only else [cls.name for cls in probed()]
+    names = list(given.passes) or [cls.name for cls in probed()]
     done = {row.get("of") for row in rows.held.values()}
     with ProcessPoolExecutor(given.jobs) as pool:
         waiting = [pool.submit(of_program, k, given.states, given.most) for k in wanted if programs()[k].name not in done]
@@ -121,22 +124,23 @@ def main(words: list[str]) -> int:
                 rows.add(row)
     order = {programs()[k].name: k for k in wanted}
     found = sorted((r for r in rows.held.values() if r.get("of") in order), key=lambda r: (order[r["of"]], r["name"]))
-    return _told(found, [rows.held[name] for name in names], None if given.only else PAGE, given.store)
+    command = " ".join(["python -m benchmarks.probes", *(f"--only {' '.join(map(repr, given.only))}" for _ in given.only[:1]),
+                        *(f"--passes {' '.join(given.passes)}" for _ in given.passes[:1])])
+    return _told(found, [rows.held[name] for name in names], command, given.store)
 
 
 def _alone(name: str) -> list[Row]:
     return [of_pass(name)]
 
 
-def _told(found: list[Row], around: list[Row], to: Path | None, folder: Path | None) -> int:
+def _told(found: list[Row], around: list[Row], command: str, folder: Path | None) -> int:
     """Write the page and the counterexamples, and say what is wrong."""
     total = Tally()
     for row in found:
         total.add(tally_of(row["tally"]))
     every = [(row["name"], p) for row in found for p in probes_of(row)]
     nearby = [(row["pass"], row["name"], probes_of(row)) for row in around]
-    if to is not None:
-        write_atomic(to, page(total, every, nearby, len(found)))
+    write_atomic(PAGE, page(total, every, nearby, len(found), command))
     for p in [*(p for _, p in every), *(p for _, _, held in nearby for p in held)]:
         if folder is not None and p.is_counterexample:
             store(p, folder)

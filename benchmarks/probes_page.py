@@ -32,16 +32,16 @@ def unexplained(rows: Rows) -> list[tuple[str, Probe]]:
     return [(name, p) for name, p in rows if p.standing == "refuted" and p.outcome == "right" and first(p).id not in EXPLAINED]
 
 
-def page(tally: Tally, rows: Rows, around: Around, programs: int) -> str:
-    """The whole page."""
-    return "\n".join([*_head(tally, rows, programs), *_offered(tally), *_forced(rows), *_right(rows), *_around(around)])
+def page(tally: Tally, rows: Rows, around: Around, programs: int, command: str) -> str:
+    """The whole page, which a command has written."""
+    return "\n".join([*_head(tally, rows, programs, command), *_offered(tally), *_forced(rows), *_right(rows), *_around(around)])
 
 
-def _head(tally: Tally, rows: Rows, programs: int) -> Iterator[str]:
+def _head(tally: Tally, rows: Rows, programs: int, command: str) -> Iterator[str]:
     count = Counter((p.standing, p.outcome) for _, p in rows)
     by = {s: sum(c for (t, _), c in count.items() if t == s) for s in STANDINGS}
     total, refuted, unknown = len(rows), by["refuted"], by["unknown"]
-    yield from ("# What passes offer and refuse, tried", "", "Written by `python -m benchmarks.probes`; `kir/learning/probes/` has what it does.", "")
+    yield from ("# What passes offer and refuse, tried", "", f"Written by `{command}`; `kir/learning/probes/` has what it does.", "")
     yield (f"{programs} programs: small ones of all problems and experts as read from the IR and three surfaces, and those that three random steps lead to. "
            "Each registered pass was asked with its defaults and with parameters drawn at random.")
     yield ""

@@ -124,9 +124,9 @@ def _where_wanted(v: Val, mask: Val) -> Val:
     """A value that counts as defined wherever a mask holds the access back."""
     assert v.ok is not None
     rank = v.data.ndim - 1
-    held = ~mask.data.astype(np.bool_)
+    held: Array = ~mask.data.astype(np.bool_)
     if held.ndim - 1 > rank:  # the access is of several elements, all of which have this index
-        held = held.reshape(held.shape[0], -1).all(1).reshape((held.shape[0],) + (1,) * rank)
+        held = np.asarray(held.reshape(held.shape[0], -1).all(1)).reshape((held.shape[0],) + (1,) * rank)
     return Val(v.data, v.ok | lift(held, rank))
 
 
