@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import crossing
 from kir.faces.cli._main import run
-from kir.learning.cards.lift import measured_speedups
+from kir.lineage.records.speedup import measured_speedups
 from kir.lineage.engine import PassEngine
 from kir.lineage.parameter_replay import recover
 from kir.lineage.records.folder import Folder

@@ -13,9 +13,9 @@ from kir.base.dataclass import dataclass
 from kir.faces.report.chart import times
 from kir.faces.report.verdict import Row, verdict_rows
 from kir.ir.nodes import Program
-from kir.learning.cards.lift import measured_speedups, speedups
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage, State, Step
+from kir.lineage.records.speedup import measured_speedups, speedups
 
 DiffHtml = Callable[[Program, Program], str]
 

@@ -41,7 +41,7 @@ def _listing(found: Any, faults: Any, nothing: str) -> Result:
 @app.command("list")
 def list_(library: Shelves = None) -> Result:
     """List the cards of the library; files that are no cards are reported."""
-    from kir.learning.cards.shelf import library as open_library
+    from kir.learning.cards.library import library as open_library
 
     return _listing(*open_library(library or ()).cards(), EMPTY)
 
@@ -50,7 +50,7 @@ def list_(library: Shelves = None) -> Result:
 def search(words: Annotated[list[str], typer.Argument(help="words, all of which a card must have")], library: Shelves = None) -> Result:
     """List the cards that have all these words, in any field or in their prose."""
     from kir.learning.cards.card import card_text
-    from kir.learning.cards.shelf import library as open_library
+    from kir.learning.cards.library import library as open_library
 
     found, faults = open_library(library or ()).cards()
     wanted = [word.casefold() for word in words]
@@ -63,7 +63,7 @@ def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")]
     """Show one card."""
     from rich.markdown import Markdown
 
-    from kir.learning.cards.shelf import library as open_library
+    from kir.learning.cards.library import library as open_library
 
     found = open_library(library or ()).card(name)
     card = found.card
@@ -85,7 +85,7 @@ def apply_(
     from kir.base.diagnostic import error
     from kir.faces.cli._program import read, written
     from kir.ir.printer import program_text
-    from kir.learning.cards.shelf import library as open_library
+    from kir.learning.cards.library import library as open_library
     from kir.rewrite import Pipeline, Trace, run
 
     card = open_library(library or ()).card(name).card

@@ -1,23 +1,26 @@
-"""Where cards are kept and found: the library that ships with KIR, the user's own, and a folder given.
+"""Where cards are kept and found: folders given, the user's own, and the library that ships with KIR.
 
-The shipped library is read-only. The user's own folder is searched first, and a card there hides the shipped one of the same name.
+The shipped library is read-only. The user's own folder is searched before it, and a card there hides the shipped one of the same name.
 """
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, did_you_mean, error, usage
 from kir.base.store import write_atomic
+from kir.hardware.target import Target
+from kir.ir.nodes import Program
 from kir.learning.cards.card import Card, card_text, read_card
+from kir.learning.cards.search import Hit, search
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """A folder of cards: ``NAME.md``, each its own skill."""
+    """A folder of cards: `NAME.md`, each its own skill."""
 
     root: Path
     writable: bool = True
@@ -29,7 +32,7 @@ class Shelf:
     def put(self, card: Card) -> Path:
         """Write a card under its name; raises KIR-S022 for a shelf that is read-only."""
         if not self.writable:
-            raise error("KIR-S022", f"{self.root} is the library that ships with KIR and is not written to")
+            raise error("KIR-S022", f"{self.root} is the library that ships with KIR and is not written to", attempt="--library DIR")
         path = self.root / f"{card.name}.md"
         write_atomic(path, card_text(card))
         return path
@@ -45,12 +48,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Library:
-    """Shelves in the order in which they are searched."""
+    """Shelves in the order in which they are searched. What is no card is left out, and is among the `faults`."""
 
     shelves: tuple[Shelf, ...]
 
-    def cards(self) -> tuple[tuple[Found, ...], tuple[Diagnostic, ...]]:
-        """All cards by name, those of earlier shelves hiding later ones; and what is wrong with the files that are no cards."""
+    @cached_property
+    def _read(self) -> tuple[tuple[Found, ...], tuple[Diagnostic, ...]]:
         found: dict[str, Found] = {}
         faults: list[Diagnostic] = []
         for shelf in self.shelves:
@@ -63,21 +66,50 @@ class Library:
                 found.setdefault(card.name, Found(card, path))
         return tuple(found[name] for name in sorted(found)), tuple(faults)
 
-    def card(self, name: str) -> Found:
-        """The card called ``name``, or the one in the file of that path.
+    @property
+    def found(self) -> tuple[Found, ...]:
+        """All cards by name, with their files; those of earlier shelves hide later ones."""
+        return self._read[0]
 
-        Raises :class:`UsageError` (KIR-S021) when there is none, with the nearest names, and KIR-S020 for a file that is no card.
+    @property
+    def faults(self) -> tuple[Diagnostic, ...]:
+        """What is wrong with the files that are no cards."""
+        return self._read[1]
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """All cards by name."""
+        return tuple(each.card for each in self.found)
+
+    @property
+    def admitted(self) -> tuple[Card, ...]:
+        """The cards that held-out trials have admitted, by name."""
+        return tuple(each for each in self.cards if each.state == "admitted")
+
+    def search(self, program: Program, target: Target | None = None, surface: str = "") -> tuple[Hit, ...]:
+        """The admitted cards for a program, best first, as `kir.learning.cards.search.search` finds them."""
+        return search(self.admitted, program, target, surface)
+
+    def card(self, name: str) -> Found:
+        """The card called `name`, or the one in the file of that path.
+
+        Raises UsageError KIR-S021 when there is none, with the nearest names, and KIR-S020 for a file that is no card.
         """
         if name.endswith(".md") and Path(name).is_file():
             return Found(read_card(Path(name)), Path(name))
         for shelf in self.shelves:
             if (path := shelf.root / f"{name}.md").is_file():
                 return Found(read_card(path), path)
-        cards, _ = self.cards()
-        hint = did_you_mean(name, [each.card.name for each in cards])
-        same = tuple(each.card.name for each in cards if name in (each.card.intent, each.card.carrier.text.partition("@")[0].partition("{")[0]))
+        hint = did_you_mean(name, [each.name for each in self.cards])
+        same = tuple(each.name for each in self.cards if name == each.intent or name in each.passes)
         notes = (f"cards of that intent or pass: {', '.join(same[:8])}{', ..' if len(same) > 8 else ''}",) if same else ()
         raise usage("KIR-S021", f"there is no card '{name}'{f'; {hint}' if hint else ''}", attempt="kir skills list", notes=notes)
+
+    def without(self, names: Sequence[str]) -> Library:
+        """The same library as if some cards were not there: an ablation."""
+        made = Library(self.shelves)
+        made.__dict__["_read"] = (tuple(each for each in self.found if each.card.name not in names), self.faults)
+        return made
 
 
 def library(folders: Sequence[Path] = ()) -> Library:
