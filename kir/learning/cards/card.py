@@ -203,7 +203,8 @@ class Card(Part):
 
 def card_text(card: Card) -> str:
     """The file's text."""
-    record = json.dumps(card.model_dump(mode="json", by_alias=True, exclude_defaults=False), indent=1, ensure_ascii=False)
+    value = {"schema": SCHEMA, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
+    record = json.dumps(value, indent=1, ensure_ascii=False)
     return f"{card.prose}{OPEN}{record}{CLOSE}"
 
 

@@ -3,9 +3,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
 from statistics import median, quantiles
 
+from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
 from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Risk, Scope, Spread, Value
 from kir.learning.cards.card import Use as Listed
@@ -27,18 +30,36 @@ PLACES = {"kernel": "a whole kernel", "for": "a loop", "mma": "a matrix product"
 """What kinds of places are called."""
 
 
-def hypotheses(walks: Sequence[Walked], found: Sequence[Use]) -> tuple[Card, ...]:
-    """A card for each kind of use, and one for each sequence of steps that come together; in order of name."""
+@dataclass(frozen=True)
+class Hypothesis:
+    """A card that no trial has seen, the uses that it was lifted from, and how the card of some of them is made."""
+
+    card: Card
+    uses: tuple[Use, ...] = field(repr=False)
+    lift: Callable[[Sequence[Use]], Card] = field(repr=False)
+    composite: bool = False
+
+
+def hypotheses(walks: Sequence[Walked], found: Sequence[Use]) -> tuple[Hypothesis, ...]:
+    """One for each kind of use, and one for each sequence of steps that come together; in order of name."""
     rejected = [(each, r) for each in walks for r in each.rejected]
-    groups = by_kind(found)
-    cards = [lifted(group, found, [(w, r) for w, r in rejected if r.name == key[0]]) for key, group in groups.items()]
-    named = {id(use): card.name for card, group in zip(cards, groups.values(), strict=True) for use in group}
+    out: list[Hypothesis] = []
+    named: dict[int, str] = {}
+    for key, group in by_kind(found).items():
+        lift = partial(lifted, found=found, rejected=[(w, r) for w, r in rejected if r.name == key[0]])
+        card = lift(group)
+        named |= {id(use): card.name for use in group}
+        out.append(Hypothesis(card, group, lift))
     runs: dict[str, list[str]] = {}
     for use in sorted(found, key=lambda u: (u.walked.key, u.transition.number)):
         runs.setdefault(use.walked.key, []).append(named[id(use)])
-    by_name = {card.name: card for card in cards}
-    cards += [composite(each, by_name, found, named) for each in together(runs)]
-    return tuple(sorted(cards, key=lambda card: card.name))
+    by_name = {each.card.name: each for each in out}
+    for each in together(runs):
+        parts = tuple(by_name[name] for name in each.items)
+        group = tuple(use for use in found if use.walked.key in each.kernels and named[id(use)] in each.items)
+        made = partial(composite, found=each, parts=parts, named=named)
+        out.append(Hypothesis(made(group), group, made, True))
+    return tuple(sorted(out, key=lambda each: each.card.name))
 
 
 def lifted(group: Sequence[Use], found: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) -> Card:
@@ -84,11 +105,16 @@ def _parameter(group: Sequence[Use], name: str, is_form: bool) -> Parameter | No
         return None
     plain = all(isinstance(v, (bool, int, float)) or (isinstance(v, str) and re.fullmatch(r"[\w.-]*", v)) or
                 (isinstance(v, tuple) and all(isinstance(x, int) for x in v)) for v in values)
-    if not plain or decided(group, name):
+    if not plain or decided(group, name) or all(_names(use, use.parameters[name]) for use in group):
         return Parameter(name=name, role="found")
     numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     ends = {"low": min(numbers), "high": max(numbers)} if len(numbers) == len(values) else {}
     return Parameter(name=name, role="chosen", values=tuple(values[:MOST_VALUES]), kernels=tuple(len(by_value[v]) for v in values[:MOST_VALUES]), **ends)
+
+
+def _names(use: Use, value: object) -> bool:
+    """Whether a value is a name of the kernel that it was used on, or several: another kernel has others."""
+    return isinstance(value, str) and bool(value) and re.search(rf"\b{re.escape(value)}\b", use.walked.programs[use.transition.before_text]) is not None
 
 
 def _declared(item: Pass, group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) -> Iterable[Precondition]:
@@ -161,30 +187,25 @@ def _scope(item: Pass, group: Sequence[Use]) -> Scope:
                  requires=tuple(item.requires), conflicts=tuple(item.conflicts), prior=tuple(sorted(set.intersection(*before))))
 
 
-def composite(found: Together, cards: Mapping[str, Card], uses: Sequence[Use], named: Mapping[int, str]) -> Card:
-    """A card of several steps, from the cards of each and from the kernels that have all of them."""
-    parts = [cards[name] for name in found.items]
-    group = [use for use in uses if use.walked.key in found.kernels and named[id(use)] in found.items]
-    last, first = parts[-1], parts[0]
-    told = ", ".join(part.carrier.steps[0].step for part in parts)
-    scope = first.scope
+def composite(group: Sequence[Use], found: Together, parts: Sequence[Hypothesis], named: Mapping[int, str]) -> Card:
+    """A card of several steps, each lifted from what the group has of it."""
+    cards = [part.lift(some) if (some := [use for use in group if named[id(use)] == part.card.name]) else part.card for part in parts]
+    first, kernels = cards[0], {use.kernel for use in group}
+    words = [card.carrier.steps[0].step for card in cards]
     return Card(
-        name=card_name("+".join(part.carrier.steps[0].step for part in parts), (), parts[0].anchor.node),
-        title=f"{told}, together", intent=" + ".join(dict.fromkeys(part.intent for part in parts)),
-        anchor=first.anchor, carrier=Carrier(kind="composite", steps=tuple(part.carrier.steps[0] for part in parts)),
-        preconditions=tuple({p.id or p.sentence: p for part in parts for p in part.preconditions}.values()),
-        effect=_effect_of_all(group, found), evidence=_evidence(group, sum(part.evidence.rejected for part in parts)),
-        risk=Risk(numerics=", ".join(dict.fromkeys(part.risk.numerics for part in parts)), hazards=tuple(dict.fromkeys(h for part in parts for h in part.risk.hazards)),
-                  counterexamples=tuple(c for part in parts for c in part.risk.counterexamples)[:MOST_COUNTEREXAMPLES]),
-        scope=Scope(families=tuple(sorted({u.walked.family for u in group})), packages=tuple(sorted({u.walked.package for u in group})),
-                    surfaces=tuple(sorted({u.walked.surface for u in group})), platforms=tuple(sorted({t for u in group for t in u.walked.targets})),
-                    requires=scope.requires, conflicts=(), prior=scope.prior),
-        log=(Entry(what="lifted", outcome=f"found together in {found.support} kernels, {found.lift:g} times as often as if they were independent; "
-                                          f"the last is {last.name}"),),
+        name=card_name("_".join(words), (), first.anchor.node), title=f"{', then '.join(words)}", intent=" + ".join(dict.fromkeys(c.intent for c in cards)),
+        anchor=first.anchor, carrier=Carrier(kind="composite", steps=tuple(card.carrier.steps[0] for card in cards)),
+        preconditions=tuple({p.id or p.sentence: p for card in cards for p in card.preconditions}.values()),
+        effect=_effect_of_all(group), evidence=_evidence(group, sum(card.evidence.rejected for card in cards)),
+        risk=Risk(numerics=", ".join(dict.fromkeys(card.risk.numerics for card in cards)),
+                  hazards=tuple(dict.fromkeys(h for card in cards for h in card.risk.hazards)),
+                  counterexamples=tuple(c for card in cards for c in card.risk.counterexamples)[:MOST_COUNTEREXAMPLES]),
+        scope=_scope(group[0].item, group).model_copy(update={"requires": first.scope.requires, "conflicts": (), "prior": first.scope.prior}),
+        log=(Entry(what="lifted", outcome=f"found together in {len(kernels)} kernels; {found.lift:g} times as often as if the steps were independent"),),
     )
 
 
-def _effect_of_all(group: Sequence[Use], found: Together) -> Effect:
+def _effect_of_all(group: Sequence[Use]) -> Effect:
     """Speedups of all steps of a kernel, multiplied."""
     by_kernel: dict[str, dict[str, float]] = {}
     for use in group:

@@ -24,6 +24,7 @@ def command(
     within: Annotated[float, typer.Option(help="begin no further walk after so many seconds (0: no limit); the same command goes on")] = 0.0,
     fresh: Annotated[bool, typer.Option("--anew", help="walk again what is known")] = False,
     lift: Annotated[bool, typer.Option(help="make cards of the evidence")] = True,
+    trials: Annotated[bool, typer.Option(help="try each card on kernels that it was not made from; without, all stay hypotheses")] = True,
 ) -> Result:
     """Walk many kernels back, and make a library of skills of what their walks have in common."""
     from collections import Counter
@@ -45,4 +46,13 @@ def command(
             f"{sum(len(each.transitions) for each in known)} transitions, {sum(len(each.rejected) for each in known)} steps turned down"]
     data = {"kernels": sum(ended.values()), "ended": dict(ended), "transitions": sum(len(each.transitions) for each in known),
             "rejected": sum(len(each.rejected) for each in known), "evidence": str(folder)}
+    if lift:
+        from kir.learning.induce.build import build, write_cards
+
+        with bar("skills lifted and tried") as advance:
+            cards = build(known, workers, trials, advance)
+        write_cards(output / "cards", cards)
+        states = Counter(card.state for card in cards)
+        said.append(f"{len(cards)} cards: {', '.join(f'{n} {state}' for state, n in states.most_common())}, of {len({c.intent for c in cards})} intents")
+        data |= {"cards": len(cards), "states": dict(states), "library": str(output / "cards")}
     return Result(data, "\n".join(said))
