@@ -4,23 +4,28 @@ Nothing is taken on the card's word: each step is a site of its pass, and its va
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from itertools import product
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
-from kir.learning.cards.card import Card, Move, Parameter
-from kir.rewrite import Context, Pass, Site, Step, judge, pass_class, sites
+from kir.learning.cards.card import Card, Move, Parameter, Relation
+from kir.learning.cards.facts import facts_at, holds, kind, solved
+from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import apply
+from kir.rewrite.edit import places
 from kir.rewrite.verdict import ANYWHERE
 
 MOST_CHOICES = 6
 """Values of parameters that are tried at each place, what most kernels used first."""
+MOST_APPLIED = 64
+"""Applications of one card to one program."""
 
 
 @dataclass(frozen=True)
@@ -108,40 +113,107 @@ def _is_there(move: Move, program: Program) -> bool:
 
 
 def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterator[tuple[Site, tuple[str, ...]]]:
-    """The sites of a step with parameters in the card's ranges, each with the validity conditions that do not hold there."""
+    """The sites of a step with parameters in the card's ranges, each with the validity conditions that do not hold there; those at which the
+    card's relations hold first."""
     try:
         cls = pass_class(move.step)
     except KirError:
         return
+    own = card.carrier.relations if move is card.carrier.steps[0] else ()
     seen: set[tuple[object, str]] = set()
-    for item in _choices(cls, move):
+    later: list[Site] = []
+    for item in _choices(cls, move, card, program):
         for site in sites(item, program):
             key = (site.path, str(site.params))
-            if key in seen or not _fits(move, site.params):
+            if key in seen or not _fits(move, site.params, own):
                 continue
             seen.add(key)
-            by_id = {p.id: p for p in site.params.preconditions}
-            verdicts = judge(program, site, context)
-            yield site, tuple(f"{id_}: {v.reason}" for id_, v in verdicts if not v and by_id[id_].kind == "validity")
+            if own and not _related(own, site, program):
+                later.append(site)
+            else:
+                yield site, _refusals(program, site, context)
+    for site in later:
+        yield site, _refusals(program, site, context)
 
 
-def _choices(cls: type[Pass], move: Move) -> Iterator[Pass]:
-    """The pass with each combination of the values that the card names, those of most kernels first."""
+def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:
+    by_id = {p.id: p for p in site.params.preconditions}
+    return tuple(f"{id_}: {v.reason}" for id_, v in judge(program, site, context) if not v and by_id[id_].kind == "validity")
+
+
+def _related(own: Sequence[Relation], site: Site, program: Program) -> bool:
+    """Whether no relation is broken at a site."""
+    numbers = {f.name: v for f in fields(site.params) if isinstance(v := getattr(site.params, f.name), int) and not isinstance(v, bool)}
+    values = {**facts_at(program, site.path), **numbers}
+    return all(holds(each.text, values) is not False for each in own)
+
+
+def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Pass]:
+    """The pass with each combination of the values that the card names: what its relations give at some place of the program first, then those
+    of most kernels."""
     fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
     chosen = [each for each in move.parameters if each.role == "chosen"]
-    for k, values in enumerate(product(*(each.values for each in chosen))):
+    rows = [(*_given(each.name, card, program), *each.values) for each in chosen]
+    for k, values in enumerate(product(*(dict.fromkeys(row) for row in rows))):
         if k == MOST_CHOICES:
             return
         with suppress(KirError):
             yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
 
 
-def _fits(move: Move, params: Pass) -> bool:
-    """Whether parameters that a place decided are those of the card."""
-    return all(_allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role != "found")
+def _given(name: str, card: Card, program: Program) -> Iterator[int]:
+    """The values of a parameter that the card's equalities give at the places of its kind."""
+    texts = [each.text for each in card.carrier.relations if each.text.split()[0] == name]
+    for path, node in places(program) if texts else ():
+        if kind(node) == card.anchor.node:
+            facts = facts_at(program, path)
+            yield from (value for text in texts if (value := solved(text, name, facts)) is not None)
+
+
+def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
+    """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen."""
+    given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text}
+    return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role != "found")
 
 
 def _allowed(parameter: Parameter, value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool) and parameter.low is not None and parameter.high is not None:
         return parameter.low <= value <= parameter.high
     return value in parameter.values
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """A program that a card was carried out on, and the steps that did it."""
+
+    program: Program
+    steps: tuple[Step, ...]
+
+
+def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: str = "") -> Materialized:
+    """A card carried out at every place where it holds, or at one: after each application it is looked for anew, and a place is not taken twice.
+
+    Raises KirError KIR-S025 where it holds nowhere, with the conditions that fail."""
+    done: list[Step] = []
+    current, taken = program, set[str]()
+    while len(done) < MOST_APPLIED:
+        found = list(looked(card, current, context))
+        uses = [each for each in found if isinstance(each, Application) and (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken]
+        if not uses:
+            break
+        trace = run(current, Pipeline(uses[0].steps), context=context)
+        taken |= {_told(step) for step in uses[0].steps}
+        done += uses[0].steps
+        current = trace.program
+        if at or len(card.carrier.steps) > 1:
+            break
+    if not done:
+        near = [each for each in looked(card, program, context) if isinstance(each, NearMiss)]
+        raise error("KIR-S025", f"'{card.name}' holds nowhere in this program", subject=", ".join(card.passes),
+                    witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]), attempt=f"kir skills why {card.name} KERNEL")
+    return Materialized(current, tuple(done))
+
+
+def _told(step: Step) -> str:
+    """A step without the hash of its program."""
+    return f"{step.name}{sorted(step.options.items())}@{step.at}"

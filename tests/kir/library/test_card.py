@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kir.learning.cards.lift import cards_of
+from kir.learning.cards.shelf import Library, Shelf
 
 from kir.base.diagnostic import KirError, UsageError
 from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Entry, Evidence, Precondition, Risk, Scope, card_text, parse_card
-from kir.learning.cards.lift import cards_of
-from kir.learning.cards.shelf import Library, Shelf
 from kir.lineage.records.folder import Folder
 from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, walked
 
