@@ -22,9 +22,9 @@ def skill_name(card: Card) -> str:
 
 def description(card: Card) -> str:
     """What the skill does and when to use it, in at most 1,024 characters."""
-    lead = next((line for line in card.prose.split("\n\n")[1:2]), card.title).replace("\n", " ").replace("`", "")
+    lead = next((line for line in card.prose.split("\n\n")[1:2]), card.title).replace("`", "")
     asked = [p.sentence for p in card.preconditions if p.kind == "validity"]
-    said = f"{lead} Use it on GPU kernels ({', '.join(card.scope.surfaces)}) at {card.anchor.node}"
+    said = f"{' '.join(lead.split())} Use it on GPU kernels ({', '.join(card.scope.surfaces)}) at {card.anchor.node}"
     said += f", where {'; '.join(asked)}." if asked else "."
     said += f" State: {card.state}."
     return said if len(said) <= MOST_DESCRIPTION else said[:MOST_DESCRIPTION - 1].rsplit(" ", 1)[0] + "…"

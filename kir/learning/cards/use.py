@@ -210,7 +210,8 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     if not done:
         near = [each for each in looked(card, program, context) if isinstance(each, NearMiss)]
         raise error("KIR-S025", f"'{card.name}' holds nowhere in this program", subject=", ".join(card.passes),
-                    witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]), attempt=f"kir skills why {card.name} KERNEL")
+                    witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]),
+                    attempt=f"kir skills why {card.name} KERNEL")
     return Materialized(current, tuple(done))
 
 

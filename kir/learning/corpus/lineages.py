@@ -120,12 +120,17 @@ def walked_result(job: Job, folder: Path, seconds: float, fresh: bool) -> Row:
     begun = time.perf_counter()
     anew = fresh or (bool(known) and (known.get("key"), known.get("code")) != (key, code))
     said, read_as = _walked(job, folder, seconds, anew), ""
-    while job.binding is not None and said["ended"] in ("failed", "stuck") and (other := next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")):
+    while job.binding is not None and said["ended"] in ("failed", "stuck") and (other := _reading_after(said, read_as)):
         read_as = f"{read_as}, {other}".strip(", ")
         said = _walked(replace(job, binding=reading(job.binding, read_as, folder)), folder, seconds, True)
     row: Row = {"key": key, "code": code, "given": seconds, "seconds": round(time.perf_counter() - begun, 1), "read_as": read_as, "said": said}
     write_atomic(kept, json.dumps(row, indent=1) + "\n")
     return row
+
+
+def _reading_after(said: Row, read_as: str) -> str:
+    """How a launch is read next, after what was said of a walk; "" where there is no other way."""
+    return next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")
 
 
 @cache

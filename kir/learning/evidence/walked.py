@@ -40,9 +40,9 @@ class Transition(Record):
     requires: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
     numerics: str = ""
-    effect: dict[str, float] = {}
-    speedups: dict[str, float] = {}
-    measured: dict[str, tuple[float, float, float]] = {}
+    effect: dict[str, float] = Field(default={})
+    speedups: dict[str, float] = Field(default={})
+    measured: dict[str, tuple[float, float, float]] = Field(default={})
     realized: bool = False
     compared: bool = False
     residue_bytes: int = 0
@@ -84,12 +84,12 @@ class Walked(Record):
     problem: str = ""
     gate: str = "cpu"
     targets: tuple[str, ...] = ()
-    tools: dict[str, str] = {}
+    tools: dict[str, str] = Field(default={})
     read_as: str = ""
     ended: str
     reason: str = ""
     seal: str = ""
-    programs: dict[str, str] = {}
+    programs: dict[str, str] = Field(default={})
     transitions: tuple[Transition, ...] = ()
     rejected: tuple[Rejected, ...] = ()
 

@@ -77,4 +77,6 @@ def _occurs(run: tuple[str, ...], chain: tuple[str, ...]) -> bool:
 
 
 def _within(short: tuple[str, ...], long: tuple[str, ...]) -> bool:
-    return len(short) < len(long) and any(long[k:k + len(short)] == short for k in range(len(long)))
+    """Whether a chain is a longer one with some steps left out."""
+    rest = iter(long)
+    return len(short) < len(long) and all(item in rest for item in short)

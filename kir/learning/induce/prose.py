@@ -116,7 +116,8 @@ def _pays(card: Card) -> Iterator[str]:
     effect = card.effect
     rows = [f"{name}: {_spread(s)}, forecast by the cost model" for name, s in effect.forecast.items()]
     rows += [f"{name}: {_spread(s)}, measured" for name, s in effect.measured.items()]
-    rows += [f"{name.replace('_', ' ')}: {s.median:+.4g} (from {s.low:+.4g} to {s.high:+.4g}), as the step itself predicts" for name, s in effect.predicted.items()]
+    rows += [f"{name.replace('_', ' ')}: {s.median:+.4g} (from {s.low:+.4g} to {s.high:+.4g}), as the step itself predicts"
+             for name, s in effect.predicted.items()]
     if rows:
         yield _list(rows)
     if effect.compared:
@@ -143,7 +144,7 @@ def _wrong(card: Card) -> Iterator[str]:
     if rows:
         yield _list(rows)
     else:
-        yield _paragraph(f"No walk was refused it on account of one of its conditions; {card.evidence.rejected} tries of its passes were turned down in all.")
+        yield _paragraph(f"No walk turned it down for one of its conditions; for other reasons it was turned down {card.evidence.rejected} times.")
 
 
 def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
@@ -190,7 +191,8 @@ def _fenced(language: str, text: str) -> str:
 
 def _known(card: Card) -> Iterator[str]:
     scope = card.scope
-    yield _paragraph(f"It was lifted from {len(card.evidence.uses)} uses in {card.evidence.kernels} kernels of {_and(scope.families)}, from {_and(scope.packages)}, "
+    yield _paragraph(f"It was lifted from {len(card.evidence.uses)} uses in {card.evidence.kernels} kernels of {_and(scope.families)}, "
+                     f"from {_and(scope.packages)}, "
                      f"written in {_and(scope.surfaces)}, compiled for {_and(scope.platforms)}. State: {card.state}{f'; {card.why}' if card.why else ''}.")
     trials = [entry for entry in card.log if entry.what == "trial"]
     if trials:

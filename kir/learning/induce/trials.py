@@ -1,8 +1,9 @@
 """Held-out round trips: a hypothesis, lifted without a package (or a family), is tried on the kernels of that one, beside an arm without it.
 
 A trial begins at the simpler program of a transition of a held-out kernel. It succeeds where one of a few tries gives the expert's next
-program, or one that is forecast as fast; each is made with every check of the framework (conditions, exact inverse, verifier). The arm without the skill has as many tries: forward steps of
-passes in an order that only the hash of program and pass decides.
+program, takes a step of this skill that the expert takes from there on (same pass, parameters and place; its own names and order of statements
+may differ), or gives a program that is forecast as fast. Each is made with every check of the framework (conditions, exact inverse, verifier). The arm
+without the skill has as many tries: forward steps of passes in an order that only the hash of program and pass decides.
 """
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Forecaster, Pair
 from kir.learning.induce.uses import Use
 from kir.problem import load_problem
-from kir.rewrite import Context, Pipeline, passes, run, sites
+from kir.rewrite import Context, Pipeline, Step, pass_class, passes, run, sites
+from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import apply
 
 TRIES = 8
@@ -44,6 +46,8 @@ class Round:
     before: Program = field(repr=False)
     after: Program = field(repr=False)
     name: str
+    wanted: frozenset[str] = frozenset()
+    """Steps of the skill that the expert takes from here on, each as `told` says it."""
 
     @property
     def target(self) -> Target:
@@ -62,17 +66,25 @@ def rounds(group: Sequence[Use], composite: bool) -> tuple[Round, ...]:
         last = some[-1] if composite else some[0]
         if composite and last.transition.number - some[0].transition.number != len(some) - 1:
             continue
-        found.setdefault(some[0].walked.package, []).append(Round(some[0].walked, some[0].before, last.after, some[0].kernel))
+        wanted = frozenset() if composite else frozenset(told(Step.from_json(use.transition.step)) for use in some)
+        found.setdefault(some[0].walked.package, []).append(Round(some[0].walked, some[0].before, last.after, some[0].kernel, wanted))
     out: list[Round] = []
     while any(found.values()):
         out += [each.pop(0) for _, each in sorted(found.items()) if each]
     return tuple(out[:MOST_TRIALS])
 
 
+def told(step: Step) -> str:
+    """A step with all that decides what it does, but for names that it may keep: pass, parameters, place."""
+    item = pass_class(step.name).with_options({k: v for k, v in step.options.items() if k != "named"})
+    return f"{item}@{step.at}"
+
+
 def held_out(group: Sequence[Use], walked: Walked) -> tuple[Use, ...]:
-    """The uses of other packages than a kernel's; where there are none, those of other families. Empty where it is alone in both."""
-    elsewhere = tuple(use for use in group if use.walked.package != walked.package)
-    return elsewhere or tuple(use for use in group if use.walked.family != walked.family)
+    """The uses of other packages than a kernel's, or of other families, whichever are of more kernels; empty where it is alone in both."""
+    packages = tuple(use for use in group if use.walked.package != walked.package)
+    families = tuple(use for use in group if use.walked.family != walked.family)
+    return max(packages, families, key=lambda some: len({use.kernel for use in some}))
 
 
 def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite: bool = False, forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
@@ -103,13 +115,17 @@ def trial(card: Card, each: Round, kernels: int, forecaster: Forecaster) -> Entr
                  basis="forecast" if speedup else None)
 
 
-def _of_card(card: Card, each: Round) -> Iterator[Program]:
+Made = tuple[Program, tuple[Step, ...]]
+"""A program that an arm made, and by which steps."""
+
+
+def _of_card(card: Card, each: Round) -> Iterator[Made]:
     for found in applications(card, each.before, Context(each.target)):
         with suppress(KirError):
-            yield run(each.before, Pipeline(found.steps), context=Context(each.target)).program
+            yield run(each.before, Pipeline(found.steps), context=Context(each.target)).program, found.steps
 
 
-def _of_all(each: Round) -> Iterator[Program]:
+def _of_all(each: Round) -> Iterator[Made]:
     """A forward step of one pass after the other, in the order of the hash of program and pass; of several places the one that a hash picks."""
     key = content_hash(each.before)
     for cls in sorted(passes(), key=lambda cls: hashlib.sha256(f"{key} {cls.name}".encode()).hexdigest()):
@@ -117,16 +133,18 @@ def _of_all(each: Round) -> Iterator[Program]:
             found = sites(cls.with_options({}), each.before)
             if found:
                 site = min(found, key=lambda site: hashlib.sha256(f"{key} {site.params} {site.path}".encode()).hexdigest())
-                yield apply(each.before, site.params, site, context=Context(each.target)).program
+                program = apply(each.before, site.params, site, context=Context(each.target)).program
+                yield program, (Step.of(site.params, anchor_text(each.before, site.path)),)
 
 
-def _arm(each: Round, made: Iterable[Program], forecaster: Forecaster) -> tuple[bool, str]:
+def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster) -> tuple[bool, str]:
     """Whether one of a few programs is what the expert did next, or as good; and how."""
-    wanted, count, said = content_hash(each.after), 0, "no place"
-    for program in made:
-        count += 1
+    wanted, said = content_hash(each.after), "no place"
+    for count, (program, steps) in enumerate(made, start=1):
         if content_hash(program) == wanted:
             return True, f"the expert's next program at try {count}"
+        if len(steps) == 1 and told(steps[0]) in each.wanted:
+            return True, f"a step of the expert's at try {count}"
         if _as_good(each, program, forecaster):
             return True, f"a program forecast as fast at try {count}"
         said = f"other programs in {count} tries"

@@ -59,7 +59,8 @@ def _statement(node: Place, depth: int) -> Term:
         case n.Alloc():
             return ("alloc", node.buffer.space, *(term(d, 1) for d in node.buffer.shape))
         case n.For():
-            return ("for", node.kind, term(node.lo, 2), term(node.hi, 2), ("body", *(term(s, depth - 2) if depth > 2 else ".." for s in node.body[:MOST_ARGUMENTS])))
+            body = (term(s, depth - 2) if depth > 2 else ".." for s in node.body[:MOST_ARGUMENTS])
+            return ("for", node.kind, term(node.lo, 2), term(node.hi, 2), ("body", *body))
         case _:
             return type(node).__name__.lower()
 

@@ -114,7 +114,9 @@ def forms(group: Sequence[Use]) -> tuple[str, ...]:
     out = []
     for name, declared in types.items():
         values = {use.parameters[name] for use in group}
-        if (get_origin(declared) is Literal and all(isinstance(each, str) for each in get_args(declared))) or (declared is str and 1 < len(values) <= MOST_WORDS and all(_is_word(v) for v in values) and not decided(group, name)):
+        literal = get_origin(declared) is Literal and all(isinstance(each, str) for each in get_args(declared))
+        words = declared is str and 1 < len(values) <= MOST_WORDS and all(_is_word(v) for v in values)
+        if literal or (words and not decided(group, name)):
             out.append(name)
     return tuple(out)
 

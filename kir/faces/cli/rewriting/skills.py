@@ -70,7 +70,8 @@ def search(
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
-    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": [{"anchor": n.anchor, "conditions": list(n.conditions)} for n in hit.near],
+    near = [{"anchor": each.anchor, "conditions": list(each.conditions)} for each in hit.near]
+    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": near,
                              "applications": [{"steps": [step.to_json() for step in each.steps], "reason": each.reason} for each in hit.applications]}
 
 
@@ -187,3 +188,44 @@ def export(
     else:
         written = [str(path) for path in export_skills(cards, output)]
     return Result({"cards": len(cards), "files": written}, f"{len(cards)} cards: {output}", diagnostics=found.faults)
+
+
+@app.command()
+def outcome(
+    name: Annotated[str, typer.Argument(help="a card's name")],
+    kernel: Annotated[str, typer.Argument(help="the kernel that it was used on")],
+    came: Annotated[Literal["helped", "neutral", "hurt", "failed"], typer.Argument(help="what came of it")],
+    library: Annotated[Path, typer.Option("--library", help="the folder of cards")],
+    speedup: Annotated[float | None, typer.Option(help="time before over time after")] = None,
+    measured: Annotated[bool, typer.Option("--measured", help="the speedup was measured, not forecast")] = False,
+) -> Result:
+    """Record what came of a card where it was used; `kir skills tend` takes account of it."""
+    from kir.base.store import EvidenceTable
+    from kir.learning.cards.library import library as opened
+    from kir.learning.evidence.ledger import ledger, used
+
+    card = opened([library]).card(name).card
+    with EvidenceTable(ledger(library)) as table:
+        used(table, card.name, kernel, came, speedup, "measured" if measured else "forecast")
+    return Result({"card": card.name, "outcome": came}, f"{card.name} on {kernel}: {came}")
+
+
+@app.command()
+def tend(
+    library: Annotated[Path, typer.Option("--library", help="the folder of cards")],
+    back: Annotated[bool, typer.Option("--undo", help="put back every card as it was before")] = False,
+) -> Result:
+    """Let recorded outcomes change the cards of a folder: deprecate and retire what does not help, merge what says the same."""
+    from kir.learning.cards.library import Library, Shelf
+    from kir.learning.evidence.ledger import tend as tended
+    from kir.learning.evidence.ledger import undo
+
+    shelf = Shelf(library)
+    if back:
+        cards = undo(shelf)
+        return Result({"restored": [card.name for card in cards]}, "\n".join(f"{card.name}: {card.state} again" for card in cards) or "nothing to undo")
+    found = Library((shelf,))
+    made = tended(found, shelf)
+    rows = [{"name": each.before.name, "was": each.before.state, "is": each.after.state if each.after else "merged", "why": each.why} for each in made]
+    said = "\n".join(f"{row['name']}: {row['was']} -> {row['is']}: {row['why']}" for row in rows)
+    return Result({"changes": rows}, said or "nothing changes", diagnostics=found.faults)
