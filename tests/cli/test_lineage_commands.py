@@ -183,10 +183,11 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.fixture
-def learned(lineage: Path, tmp_path: Path) -> Path:
+def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A library made of the lineage alone; one kernel is too few for any card to be tried elsewhere."""
     out = tmp_path / "learned"
     assert run(["learn", str(lineage), "-o", str(out), "--json"]) == 0
+    assert told(capsys)["states"] == {"hypothesis": 6}
     return out / "cards"
 
 

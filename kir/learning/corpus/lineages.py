@@ -69,7 +69,7 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
         return row
     jobs_of = recorded(bindings)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        rows = list(pool.map(one, _in_turn(jobs_of)))
+        rows = list(pool.map(one, in_turn(jobs_of)))
     order = {str(path): i for i, (_, path) in enumerate(jobs_of)}
     return sorted(rows, key=lambda r: order[r["path"]])
 
@@ -88,7 +88,7 @@ def shipped(folder: Path) -> list[Row]:
     return rows
 
 
-def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+def in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     """Short kernels first: what can be walked is soon known."""
     return sorted(found, key=lambda job: (_lines(job[0]), job[0], str(job[1])))
 

@@ -15,7 +15,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, usage
 from kir.base.store import content_hash
 from kir.learning.corpus.family import family_of
-from kir.learning.corpus.lineages import Job, Row, walked_result
+from kir.learning.corpus.lineages import Job, Row, in_turn, walked_result
 from kir.learning.corpus.rank import recorded
 from kir.learning.evidence.archive import SUFFIX, read_archive, write_archive
 from kir.learning.evidence.walked import SHIPPED, Walked, package_of, walked
@@ -64,7 +64,7 @@ def asked(what: Sequence[str]) -> Asked:
 
 
 def _recorded(path: Path) -> list[Job]:
-    return [Job(place, binding, f"{path.stem}-{binding.stem}") for place, binding in recorded(path)]
+    return [Job(place, binding, f"{path.stem}-{binding.stem}") for place, binding in in_turn(recorded(path))]
 
 
 def experts() -> Iterator[Job]:
