@@ -7,6 +7,7 @@ manifest says is refused: nothing is learned from half of the data. Needs pyarro
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -125,7 +126,8 @@ class ModelledRow:
     model: str
 
 
-ROWS: Mapping[str, type] = {"programs": ProgramRow, "compiled": CompiledRow, "steps": StepRow, "measured": MeasuredRow, "pairs": PairRow, "modelled": ModelledRow}
+ROWS: Mapping[str, type] = {"programs": ProgramRow, "compiled": CompiledRow, "steps": StepRow, "measured": MeasuredRow, "pairs": PairRow,
+                            "modelled": ModelledRow}
 OF_PROGRAMS = {"compiled": ("program",), "steps": ("before", "after"), "measured": ("program",), "pairs": ("before", "after"),
                "modelled": ("program",)}
 """Columns that hold content hashes of `programs`."""
@@ -154,8 +156,6 @@ class Data:
 def write(tables: Mapping[str, Iterable[Any]], folder: Path, part: str = "", command: str = "", device: str = "", when: str = "") -> dict[str, Any]:
     """Write rows (of the row classes, or mappings with their fields) of some tables, each whole or as one named part of it, and the manifest, which is
     returned. `command`, `device` and `when` say how they were made. Raises KirError KIR-E001 for a row that is none, KIR-E006 without pyarrow."""
-    import io
-
     folder.mkdir(parents=True, exist_ok=True)
     pa = _pyarrow()
     held = _manifest(folder) if (folder / MANIFEST).is_file() else {"schema": SCHEMA, "files": {}}

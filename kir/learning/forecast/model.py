@@ -36,8 +36,8 @@ FORESTS = ("location", "scale", "fail")
 class Model:
     """`names` are the features, the first `used` of them seen by the forests, the others only by the distance. `trust`, `start` (of the scale, a logarithm) and
     `levels` with `quantiles` (errors over scale) make the distribution; `odds`, `rates` turn the fail forest's value into a probability. `center`, `spread` and
-    `centroids` (of the features `compared`) measure the distance of a pair from what was trained on, `far` is where it is out of reach. `about` says what it was
-    trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
+    `centroids` (of the features `compared`) measure the distance of a pair from what was trained on, `far` is where it is out of reach. `about` says
+    what it was trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
 
     names: tuple[str, ...]
     used: int
@@ -95,7 +95,8 @@ class Model:
 
     def bytes(self) -> bytes:
         """The file."""
-        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "quantiles", "odds", "rates", "compared", "far", "about")}
+        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "quantiles", "odds", "rates", "compared",
+                                                              "far", "about")}
         head |= {"forests": {name: getattr(self, name).sizes() for name in FORESTS}, "centroids": self.centroids.shape}
         arrays = b"".join(getattr(self, name).bytes() for name in FORESTS)
         arrays += b"".join(np.ascontiguousarray(a, "<f4").tobytes() for a in (self.center, self.spread, self.centroids))
