@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from kir.learning.forecast.learned import Learned, shipped
 from kir.learning.forecast.matrices import States, rows_of, sizes_text, states
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
+from kir.learning.forecast.trees import Array
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "data" / "effects"
@@ -99,7 +101,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts.md", page.page(data, lines, timing(data, pairs, given.model), notes))
 
 
-def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: answers.Array, own: Mapping[str, answers.Answers],
+def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
            pools: Sequence[pooled.Pool],
            of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]], given: argparse.Namespace, whole: bool) -> tuple[list[page.Line],
                                                                                                                                     dict[str, answers.Answers]]:
@@ -143,7 +145,7 @@ def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Tim
                         target_of(p.device), p.step,
                         data.programs[p.after].surface)
             ask(pair)
-            taken.append(min(_seconds(lambda pair=pair, ask=ask: ask(pair)) for _ in range(3)))
+            taken.append(min(_seconds(partial(ask, pair)) for _ in range(3)))
         out[name] = float(np.median(taken)) * 1e3
     return page.Timing(out, loading)
 

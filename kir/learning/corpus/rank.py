@@ -193,8 +193,8 @@ def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Targe
         for site in found:
             step = f"{site.params}@{anchor_text(program, site.path)}"
             try:
-                made = run_forward(program, site, Residue()).program
-                seen = ask(Pair(program, made, {}, target, step, expert.surface))
+                after = run_forward(program, site, Residue()).program
+                seen = ask(Pair(program, after, {}, target, step, expert.surface))
                 verdicts = dict(judge(program, site, context))
             except KirError as bad:
                 if bad.diagnostics[0].id == "KIR-C120":

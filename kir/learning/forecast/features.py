@@ -159,7 +159,7 @@ def of_pair(before: State, after: State, step: str, surface: str, target: Target
     counted = {name: value for name, value in counted.items() if name not in ("n.shared bytes", "n.trips")}
     whole = sum(counted.values()) or 1.0
     out |= {f"mix {name}": math.sqrt(value / whole) for name, value in counted.items()}
-    out |= of_limits(after, target) | of_step(step) | of_device(target.name)
+    out |= {**of_limits(after, target), **of_step(step), **of_device(target.name)}
     out |= {f"surface {s}": float(surface == s) for s in SURFACES}
     return out
 

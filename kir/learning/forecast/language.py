@@ -136,7 +136,7 @@ def read(text: str, who: str) -> Forecast:
     found = _object(text)
     if found is None:
         raise _none(who, 'it holds no JSON object with "bins" and "fails"')
-    bins, fails = found.get("bins"), found.get("fails")
+    bins, fails = found["bins"], found["fails"]
     if not isinstance(bins, list) or len(bins) != len(BINS) + 1 or not all(map(_probability, bins)):
         raise _none(who, f'"bins" are not {len(BINS) + 1} probabilities')
     if not _probability(fails):

@@ -65,4 +65,5 @@ def test_area_is_how_often_the_right_one_stands_higher() -> None:
 
 
 def test_the_likeliest_bin() -> None:
-    assert top_bin(Forecast((0.0, 0.9, 1.0), (math.log(1.5), math.log(1.9), math.log(2.5)))) == (5, pytest.approx(0.919, abs=0.001))
+    best, sure = top_bin(Forecast((0.0, 0.9, 1.0), (math.log(1.5), math.log(1.9), math.log(2.5))))
+    assert best == 5 and sure == pytest.approx(0.919, abs=0.001)

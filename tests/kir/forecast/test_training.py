@@ -100,7 +100,7 @@ def test_shaping_changes_widths_alone() -> None:
 
 def test_a_seed_makes_one_model() -> None:
     small = _known().take(np.arange(200))
-    once, again, other = (train(small, Options(seed, trees=0.05)).bytes() for seed in (1, 1, 2))
+    once, again, other = (train(small, Options(seed, trees=0.05)).packed() for seed in (1, 1, 2))
     assert once == again != other
 
 
@@ -143,8 +143,8 @@ def test_a_forest_says_what_lightgbm_says() -> None:
     x[:40, 5] = np.nan  # missing where nothing was in training
     forest = Forest.of(grown.dump_model(), 6)
     assert np.allclose(forest(x), grown.predict(x), atol=1e-5)
-    again, end = Forest.read(forest.sizes(), forest.bytes(), 0)
-    assert end == len(forest.bytes()) and np.array_equal(again(x), forest(x))
+    again, end = Forest.read(forest.sizes(), forest.packed(), 0)
+    assert end == len(forest.packed()) and np.array_equal(again(x), forest(x))
 
 
 def test_a_split_by_kinds_is_refused() -> None:
@@ -159,7 +159,7 @@ def test_a_file_comes_back(tmp_path: Path) -> None:
     assert again.about == m.about and again.names == m.names
     for one, other in zip(again.predict(at.seen, at.turned), m.predict(at.seen, at.turned), strict=True):
         assert np.allclose(one, other, atol=1e-5)
-    assert again.bytes() == m.bytes()
+    assert again.packed() == m.packed()
 
 
 def refusal(path: Path, data: str = "") -> str:
@@ -169,7 +169,7 @@ def refusal(path: Path, data: str = "") -> str:
 
 
 def test_a_file_that_does_not_fit(tmp_path: Path) -> None:
-    path, content = tmp_path / "m", model().bytes()
+    path, content = tmp_path / "m", model().packed()
     assert "cannot be read" in refusal(path)
     path.write_bytes(content[:len(content) // 2])
     assert "cut short" in refusal(path)
