@@ -292,7 +292,7 @@ def _plain(row: Any) -> dict[str, Any]:
 
 def _schema(table: str) -> Any:
     pa = _pyarrow()
-    kinds = {str: pa.string(), float: pa.float64(), bool: pa.bool_(), **{each: pa.string() for each in JSON}}
+    kinds: dict[Any, Any] = {str: pa.string(), float: pa.float64(), bool: pa.bool_(), **{each: pa.string() for each in JSON}}
     return pa.schema([pa.field(name, kinds[kind], nullable=False) for name, kind in _columns(table).items()])
 
 
