@@ -14,8 +14,8 @@ from typing import Any
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.gate.counts.register_pressure import WORD
-from kir.gate.counts.schedule import Clock, run
-from kir.gate.counts.trace import Access
+from kir.gate.counts.schedule import PARTITIONS, Clock, run
+from kir.gate.counts.trace import Access, operations
 from kir.gate.counts.work import LAYING_OUT, Declared, Work, count, declared, differs, threaded
 from kir.gate.verdict import ProfileRecord
 from kir.hardware.target import Architecture, Device, Target
@@ -75,6 +75,23 @@ def occupancy(a: Architecture, threads: int, registers: int, shared: int) -> Occ
 
 
 @dataclass(frozen=True)
+class Totals:
+    """What all CTAs of a kernel do: warp instructions, bytes between L2 and the SMs and of DRAM, floating-point operations of tensor cores, cycles that one CTA
+    takes alone; and CTAs, threads of one, registers of a thread, bytes of shared memory of a CTA, and the CTAs that run at the same time."""
+
+    ctas: float
+    threads: int
+    registers: int
+    shared: int
+    together: int
+    instructions: float
+    l2: float
+    dram: float
+    tensor: float
+    cycles: float
+
+
+@dataclass(frozen=True)
 class Cost:
     """Modelled seconds of one kernel, by resource in `parts`; the largest names `bound_by`. `compulsory` are the bytes of its tensors; `unknown` is what was not
     counted."""
@@ -85,6 +102,7 @@ class Cost:
     parts: Mapping[str, float] = field(default_factory=dict)
     occupancy: Occupancy = Occupancy(1, "ctas")
     compulsory: float = 0.0
+    work: Totals | None = None
     unknown: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +113,7 @@ class Cost:
 def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
                 surface: str = "cuda") -> Cost:
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
-    deal tiles out themselves. Raises KirError KIR-G190 for a size below 1."""
+    deal tiles out themselves. Raises KirError KIR-E007 for a size below 1."""
     surface = artifact.surface if artifact is not None else surface
     counted = threaded(program, surface)
     own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
@@ -139,7 +157,10 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
-    return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), unknown)
+    totals = Totals(ctas, threads, registers, asked.shared, together, mean(lambda r, w: r.busy.get("issue", 0.0)) * PARTITIONS * ctas, weight * factor * mean(lambda r, w: w.l2),
+                    weight * factor * mean(lambda r, w: w.dram), mean(lambda r, w: sum(op.count * op.units * times * of for op, times, of in operations([w.stream.team])
+                                                                      if op.pipe == "tensor")) * ctas, alone)
+    return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown)
 
 
 def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: CompiledKernel | None) -> tuple[int, float]:
@@ -185,10 +206,10 @@ def _clock(w: Work, d: Device) -> Clock:
 
 def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
                  surface: str = "cuda") -> tuple[Cost, ...]:
-    """The cost of each kernel that a call of these sizes launches. Raises KirError KIR-G190 for a size below 1."""
+    """The cost of each kernel that a call of these sizes launches. Raises KirError KIR-E007 for a size below 1."""
     for name, size in sizes.items():
         if size < 1 and any(p.name == name and p.role == "size" for p in program.params):
-            raise error("KIR-G190", f"size '{name}' is {size}: nothing is launched", needs="sizes of 1 and more")
+            raise error("KIR-E007", f"size '{name}' is {size}: nothing is launched", needs="sizes of 1 and more")
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     order = [step.kernel for step, taken in zip(launches(program), made(program, known), strict=True) if taken]
     kernels = {k.name: k for k in program.kernels}

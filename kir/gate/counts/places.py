@@ -17,7 +17,7 @@ LANES = 32
 VECTOR = 16
 """Bytes that one lane moves at most with one instruction."""
 SECTOR, LINE = 32, 128
-MOST_THREADS, MOST_ROUNDS, MOST_CTAS = 256, 8, 264
+MOST_THREADS, MOST_ROUNDS, MOST_CTAS = 256, 8, 4096
 """How many threads, rounds of the innermost loop, and CTAs are looked at."""
 
 
@@ -67,7 +67,7 @@ class Places:
 
     values: dict[str, Value | n.Expr]
     axes: Sequence[tuple[str, int]] = ()
-    together: int = MOST_CTAS
+    together: int = 264
     """CTAs that run at the same time."""
     as_written: bool = True
     _names: dict[int, frozenset[str]] = field(default_factory=dict)
@@ -165,15 +165,25 @@ class Places:
         held = _held(r.buffer, self.values)
         if not mine:
             return 1.0 / min(total, self.together), min(held, touched)
-        many = min(total, self.together, MOST_CTAS)
-        at = np.arange(many, dtype=np.int64) * (min(total, self.together) // many)
+        running = min(total, self.together)
+        first = n.Region(r.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in r.index))
+        places = self._of_ctas(first, min(total, max(running, MOST_CTAS)))
+        if places is None:
+            return 1.0, min(held, touched * math.prod(extent for _, extent in mine))
+        own = len(np.unique(places[:running])) / min(running, len(places))
+        found = len(np.unique(places))
+        if total > len(places) and found > 1.5 * len(np.unique(places[:len(places) // 2])):
+            return own, min(held, touched * found * total / len(places))
+        return own, min(held, touched * found)
+
+    def _of_ctas(self, r: n.Region, count: int) -> Integers | None:
+        """Where the first CTAs of the grid begin."""
+        at = np.arange(count, dtype=np.int64)
         here: dict[str, Value | n.Expr] = {**self.values}
         for name, extent in self.axes:
             here[name], at = at % extent, at // extent
-        first = n.Region(r.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in r.index))
-        places = offsets(first, here, many)
-        own = 1.0 if places is None else len(np.unique(places.reshape(many, -1)[:, 0])) / many
-        return own, min(held, touched * math.prod(extent for _, extent in mine))
+        places = offsets(r, here, count)
+        return None if places is None else places.reshape(count, -1)[:, 0]
 
 
 def _held(b: n.Buffer, values: Values) -> float:
