@@ -143,8 +143,13 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     waves = math.ceil(ctas / together) if ctas < 3 * together else ctas / together + 0.5
     alone = mean(lambda r, w: r.cycles) if waves > 1 else max(r.cycles for r, _, _ in runs)
     clock = device.clock
-    parts = {name: mean(lambda r, w, name=name: r.busy.get(name, 0.0)) * most / clock for name in dict.fromkeys(k for r, _, _ in runs for k in r.busy)}
+    busy_of = {name: mean(lambda r, w, name=name: r.busy.get(name, 0.0)) for name in dict.fromkeys(k for r, _, _ in runs for k in r.busy)}
+    parts = {name: each * most / clock for name, each in busy_of.items()}
     parts["latency"] = (alone + CTA_CYCLES) * waves / clock
+    shared_time = (alone + CTA_CYCLES) / clock
+    held = max(busy_of.values(), default=0.0) / clock
+    sm = most / throughput(min(resident, most), held, max(0.0, shared_time - held)) if most >= 1.0 else shared_time
+    sm = max(sm, parts["latency"])
     factor = tiles.ctas / max(1, asked.ctas)
     parts["l2"] = weight * factor * mean(lambda r, w: w.l2) / (device.l2_bandwidth or device.bandwidth * L2_FACTOR)
     parts["dram"] = weight * factor * mean(lambda r, w: w.dram) / (device.bandwidth * DRAM_SHARE)
@@ -153,7 +158,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
         parts["atomics"] = weight * atomics * device.pipes.contended / clock
     if spilled:
         parts["spills"] = 2.0 * spilled / IN_TURN * device.pipes.l2_latency / clock * max(1.0, waves)
-    busy = sum(v**POWER for k, v in parts.items() if k != "spills") ** (1 / POWER)
+    busy = sum(v**POWER for v in (sm, *(parts.get(k, 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
@@ -161,6 +166,17 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
                     weight * factor * mean(lambda r, w: w.dram), mean(lambda r, w: sum(op.count * op.units * times * of for op, times, of in operations([w.stream.team])
                                                                       if op.pipe == "tensor")) * ctas, alone)
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown)
+
+
+def throughput(customers: float, busy: float, alone: float) -> float:
+    """CTAs a second of an SM that holds `customers` of them, each of which takes `busy` seconds of the resource that is taken most, and `alone` seconds besides: mean value
+    analysis of a closed network of one queue and a delay (Reiser and Lavenberg, J. ACM 27(2), 1980)."""
+    waiting = rate = 0.0
+    for i in range(1, max(1, round(customers)) + 1):
+        there = busy * (1.0 + waiting)
+        rate = i / max(there + alone, 1e-12)
+        waiting = rate * there
+    return rate
 
 
 def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: CompiledKernel | None) -> tuple[int, float]:

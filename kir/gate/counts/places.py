@@ -216,7 +216,7 @@ def swizzled(b: n.Buffer, at: Integers) -> Integers:
 def banks(at: Integers, vector: int) -> float:
     """Cycles that the 32 banks of shared memory need for one warp's instruction of `vector` bytes a lane: groups of lanes that together take 128 bytes are
     served in turn, and places of one bank one after the other (words that are the same but once)."""
-    groups = max(1, vector * LANES // LINE)
+    groups = max(1, vector * len(at) // LINE)
     words = (at[:, None] + np.arange(0, max(4, vector), 4)[None]) // 4
     total = 0.0
     for part in np.array_split(words, min(groups, len(words))):

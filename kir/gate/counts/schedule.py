@@ -139,7 +139,7 @@ class _Sm:
         self.now += op.count * deep
         self.last = max(self.last, begun)
         if op.apart:
-            self.under_way[op.apart] = max(self.under_way.get(op.apart, 0.0), done + self.apart.get(op.apart, 0.0))
+            self.under_way[op.apart] = max(self.under_way.get(op.apart, 0.0), done + self.apart.get(op.apart, 0.0) / (max(1.0, self.warps // 4) if op.apart == "product" else 1.0))
             return
         if op.most and self.open:
             self.open[-1].in_turn = max(self.open[-1].in_turn, _latency(op, self.clock) * op.count / op.most)

@@ -30,6 +30,8 @@ ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
 """Instructions of 64-bit arithmetic that an access to global memory takes besides its indices where it moves with a loop: pointers are counted up,
 or, under a condition that the loop changes, computed anew (products of 64 bits, a sum with carry, the pointer read from the constants); and those of a
 branch around it, where the condition has two sides (an index that may be negative)."""
+TILE_ADDRESS = 3.0
+"""Instructions of addresses and conditions that each vector of a tile takes where the compiler deals it out."""
 UNDER_WAY, GUARDED, BRANCHED = 16.0, 4.0, 2.0
 """Loads that a thread has under way in unrolled code: all that the compiler has registers for, those under a condition, those in a branch of their own."""
 
@@ -160,7 +162,7 @@ class _Builder:
             case n.Let():
                 self._let(s)
             case n.Store():
-                self.store(s.at, self.value(s.value), s.mask, s.clip)
+                self.store(s.at, self.value(s.value), s.mask, s.clip, source=s.value)
             case n.Copy():
                 self._copy(s)
             case n.Mma():
@@ -388,12 +390,27 @@ class _Builder:
         if not cost.pipes:
             if len(kept) == 1:
                 return kept[0]
-        count = self._each(self.elements(e))
+        count = self._each(self.elements(e)) * self._once(e, depth)
         key = self.key()
         varies = self._varies(e)
         for i, (pipe, many) in enumerate(cost.pipes or (("none", 0.0),)):
             self.put(Op(pipe, many * count, 1.0, cost.latency if i == 0 else 0.0, kept if i == 0 else (), key if i == 0 else None, share=self.share, varies=varies), depth)
         return key
+
+    def _once(self, e: n.Node, depth: int) -> float:
+        """The part of the rounds of open unrolled loops in which a value is worked out: where one does not change it, in the first."""
+        if not any(f.unrolled for f in self.frames[1:depth + 1]):
+            return 1.0
+        read, buffers, together = once(e, "_leaves", lambda: _leaves(e))
+        if together:
+            return 1.0
+        names = {x.name for x in self._expanded(e) if isinstance(x, n.Var)} if isinstance(e, n.Expr) else read
+        out = 1.0
+        for f in self.frames[1:depth + 1]:
+            if f.unrolled and f.var not in names and not any(name in f.changes or (space in ("shared", "global") and (space in f.spaces or "sync" in f.spaces))
+                                                              for name, space in buffers):
+                out /= f.trips
+        return out
 
     def _varies(self, e: n.Node) -> frozenset[str]:
         """Open unrolled loops whose rounds touch registers of their own."""
@@ -511,7 +528,15 @@ class _Builder:
     def _load(self, e: n.Load, depth: int) -> Key:
         place = self._address(e.at, depth)
         guards = self._guards(e.at, e.clip, e.mask, depth)
-        return self._moved(e.at, "read", (*(() if place is None else (place,)), *guards.keys), depth, guard=guards)
+        before = len(self.frames[depth].items)
+        key = self._moved(e.at, "read", (*(() if place is None else (place,)), *guards.keys), depth, guard=guards)
+        if (part := self._once(e, depth)) < 1.0:
+            for made in self.frames[depth].items[before:]:
+                if isinstance(made, Op):
+                    made.count *= part
+                    if made.access is not None:
+                        made.access.executions *= part
+        return key
 
     def _moved(self, r: n.Region, verb: Verb, reads: tuple[Key, ...], depth: int, width: int = 0, apart: str = "", guard: Guard | None = None) -> Key:
         """The instructions of an access by all lanes of the team."""
@@ -563,10 +588,13 @@ class _Builder:
         access = Access(r.buffer.name, verb, instructions * self.warps, max(asked, instructions * self.warps), asked, touched, again, executions, distinct, unique,
                         moved=touched * again, first=-1 if at is None else int(at.reshape(-1)[0]))
         cycles = max(1.0, vector * LANES / 128)
+        if apart != "copy":
+            self.put(Op("alu", instructions * TILE_ADDRESS, latency=4.5, share=self.share), depth)
         self.put(Op("memory", instructions, cycles, 1.0 if verb != "write" else 0.0, reads, key, access, self.share, apart="copy" if apart == "copy" else ""), depth)
         return key
 
-    def store(self, r: n.Region, value: Key | None, mask: n.Expr | None, clip: bool, width: int = 0) -> None:
+    def store(self, r: n.Region, value: Key | None, mask: n.Expr | None, clip: bool, width: int = 0, source: n.Expr | None = None) -> None:
+        """A write; 16-bit elements that are read one by one are packed into registers two by two."""
         reads = () if value is None else (value,)
         for f in self.frames:
             for e in [e for e in f.memo if _reads(e, r.buffer)]:
@@ -575,7 +603,9 @@ class _Builder:
             for i in r.index:
                 if isinstance(i, n.Expr):
                     self.value(i)
-            self.put(Op("none", 0.0, reads=reads, writes=r.buffer.name, share=self.share, varies=self._varies(r)))
+            packed = r.buffer.dtype.bytes < 4 and not shape_of(r.type) and isinstance(source, n.Load)
+            self.put(Op("alu" if packed else "none", 0.5 if packed else 0.0, latency=4.5 if packed else 0.0, reads=reads, writes=r.buffer.name, share=self.share,
+                        varies=self._varies(r)))
             return
         place = self._address(r, self.depth)
         guards = self._guards(r, clip, mask, self.depth)
