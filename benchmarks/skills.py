@@ -90,7 +90,7 @@ def coverage(given: Given) -> str:
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
           f"The admitted ones are of {len({card.intent for card in good})} intents and {covered} of the {len(rows)} rows that have passes.",
           f"{sum(card.evidence.kernels >= 3 for card in good)} of them are lifted from three kernels or more, "
-          f"{sum(len(card.scope.surfaces) >= 3 for card in good)} from three surfaces, {sum(card.carrier.kind == 'composite' for card in good)} are composites."]
+          f"{sum(len(card.scope.surfaces) >= 3 for card in good)} from three surfaces, {sum(c.carrier.kind == 'composite' for c in good)} are composites."]
     return "\n".join(["# Skills by intent", "", "A row is one of the catalogue of intents; `kir passes` names the rows of each pass.", "", *of, "", *lines, ""])
 
 
@@ -117,8 +117,8 @@ def when(given: Given) -> str:
     rows = [f"| {said} | {sum(n for (s, _), n in counts.items() if s == said)} | {counts[said, 'right']} | {counts[said, 'wrong']} | "
             f"{counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
     return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from. Where a card applies, the program is "
-                      "interpreted and compared with the one before; where a condition is refuted, or unknown, the step is forced. *refused*: the framework or "
-                      "the verifier finds the fault; *not run*: no sizes at which both run.", "",
+                      "interpreted and compared with the one before; where a condition is refuted, or unknown, the step is forced. *refused*: the framework "
+                      "or the verifier finds the fault; *not run*: no sizes at which both run.", "",
                       "| the card says | places | right | wrong | refused | not run |", "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
                       *(f"- wrong: {each}" for each in wrong), ""])
 
@@ -164,8 +164,8 @@ def round_trips(given: Given) -> str:
         whole["ours"] += ours
         whole["free"] += free
     head = [f"{len(rows)} lineages that end naive. An admitted card makes {whole['ours']} of their {whole['steps']} steps (pass, parameters and place of the "
-            f"expert's, or its program); {whole['whole']} lineages are made whole. Without lineage fields (each pass with its own defaults, as a search that knows "
-            f"no cards would offer it) {whole['free']} steps are made."]
+            f"expert's, or its program); {whole['whole']} lineages are made whole. Without lineage fields (each pass with its own defaults, as a search that "
+            f"knows no cards would offer it) {whole['free']} steps are made."]
     return "\n".join(["# Round trips by admitted skills alone", "", *head, "", "| kernel | family | steps | by admitted cards | without cards |",
                       "| --- | --- | ---: | ---: | ---: |", *rows, ""])
 
@@ -213,8 +213,8 @@ def retrieval(given: Given) -> str:
                 scores[arm].append((hits / max(1, min(TOP, len(top))), hits / min(TOP, len(relevant))))
     rows = [f"| {arm} | {len(s)} | {sum(p for p, _ in s) / len(s):.2f} | {sum(r for _, r in s) / len(s):.2f} |" for arm, s in scores.items() if s]
     seconds, load = _searched(given), _loaded(given)
-    return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make a step "
-                      f"which the expert has from there on. Precision is of the first {TOP} that apply.", "",
+    return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make "
+                      f"a step which the expert has from there on. Precision is of the first {TOP} that apply.", "",
                       "| arm | states | precision at 5 | recall at 5 |", "| --- | ---: | ---: | ---: |", *rows, "",
                       f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
                       f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kir.learning.cards.shelf import Shelf
 
 from kir.faces.cli._main import run
-from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Risk, Scope
+from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Move, Risk, Scope, Spread, Use
+from kir.learning.cards.library import Shelf
 from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
 from tests.kir.carrier.server import Says, loopback
 
