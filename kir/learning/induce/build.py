@@ -1,16 +1,20 @@
 """The library that evidence makes: hypotheses, their trials, and the cards as files; the same evidence gives the same files."""
 from __future__ import annotations
 
+import json
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from kir.base.store import write_atomic
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import Shelf
+from kir.learning.cards.search import RANK
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
+from kir.learning.induce.rank import learned
 from kir.learning.induce.trials import decided, tried
 from kir.learning.induce.uses import distinct, uses
 
@@ -50,10 +54,11 @@ def _finished(each: Hypothesis, trials: bool) -> Card:
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 
-def write_cards(folder: Path, cards: Sequence[Card]) -> tuple[Path, ...]:
-    """Write cards, one file each; files of cards that are no more are removed."""
+def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = ()) -> tuple[Path, ...]:
+    """Write cards, one file each, and the weights by which they are put in order; files of cards that are no more are removed."""
     shelf = Shelf(folder)
     kept = {shelf.put(card) for card in cards}
     for path in set(shelf.files()) - kept:
         path.unlink()
+    write_atomic(folder / RANK, json.dumps(learned(cards, distinct(walks)), indent=1) + "\n")
     return tuple(sorted(kept))

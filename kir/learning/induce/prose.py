@@ -3,6 +3,7 @@ surface that can say it, from the smallest kernel of its evidence. Every figure 
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from textwrap import wrap
@@ -27,7 +28,7 @@ FEW = 5
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card), "## When it is right", *_right(card), "## When it pays", *_pays(card),
+    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card), "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
 
@@ -127,6 +128,15 @@ def _pays(card: Card) -> Iterator[str]:
         if p.kind == "profit":
             yield _paragraph(f"It helps if {p.sentence} ({p.id or 'learned'}): so in {p.proved + p.guarded + p.assumed} uses"
                              f"{f', {p.example}' if p.example and not p.id else ''}.")
+
+
+def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:
+    """What the same kernels did next, where the step by itself is forecast to bring nothing."""
+    if any(spread.median > 1.0 for spread in card.effect.forecast.values()):
+        return
+    later = Counter(t.name for use in group for t in use.walked.transitions if t.number == use.transition.number + 1)
+    rows = [f"`{name}` ({count} times)" for name, count in sorted(later.items(), key=lambda row: (-row[1], row[0]))[:3]]
+    yield _paragraph("By itself it is not forecast to gain anything." + (f" It makes way for others: most often {_and(rows)} came next." if rows else ""))
 
 
 def _spread(s: Spread) -> str:

@@ -104,11 +104,14 @@ def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite
 
 def trial(card: Card, each: Round, kernels: int, forecaster: Forecaster) -> Entry:
     """One round with the skill and without it."""
-    ours, how = _arm(each, _of_card(card, each), forecaster)
-    theirs, _ = _arm(each, _of_all(each), forecaster)
-    speedup = None
+    seen = None
     with suppress(KirError):
         seen = forecaster(_pair(each, each.before, each.after))
+    aim = seen.median if seen is not None else 0.0
+    ours, how = _arm(each, _of_card(card, each), forecaster, aim)
+    theirs, _ = _arm(each, _of_all(each), forecaster, aim)
+    speedup = None
+    if seen is not None:
         low, high = seen.interval(0.8)
         speedup = (float(f"{seen.median:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}"))
     return Entry(what="trial", kernel=each.name, outcome=f"lifted from {kernels} other kernels: {how}", skill=ours, without=theirs, speedup=speedup,
@@ -137,7 +140,7 @@ def _of_all(each: Round) -> Iterator[Made]:
                 yield program, (Step.of(site.params, anchor_text(each.before, site.path)),)
 
 
-def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster) -> tuple[bool, str]:
+def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) -> tuple[bool, str]:
     """Whether one of a few programs is what the expert did next, or as good; and how."""
     wanted, said = content_hash(each.after), "no place"
     for count, (program, steps) in enumerate(made, start=1):
@@ -145,7 +148,7 @@ def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster) -> tuple[boo
             return True, f"the expert's next program at try {count}"
         if len(steps) == 1 and told(steps[0]) in each.wanted:
             return True, f"a step of the expert's at try {count}"
-        if _as_good(each, program, forecaster):
+        if _as_good(each, program, forecaster, aim):
             return True, f"a program forecast as fast at try {count}"
         said = f"other programs in {count} tries"
         if count == TRIES:
@@ -153,12 +156,13 @@ def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster) -> tuple[boo
     return False, said
 
 
-def _as_good(each: Round, program: Program, forecaster: Forecaster) -> bool:
-    """Whether a program is forecast as fast as the expert's next one, where that is forecast faster than the start; a step that only makes way for
-    others is judged by its program alone."""
+def _as_good(each: Round, program: Program, forecaster: Forecaster, aim: float) -> bool:
+    """Whether a program is forecast as fast as the expert's next one, where that is forecast faster than the start (`aim`); a step that only makes
+    way for others is judged by itself."""
+    if aim <= 1 / AS_FAST:
+        return False
     with suppress(KirError):
-        gain, aim = (forecaster(_pair(each, each.before, p)).median for p in (program, each.after))
-        return aim > 1 / AS_FAST and gain >= AS_FAST * aim
+        return forecaster(_pair(each, each.before, program)).median >= AS_FAST * aim
     return False
 
 

@@ -147,7 +147,7 @@ def test_uses_of_several_kernels_and_surfaces_become_one_card(found: dict[str, H
     assert card.evidence.kernels == 4 and card.scope.surfaces == ("tilelang", "triton") and set(card.scope.families) >= {"norm", "softmax"}
     assert card.state == "hypothesis" and card.effect.forecast["sm_90a"].uses == len(card.evidence.uses)
     threads = found["multi-threaded-block.kernel"].card.carrier.steps[0].parameters[0]
-    assert (threads.name, threads.role, threads.low, threads.high) == ("threads", "chosen", 128, 256)
+    assert (threads.name, threads.role, threads.low, threads.high) == ("threads", "chosen", 256, 256)
     rejected = sum(len(each.rejected) for each in finished([LINEAGES / "rmsnorm_tilelang"]))
     assert rejected == 2, "steps that the walk turned down are kept"
 
