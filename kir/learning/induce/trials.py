@@ -88,13 +88,11 @@ def held_out(group: Sequence[Use], walked: Walked) -> tuple[Use, ...]:
 
 
 def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite: bool = False, forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
-    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses."""
+    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses. None where there are too few kernels."""
     cards: dict[tuple[str, ...], Card] = {}
     out = []
-    for each in rounds(group, composite):
-        rest = held_out(group, each.walked)
-        if not rest:
-            continue
+    planned = [(each, rest) for each in rounds(group, composite) if (rest := held_out(group, each.walked))]
+    for each, rest in planned if len(planned) >= LEAST_TRIALS else ():  # fewer decide nothing
         key = tuple(sorted({use.walked.key for use in rest}))
         if key not in cards:
             cards[key] = lift(rest)
@@ -182,7 +180,7 @@ def decided(card: Card, trials: Sequence[Entry]) -> Card:
     told = f"{won} of {len(trials)} held-out trials succeeded, {lost} without the skill in as many tries"
     effect = card.effect
     if len(trials) < LEAST_TRIALS:
-        state, why = "hypothesis", f"{told}; at least {LEAST_TRIALS} kernels of other packages or families are needed"
+        state, why = "hypothesis", f"a trial needs kernels of another package or family: at least {LEAST_TRIALS} are needed, and there are fewer"
     elif won < LEAST_SHARE * len(trials) or won <= lost:
         state, why = "hypothesis", f"{told}; two thirds must succeed, and more than without"
     elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()):

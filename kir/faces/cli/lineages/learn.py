@@ -41,6 +41,7 @@ def command(
                               known=known, advance=advance))
     else:
         write_archive(folder, known)
+        known = list({each.key: each for each in known}.values())
     ended = Counter(each.ended for each in known)
     said = [f"{sum(ended.values())} kernels: {', '.join(f'{n} {how}' for how, n in ended.most_common())}",
             f"{sum(len(each.transitions) for each in known)} transitions, {sum(len(each.rejected) for each in known)} steps turned down"]
