@@ -28,8 +28,8 @@ FEW = 5
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card), "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
-            
+    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card),
+             "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
 
