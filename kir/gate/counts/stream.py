@@ -24,6 +24,8 @@ from kir.ir.visit import names_read, once, statements, walk
 UNROLLED = ("unroll", "static", "vectorize")
 L1_SHARE = 0.6
 """How much of L1 the lines of one access may take before they are thrown out (others are there as well)."""
+BY_ITSELF = 4.0
+"""Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of (nvcc 13.0, Triton 3.6: four)."""
 LEAST_COLUMNS = 28
 """Columns that a wgmma takes the time of at least (*micro*: 14 cycles for 8 columns of f16 by 16, 63 for 128)."""
 ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
@@ -192,7 +194,10 @@ class _Builder:
         factor = int(dict(s.attrs).get("factor", 0)) if s.kind in UNROLLED else 1
         if s.kind == "pipelined":
             self.out.stages = max(self.out.stages, int(dict(s.attrs).get("stages", 1)))
-        self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0,
+        together = float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0
+        if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and _scalar(s.body):
+            together = BY_ITSELF
+        self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, together,
                    int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else 1)
 
     def _bounds(self, s: n.For) -> tuple[int | None, int | None, int | None]:
@@ -756,6 +761,11 @@ def _pipelined(items: list[Item], stages: int) -> list[Item]:
             item.apart, item.writes = "copy", None
         made.append(item)
     return [Wait("copy", stages - 2, stages - 1), *made]
+
+
+def _scalar(body: n.Block) -> bool:
+    """Whether a loop is one that compilers unroll by themselves: scalars alone, and nothing inside it that loops or waits."""
+    return all(isinstance(s, n.Let | n.Store | n.Alloc) and not any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s)) for s in body)
 
 
 def _leaves(e: n.Node) -> tuple[frozenset[str], frozenset[tuple[str, str]], bool]:
