@@ -163,6 +163,8 @@ class _Sm:
             return
         if w.kind in self.under_way:
             self.now = max(self.now, self.under_way[w.kind])
+        elif w.kind == "product":
+            self.now = max(self.now, self.free.get("tensor", 0.0))
         elif w.kind == "copy":
             self.now += self.apart.get("copy", 0.0)
         self.last = max(self.last, self.now)

@@ -123,7 +123,7 @@ class _Builder:
         self.team = Instances()
         self.of_team = threads
         self.next = 0
-        self.in_loops: set[str] = set()
+        self.stages = 1
         self.slots: dict[str, int] = {}
         self.begun: dict[str, n.Region] = {}
 
@@ -215,11 +215,13 @@ class _Builder:
         held = self.values.get(var)
         self.frames.append(frame)
         self.depths[var] = self.depth
+        before, self.stages = self.stages, stages if stages > 1 else self.stages
         if var:
             self.values[var] = lo + int(trips) // 2 * step
         if together < trips:
             self.put(Op("alu", 2.0 / together, latency=4.0))
         self.block(body)
+        self.stages = before
         self.frames.pop()
         if var and held is not None:
             self.values[var] = held
@@ -562,7 +564,7 @@ class _Builder:
             access = self.places.access(r, verb, self.team, self.warps * self.share, at, shape, self.around(depth), self.l1 * L1_SHARE)
             most = BRANCHED if guard and guard.two_sided else GUARDED if guard and guard.moving else UNDER_WAY
             self.put(Op("memory", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, access, self.share, self._varies(r),
-                        most=most if verb == "read" else 0.0), depth)
+                        most=most * max(1.0, shape.instructions) if verb == "read" else 0.0), depth)  # elements of one lane lie in the same sectors
         else:
             self.put(Op("shared", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, None, self.share, self._varies(r)), depth)
         return key
@@ -672,9 +674,16 @@ class _Builder:
             self.put(Op("double" if dtype.name == "f64" else "fma", each, 1.0, 4.0, (*reads, name), name, share=self.share))
             return
         wide = s.via == "wgmma" or (s.via == "auto" and self.of_team >= 128 and extents[-3] >= 64)
+        ahead = self.stages > 1
+        for e, rows in ((s.a, extents[-3]), (s.b, extents[-1])):
+            if isinstance(e, n.Load) and e.at.buffer.space == "global" and not ahead:  # loaded, written to shared memory, and only then read
+                self.put(Op("shared", rows * extents[-2] * dtype.bytes / 16 / max(1, self.of_team), 4.0, reads=reads, share=self.share))
+        if not ahead:
+            self.put(Barrier())
         self._operands(s, extents, wide)
         warps = max(1.0, self.of_team / LANES)
-        self.put(Op("tensor", 1.0, flops / warps, 20.0, (*reads, name), name, share=self.share, dtype=_unit(dtype, "wgmma" if wide else "")))
+        self.put(Op("tensor", 1.0, flops / warps, 20.0, () if ahead else reads, name, share=self.share, dtype=_unit(dtype, "wgmma" if wide else ""), apart="product"))
+        self.put(Wait("product", 0, 1 if ahead else 0, self.share))
 
     def _operands(self, s: n.Mma, extents: list[int], wide: bool) -> None:
         """What warps read of operands in shared memory: wgmma by itself, other products through registers, each warp what it needs."""
