@@ -101,7 +101,7 @@ def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bo
     logs, fails, defers = np.zeros((len(rows), len(LEVELS))), np.zeros(len(rows)), np.zeros(len(rows), bool)
     seen, turned = rows.seen, rows.turned
     if code:
-        there = np.isfinite(rows.seen_code).any(axis=1)[:, None]
+        there = np.isfinite(rows.seen_code).max(axis=1)[:, None]
         seen, turned = np.where(there, rows.seen_code, seen), np.where(there, rows.turned_code, turned)
     for fold, model in enumerate(models):
         here = folds == fold

@@ -126,7 +126,8 @@ def figures(found: Sequence[Pool], score: Score) -> PoolFigures:
                 chosen = sorted(held, key=lambda i: -worth[i])[:TAKEN]
                 drawn.append(top / min(times[i] for i in chosen))
                 at_random.append(top / min(times[i] for i in held[:TAKEN]))
-    return PoolFigures(len(found), right / asked if asked else math.nan, asked, (_mean(first[True]), _mean(first[False])), (_mean(four[True]), _mean(four[False])),
+    return PoolFigures(len(found), right / asked if asked else math.nan, asked, (_mean(first[True]), _mean(first[False])),
+                       (_mean(four[True]), _mean(four[False])),
                        _mean(drawn), _mean(at_random))
 
 

@@ -3,7 +3,8 @@ what was compiled, and the device. Numbers by name; no name of a kernel or famil
 
 A feature of one program is `kind.name`: `t` seconds, `w` work, `o` how it sits on the device, `n` counts of nodes, `k` counts of state features, `s` machine
 code, `l` what stands against its running. Those of a pair add what is compared: `log t.dram` is log2 of before over after, so that more is better wherever
-less of it is; `share t.dram` its part of the time, `at o.warps` the value after; `mix n.For` its part of the later program, by which programs are told to be alike.
+less of it is; `share t.dram` its part of the time, `at o.warps` the value after; `mix n.For` its part of the later program, by which programs are
+told to be alike.
 """
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ State = Mapping[str, float]
 """Features of one program at some sizes."""
 LEAST = {"t": 1e-8, "w": 1.0, "o": 0.05, "n": 1.0, "k": 1.0, "s": 1.0, "l": 1.0}
 """What is added to both sides of a quotient, by kind: less than that is as good as nothing."""
-OPCODES = {"load": ("LDG", "LD"), "store": ("STG", "ST"), "shared load": ("LDS", "LDSM"), "shared store": ("STS", "STSM"), "asynchronous": ("LDGSTS", "UTMA", "UBLKCP"),
+OPCODES = {"load": ("LDG", "LD"), "store": ("STG", "ST"), "shared load": ("LDS", "LDSM"), "shared store": ("STS", "STSM"),
+           "asynchronous": ("LDGSTS", "UTMA", "UBLKCP"),
            "spill": ("LDL", "STL"), "tensor": ("HMMA", "HGMMA", "IMMA", "DMMA", "QGMMA", "IGMMA"), "float": ("FFMA", "FADD", "FMUL", "HFMA2", "HADD2", "HMUL2"),
            "special": ("MUFU",), "whole": ("IMAD", "IADD3", "LEA", "SHF", "LOP3", "VIADD", "ISETP"), "barrier": ("BAR", "SYNCS", "WARPSYNC", "DEPBAR"),
            "branch": ("BRA", "BSSY", "BSYNC"), "exchange": ("SHFL", "REDUX"), "convert": ("F2F", "F2FP", "F2I", "I2F", "PRMT")}
 """SASS opcodes by what they do; the longest name that an opcode begins with decides."""
 SURFACES = ("cuda", "triton", "tilelang")
-LEVELS = ("t.total", "o.warps", "o.ctas", "o.waves", "o.resident", "o.threads", "o.registers", "o.shared", "w.intensity", "n.kernels", "s.registers", "s.spills")
+LEVELS = ("t.total", "o.warps", "o.ctas", "o.waves", "o.resident", "o.threads", "o.registers", "o.shared", "w.intensity", "n.kernels", "s.registers",
+          "s.spills")
 """What matters by itself, and not only by how it changes."""
 
 
@@ -71,7 +74,12 @@ def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
     slow = max(costs, key=lambda c: c.seconds, default=None)
     if slow is not None and slow.work is not None:
         w, sms = slow.work, target.device.sm_count
+<<<<<<< HEAD
+        out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared),
+                "w.in flight": w.in_flight,
+=======
         out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared), "o.cycles": w.cycles,
+>>>>>>> analytic
                 "o.resident": float(slow.occupancy.ctas), "o.warps": slow.occupancy.ctas * w.threads / 32,
                 "o.waves": w.ctas / (sms * max(1, slow.occupancy.ctas)), "o.busy SMs": min(1.0, w.ctas / sms)}
     return out
@@ -149,7 +157,7 @@ def of_pair(before: State, after: State, step: str, surface: str, target: Target
     counted = {name: value for name, value in counted.items() if name not in ("n.shared bytes", "n.trips")}
     whole = sum(counted.values()) or 1.0
     out |= {f"mix {name}": math.sqrt(value / whole) for name, value in counted.items()}
-    out |= of_limits(after, target) | of_step(step) | of_device(target.name)
+    out |= {**of_limits(after, target), **of_step(step), **of_device(target.name)}
     out |= {f"surface {s}": float(surface == s) for s in SURFACES}
     return out
 
@@ -196,4 +204,4 @@ def pair_features(pair: Pair, compiled: bool = True) -> dict[str, float]:
 
 def vector(found: Mapping[str, float], names: Sequence[str]) -> list[float]:
     """Values in the order of `names`; NaN for what is not there of machine code, 0 for anything else."""
-    return [found[name] if name in found else math.nan if " s." in name else 0.0 for name in names]
+    return [found.get(name, math.nan if " s." in name else 0.0) for name in names]

@@ -181,7 +181,9 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     matrices = [np.array([vector(each[i], names) if each[i] else [np.nan] * len(names) for each in both]).reshape(len(both), len(names)) for i in range(4)]
     measured = np.array([np.log(p.speedup) if not p.fault else np.nan for p in pairs])
     about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
-    made = Rows(names, used, *matrices, measured, np.array([bool(p.fault) for p in pairs]), np.array([p.family for p in pairs], dtype=object), about)
+    seen, turned, seen_code, turned_code = matrices
+    made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
+                np.array([p.family for p in pairs], dtype=object), about)
     return made, pairs
 
 

@@ -36,7 +36,8 @@ WORSE = ("limit ", "at l.illegal")
 ANALYTIC_KINDS = (" t.", " w.", " o.", "limit ")
 """What comes from the analytic model's counting."""
 TREES = {"location": 240, "scale": 120, "fail": 160}
-GROWN: Mapping[str, Any] = {"learning_rate": 0.06, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6, "bagging_freq": 1,
+GROWN: Mapping[str, Any] = {"learning_rate": 0.06, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
+                            "bagging_freq": 1,
                             "lambda_l2": 5.0, "max_depth": 8, "max_bin": 127, "verbosity": -1, "deterministic": True, "force_row_wise": True}
 
 
@@ -86,9 +87,12 @@ class Options:
 
 
 def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None) -> Model:
-    """A model of rows. Raises KirError KIR-E006 without LightGBM."""
+    """A model of rows. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than two families."""
     o = options or Options()
     good = np.flatnonzero(np.isfinite(rows.measured))
+    if (count := len(set(rows.family[good].tolist()))) < 2:
+        raise error("KIR-E011", f"there are measured pairs of {count} kernel famil{'y' if count == 1 else 'ies'}",
+                    needs="two at least: every error is one on a family left out")
     held = rows.take(good)
     folds = dealt(held.family, min(FOLDS, len(set(held.family.tolist()))))
     base = _bare(rows)
