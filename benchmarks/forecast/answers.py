@@ -20,7 +20,7 @@ from kir.learning.forecast.data import Data, PairRow
 from kir.learning.forecast.distribution import BINS, Pair
 from kir.learning.forecast.matrices import States, kept, sizes_text
 from kir.learning.forecast.model import Model
-from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, train
+from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, locate, train
 from kir.learning.forecast.trees import Array
 from kir.surface import Artifact
 
@@ -86,14 +86,17 @@ def spread_about(name: str, base: Array, rows: Rows, folds: Array) -> Answers:
     return Answers(name, logs)
 
 
-def learned(name: str, rows: Rows, folds: Array, options: Options, code: bool = False, told: Callable[[str], None] = print) -> tuple[Answers, list[Model]]:
-    """The learned model, trained without each part in turn and asked about it; with `code`, where both programs were compiled, from machine code too. Also
-    the models, in the order of the parts."""
-    models = []
+def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Callable[[str], None] = print) -> dict[str, tuple[Answers, list[Model]]]:
+    """Learned models by name, trained without each part in turn and asked about it; also the models, in the order of the parts. Their options differ in what
+    comes after the location, which is trained once for all of them."""
+    models: dict[str, list[Model]] = {name: [] for name in options}
     for fold in range(int(folds.max()) + 1):
-        told(f"{name}: part {fold + 1} of {int(folds.max()) + 1}")
-        models.append(train(rows.take(folds != fold), options))
-    return asked(name, models, rows, folds, code), models
+        told(f"{', '.join(options)}: part {fold + 1} of {int(folds.max()) + 1}")
+        rest = rows.take(folds != fold)
+        located = locate(rest, next(iter(options.values())))
+        for name, each in options.items():
+            models[name].append(train(rest, each, located=located))
+    return {name: (asked(name, held, rows, folds), held) for name, held in models.items()}
 
 
 def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bool = False) -> Answers:

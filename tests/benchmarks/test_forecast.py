@@ -65,7 +65,7 @@ def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
     pytest.importorskip("lightgbm")
     at = rows(each=60)
     folds = answers.dealt(at.family, 3)
-    found, models = answers.learned("learned", at, folds, Options(trees=0.05), told=lambda text: None)
+    found, models = answers.learned(at, folds, {"learned": Options(trees=0.05)}, lambda text: None)["learned"]
     assert len(models) == 3 and np.isfinite(found.logs).all() and found.fails is not None
     own = models[1].predict(at.seen[folds == 1], at.turned[folds == 1])[0]
     assert np.allclose(found.logs[folds == 1], own)
