@@ -101,7 +101,7 @@ class Located:
 
 
 def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None, located: Located | None = None) -> Model:
-    """A model of rows; `located` is what `locate` made of the same rows, where that is at hand. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than
+    """A model of rows; `located` is what `locate` made of the same rows, if it is at hand. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than
     two families."""
     o = options or Options()
     found = located or locate(rows, o)
