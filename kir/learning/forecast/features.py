@@ -67,23 +67,21 @@ def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
         for part, seconds in c.parts.items():
             out[f"t.{part}"] = out.get(f"t.{part}", 0.0) + seconds
     works = [c.work for c in costs if c.work is not None]
-    for name in ("sectors", "instructions"):
+    for name in ("instructions", "l2", "dram", "tensor"):
         out[f"w.{name}"] = sum(getattr(w, name) for w in works)
-    for w in works:
-        for space, moved in w.requested.items():
-            out[f"w.to {space}"] = out.get(f"w.to {space}", 0.0) + moved
-        for unit, done in w.operations.items():
-            kind = unit.partition(" ")[0]
-            out[f"w.{kind}"] = out.get(f"w.{kind}", 0.0) + done
     out["w.compulsory"] = sum(c.compulsory for c in costs)
-    out["w.intensity"] = sum(out.get(f"w.{k}", 0.0) for k in ("tensor", "scalar", "special")) / max(out["w.sectors"], 1.0)
+    out["w.intensity"] = sum(w.tensor + w.instructions for w in works) / max(out["w.l2"], 1.0)
     slow = max(costs, key=lambda c: c.seconds, default=None)
     if slow is not None and slow.work is not None:
         w, sms = slow.work, target.device.sm_count
+<<<<<<< HEAD
         out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared),
                 "w.in flight": w.in_flight,
+=======
+        out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared), "o.cycles": w.cycles,
+>>>>>>> analytic
                 "o.resident": float(slow.occupancy.ctas), "o.warps": slow.occupancy.ctas * w.threads / 32,
-                "o.waves": w.ctas / (sms * max(1, slow.occupancy.ctas)), "o.overlapped": float(w.overlapped), "o.uneven": w.uneven}
+                "o.waves": w.ctas / (sms * max(1, slow.occupancy.ctas)), "o.busy SMs": min(1.0, w.ctas / sms)}
     return out
 
 
