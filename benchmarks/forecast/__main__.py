@@ -78,7 +78,7 @@ def _progress(done: int, whole: int) -> None:
 
 def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given: argparse.Namespace) -> None:
     """Write the page and its plots."""
-    own = {"analytic": answers.analytic(data, pairs, given.cache, given.jobs), "code": answers.analytic(data, pairs, given.cache, given.jobs, True)}
+    own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
