@@ -6,7 +6,7 @@ included, and goes on by itself where the log ends: so a killed search resumes, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,11 @@ class Recorder:
         out = cls(log, only, _stored=kept)
         out._spent = float(stored[-1]["clock"]) if stored else 0.0
         return out
+
+    @property
+    def stored(self) -> Sequence[Mapping[str, Any]]:
+        """What the log held."""
+        return self._stored
 
     @property
     def clock(self) -> float:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import Target
@@ -50,6 +50,8 @@ class Plan:
     align: int = 0
     home: Program | None = None
     """The program in whose words the steps are written, where it is another than the one they are tried on."""
+    promises: Literal["own", "home"] = "own"
+    """In whose words `facts` are written."""
 
     @property
     def key(self) -> str:

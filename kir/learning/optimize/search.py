@@ -5,6 +5,7 @@ built further: other parameters of its plan, and single passes on top of it. Wha
 """
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -42,6 +43,8 @@ HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
 UNSEEN = 0.6
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
+LEFT_OUT = 1.0
+"""How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
 WIDTH = 2
@@ -86,6 +89,7 @@ class Candidate:
     seconds: float
     forecast: Forecast
     features: Mapping[str, float]
+    number: int = 0
     measured: Measured | None = None
     parent: str = ""
 
@@ -140,11 +144,7 @@ class Search:
     def run(self) -> Found:
         """Search until the budget is used up or nothing is left to try. Raises KirError KIR-U025 where the kernel as given is not right by the problem,
         and what the recorder raises."""
-        self.known: dict[tuple[str, str], Candidate] = {}
-        self.gated: list[Candidate] = []
-        self.pruned: dict[str, int] = {}
-        self.prefixes: Prefixes = {}
-        self.count = 0
+        self._begin()
         self.recorder.add("begin", **self._subject())
         self.baseline = self._baseline()
         ended = "nothing is left to try"
@@ -159,6 +159,31 @@ class Search:
             best = None
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated))
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events)
+
+    def _begin(self) -> None:
+        self.known: dict[tuple[str, str], Candidate] = {}
+        self.gated: list[Candidate] = []
+        self.pruned: dict[str, int] = {}
+        self.prefixes: Prefixes = {}
+        self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
+        self.failures: dict[tuple[str, str, str], int] = {}
+        self.count = 0
+
+    def proposals(self, count: int) -> list[Candidate]:
+        """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
+        self._begin()
+        forecast = self._forecast(self.program, self.program, self.given_surface or "cuda")
+        self.baseline = Candidate("", self.program, "", Start("as it is", self.program), Plan("the kernel as given", ()), (), (), forecast.seconds[0], forecast, {})
+        self._first()
+        best = sorted(self.known.values(), key=_promise)
+        for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
+            self._grow(key, ROUND)
+        families: dict[tuple[str, str], list[Candidate]] = {}
+        for c in sorted(self.known.values(), key=_promise):
+            families.setdefault((c.plan.family, c.surface), []).append(c)
+        least = min((c.seconds for c in self.known.values()), default=math.inf)
+        rows = itertools.zip_longest(*families.values())
+        return [c for row in rows for c in row if c is not None and c.seconds < HOPELESS * least][:count]
 
     def _subject(self) -> dict[str, Any]:
         s = self.setting
@@ -180,16 +205,18 @@ class Search:
         return base
 
     # -------------------------------------------------------------------------------------------------------------------- the course
-    def _search(self) -> None:
-        self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
+    def _first(self) -> None:
+        """Every family of plans once on every start."""
         begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6)
         for start in begun:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
-        self.failures: dict[tuple[str, str, str], int] = {}
         for key in sorted(self.streams, key=self._prior, reverse=True):
             self._grow(key, 1)
+
+    def _search(self) -> None:
+        self._first()
         grown: set[str] = set()
         while True:
             batch = self._next()
@@ -277,7 +304,7 @@ class Search:
             return self._prune(start, plan, surface, f"no forecast: {_said(bad)}", key)
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
         made = Candidate(key, done.program, surface, start, plan, (*(parent.steps if parent else ()), *done.steps),
-                         (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, parent=parent.key if parent else "")
+                         (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, self.count, parent=parent.key if parent else "")
         if parent is not None and made.seconds >= GAIN * parent.seconds:
             return self._prune(start, plan, surface, "it does not seem to help", key)
         self.known[key, surface] = made
@@ -288,11 +315,13 @@ class Search:
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
         """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
-        base = promised(program, plan.facts, plan.align) if plan.facts or plan.align else program
+        def kept(p: Program, whose: str) -> Program:
+            return promised(p, plan.facts, plan.align) if plan.promises == whose and (plan.facts or plan.align) else p
+
         if plan.home is None:
-            return lifted(base, plan, self.setting.context, self.prefixes)
-        words = in_words_of(plan.home, base)
-        done = lifted(words.program, plan, self.setting.context, self.prefixes)
+            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes)
+        words = in_words_of(plan.home, kept(program, "own"))
+        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes)
         return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
 
     def _refusal(self, program: Program, surface: str) -> str:
@@ -345,7 +374,7 @@ class Search:
             rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
         seen = {c.plan.family for c in self.gated}
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
-                                            * math.exp(-0.3 * self.policy.score(c.features)), c.key))
+                                            * math.exp(-0.3 * self.policy.score(c.features)), c.number))
         batch: list[Candidate] = []
         for c in order:
             if not (self.judge.measures and any(x.plan.family == c.plan.family for x in batch) and c.plan.family not in seen):
@@ -380,6 +409,11 @@ class Search:
 
     def _key(self, program: Program, surface: str) -> str:
         return content_hash(normalize(program))[:32] + f" {surface}"
+
+
+def _promise(c: Candidate) -> tuple[float, int]:
+    """What candidates are ordered by before any is gated: the forecast, worse the more of the plan had to be left out; then who came first."""
+    return c.seconds * (1 + LEFT_OUT * (1 - c.share)), c.number
 
 
 def _said(bad: BaseException) -> str:

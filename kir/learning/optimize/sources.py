@@ -54,7 +54,7 @@ class PipelineSource:
                 values = space.values(point, given)
                 if not space.refusal(values):
                     yield Plan(f"pipeline {space.name}", Pipeline.parse(space.filled(values), str(space.file)).steps, _first_comment(space), point=point,
-                               family=space.name, surface=space.surface, facts=space.facts, align=space.align, home=_naive(space.home))
+                               family=space.name, surface=space.surface, facts=space.facts, align=space.align, home=_naive(space.home), promises="home")
             except KirError:
                 continue  # a hole that this setting does not fill, or a step that a point makes no sense of
 

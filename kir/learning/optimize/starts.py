@@ -12,6 +12,7 @@ from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.learning.optimize.plan import Setting
 from kir.lineage.engine import PassEngine
+from kir.problem import Problem
 
 MOST_STEPS = 60
 """Steps back that are taken from a kernel."""
@@ -35,8 +36,8 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[St
     back = list(_walk(program, setting, seconds))
     if back:
         found.append(Start(f"{len(back)} steps back", back[-1][1], tuple(text for text, _ in back)))
-    naive = setting.problem.naive
-    if _same_call(naive, program):
+    naive = _naive(setting.problem)
+    if naive is not None and _same_call(naive, program):
         found.append(Start(f"the naive program of {setting.problem.name}", naive))
     for k in range(1, KEPT + 1):
         at = len(back) * k // (KEPT + 1)
@@ -74,6 +75,14 @@ def _moves(engine: PassEngine, program: Program, seen: set[str]) -> Iterator[tup
             continue
         if engine.measure(made) < measure and engine.content(made) not in seen:
             yield candidate.text, made
+
+
+def _naive(problem: Problem) -> Program | None:
+    """The problem's naive program; None for a problem that is a model, and has none."""
+    try:
+        return problem.naive
+    except KirError:
+        return None
 
 
 def _same_call(a: Program, b: Program) -> bool:

@@ -51,12 +51,18 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
         if own_name in outer and isinstance(outer[own_name].of, n.Buffer) != isinstance(theirs_outer[theirs_name].of, n.Buffer):
             continue
         names[own_name] = theirs_name
-    made = renamed(program, {**_out_of_the_way(program, names), **kernels})
-    return InWords(made, {new: old for old, new in {**{k: v for k, v in names.items() if k in outer}, **kernels}.items() if new != old})
+    made, applied = _renamed(program, {**names, **kernels})
+    own = {*outer, *(k.name for k in program.kernels)}
+    return InWords(made, {new: old for old, new in applied.items() if old in own and new != old})
 
 
 def renamed(program: n.Program, names: Mapping[str, str]) -> n.Program:
     """A program with locals, parameters and kernels under other names; what would clash moves out of the way."""
+    return _renamed(program, names)[0]
+
+
+def _renamed(program: n.Program, names: Mapping[str, str]) -> tuple[n.Program, dict[str, str]]:
+    """The same, and every name that was given: old -> new."""
     words = {k: v for k, v in names.items() if k not in {x.name for x in program.kernels}}
     kernels = {k.name: names.get(k.name, k.name) for k in program.kernels}
     words = _out_of_the_way(program, words)
@@ -74,7 +80,7 @@ def renamed(program: n.Program, names: Mapping[str, str]) -> n.Program:
     assert isinstance(out, n.Program)
     params = tuple(replace(p, name=words.get(p.name, p.name)) for p in out.params)
     maps = tuple(replace(t, of=words.get(t.of, t.of)) for t in out.tensor_maps)
-    return replace(out, params=params, tensor_maps=maps)
+    return replace(out, params=params, tensor_maps=maps), {**words, **kernels}
 
 
 def _out_of_the_way(program: n.Program, names: Mapping[str, str]) -> dict[str, str]:

@@ -9,20 +9,19 @@ Array = NDArray[Any]
 
 
 def _spread(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> tuple[Array, Array, Array]:
-    """Q, and K and V with each head once for every head of Q that reads it; all [B, H * G, L, 64]."""
-    group = int(sizes["G"])
-    return inputs["Q"], inputs["K"].repeat(group, axis=1), inputs["V"].repeat(group, axis=1)
+    """Q, and K and V with an axis for the heads of Q that read them; [H, G, L, 64] and [H, 1, L, 64]."""
+    return inputs["Q"], inputs["K"][:, None], inputs["V"][:, None]
 
 
 def _probabilities(q: Array, k: Array) -> Array:
-    """softmax(Q K^T / 8); [B, H * G, L, L]."""
+    """softmax(Q K^T / 8); [H, G, L, L]."""
     scores = q @ k.swapaxes(-1, -2) / 8
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:
-    """O [B, H * G, L, 64]."""
+    """O [H, G, L, 64]."""
     q, k, v = _spread(inputs, sizes)
     return {"O": _probabilities(q, k) @ v}
 
