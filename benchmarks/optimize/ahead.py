@@ -70,19 +70,21 @@ def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
 
 
 @contextlib.contextmanager
-def prepared(wanted: list[int], device: str, folder: Path, workers: int) -> Iterator[dict[int, Future[list[Proposed]]]]:
-    """The proposals of instances as they come, and behind them the compilation of the first ones."""
+def prepared(wanted: list[int], device: str, folder: Path, workers: int) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
+    """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         found = {i: pool.submit(proposals, i, device) for i in wanted}
+        making: list[Future[str]] = []
 
         def then(i: int, done: Future[list[Proposed]]) -> None:
             if not done.cancelled() and done.exception() is None:
                 with contextlib.suppress(RuntimeError):  # the pool is closed already
                     for one in done.result()[:FIRST]:
-                        pool.submit(compiled, i, one, device, str(folder))
+                        making.append(pool.submit(compiled, i, one, device, str(folder)))
         for i, future in found.items():
             future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
-        yield found
+        yield found, making
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def rivals_compiling(folder: Path, share: int, wanted: list[Instance]) -> list[subprocess.Popen[bytes]]:

@@ -93,10 +93,9 @@ def panel(gpu: Gpu, problem: Problem, oracle: Oracle, shapes: Sequence[Shape], s
                 yield Missing(name, s.name, gone.said)
 
 
-def beside(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> tuple[str, Timed | Missing]:
-    """One reference in a panel's process that is open already: why it is not right ("" where it is), and its samples all the same."""
-    judged_at = next((x for x in problem.shapes if "tail" in x.tags and "one" not in x.tags and "timed" not in x.tags), problem.shapes[0])
-    return _judge(child, name, problem, oracle, judged_at, secret), _time(child, name, problem, s, oracle, secret)
+def timed_in(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
+    """The samples of one reference in a panel's process that is open already, whether or not it is right by the problem."""
+    return _time(child, name, problem, s, oracle, secret)
 
 
 def _file(problem: Problem, name: str) -> dict[str, Any]:

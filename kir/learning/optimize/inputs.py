@@ -66,7 +66,7 @@ def definition(path: Path) -> Subject:
         name, axes = str(held["name"]), dict(held["axes"])
         inputs, outputs = dict(held["inputs"]), dict(held["outputs"])
     except (ValueError, KeyError, TypeError) as bad:
-        raise error("KIR-U027", f"{path} is no definition of FlashInfer-Trace: {bad}", needs="an object with name, axes, inputs, outputs and reference") from bad
+        raise error("KIR-U027", f"{path} is no definition of FlashInfer-Trace: {bad}", needs="an object with name, axes, inputs and outputs") from bad
     from kir.gate.trace import DTYPES
 
     dtypes = {theirs: ours for ours, theirs in DTYPES.items()}

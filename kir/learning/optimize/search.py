@@ -173,7 +173,8 @@ class Search:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
         self._begin()
         forecast = self._forecast(self.program, self.program, self.given_surface or "cuda")
-        self.baseline = Candidate("", self.program, "", Start("as it is", self.program), Plan("the kernel as given", ()), (), (), forecast.seconds[0], forecast, {})
+        given, plan = Start("as it is", self.program), Plan("the kernel as given", ())
+        self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
         self._first()
         best = sorted(self.known.values(), key=_promise)
         for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
@@ -304,7 +305,8 @@ class Search:
             return self._prune(start, plan, surface, f"no forecast: {_said(bad)}", key)
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
         made = Candidate(key, done.program, surface, start, plan, (*(parent.steps if parent else ()), *done.steps),
-                         (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, self.count, parent=parent.key if parent else "")
+                         (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, self.count,
+                         parent=parent.key if parent else "")
         if parent is not None and made.seconds >= GAIN * parent.seconds:
             return self._prune(start, plan, surface, "it does not seem to help", key)
         self.known[key, surface] = made

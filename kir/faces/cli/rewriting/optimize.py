@@ -29,7 +29,7 @@ def command(
     shape: Annotated[str, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one")] = "",
     target: Annotated[str, typer.Option(help="the device that is modelled, and compiled for on the CPU")] = "h200",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are gated")] = "cpu",
-    budget: Annotated[str, typer.Option(help="where to stop: candidates gated, seconds, dollars for models (none are asked)")] = "candidates=20,seconds=180,usd=0",
+    budget: Annotated[str, typer.Option(help="where to stop: candidates gated, seconds, dollars for models")] = "candidates=20,seconds=180,usd=0",
     surface: Annotated[str, typer.Option(help="the surface to write: cuda, triton, tilelang, any; by default the input's own, else any")] = "",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="OUT.patch an edit of the file, OUT.kir IR text, else the kernel's text")] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="edit the file itself")] = False,
