@@ -86,6 +86,8 @@ class LineageSource:
     """Transitions of stored lineages, forward from the naive end, each pass at every place where it applies."""
 
     root: Path | None = None
+    only: tuple[str, ...] = ()
+    """Names of the lineages that are used; none: all."""
     name: str = "lineage"
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
@@ -94,7 +96,8 @@ class LineageSource:
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
         """A stream for each lineage."""
-        yield from ((name, self._of(name, lineage, naive, program, setting)) for name, lineage, naive in stored_lineages(self.root))
+        yield from ((name, self._of(name, lineage, naive, program, setting)) for name, lineage, naive in stored_lineages(self.root)
+                    if name in self.only or not self.only)
 
     def _of(self, name: str, lineage: Lineage, naive: n.Program, program: n.Program, setting: Setting) -> Iterator[Plan]:
         steps = tuple(replace(Step.from_json(s.witness), residue=NOTHING, path=None, hash="") for _, s in lineage.transitions())

@@ -37,11 +37,16 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
     for theirs, own in zip(source.kernels, program.kernels, strict=True):
         kernels[own.name] = theirs.name
         if len(theirs.grid) == len(own.grid):
-            votes.update((a.name, b.name) for a, b in zip(theirs.grid, own.grid, strict=True))
+            for x, y in zip(theirs.grid, own.grid, strict=True):
+                votes.update([(x.name, y.name), *zip(_words(x.extent), _words(y.extent), strict=False)])
         for a, b in _aligned(tuple(statements(theirs.body)), tuple(statements(own.body))):
             votes.update(_pairs(a, b))
     outer = {p.name: p for p in program.params}
     theirs_outer = {p.name: p for p in source.params}
+    for theirs_name, own_name in list(votes):
+        there, here = (x[name].of if name in x else None for x, name in ((theirs_outer, theirs_name), (outer, own_name)))
+        if isinstance(there, n.Buffer) and isinstance(here, n.Buffer) and len(there.shape) == len(here.shape):
+            votes.update(pair for d, e in zip(there.shape, here.shape, strict=True) for pair in zip(_words(d), _words(e), strict=False))
     names: dict[str, str] = {}
     for (theirs_name, own_name), _ in sorted(votes.items(), key=lambda kv: (-kv[1], kv[0])):
         if own_name in names or theirs_name in names.values():
