@@ -1,10 +1,11 @@
 """The search: deterministic, stopped by its budget, resumed and replayed from its log; and what it refuses."""
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import field
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.hardware.target import target
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge
-from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
@@ -43,8 +46,6 @@ class Stopwatch:
         """Nothing."""
 
     def judge(self, program: Program, surface: str) -> Measured:
-        from kir.ir.printer import program_text
-
         if len(self.asked) >= self.lasts:
             raise error("KIR-G004", "the device is gone")
         text = program_text(program)
@@ -112,11 +113,23 @@ def test_what_the_gate_refuses_does_not_count() -> None:
     assert done.best is None or "reduce(" not in str(done.best.program)
 
 
-def test_states_that_are_equal_up_to_normal_form_are_gated_once() -> None:
-    done = searched(Stopwatch(), budget="candidates=12,seconds=500")
+class Twice:
+    """Every plan of a source under a second family too."""
+
+    name = "twice"
+
+    def plans(self, program: Program, setting: Setting) -> Iterator[Plan]:
+        for plan in itertools.islice(SOURCES[0].plans(program, setting), 2):
+            yield plan
+            yield replace(plan, family=f"{plan.family} again", source="again")
+
+
+def test_states_that_are_equal_up_to_normal_form_are_counted_once() -> None:
+    done = Search(PROBLEM.naive, SETTING, Stopwatch(), (Twice(),), budget=Budget.parse("candidates=12,seconds=500"), given_surface="cuda",
+                  measure_baseline=False).run()
     keys = [c.key for c in done.tried]
-    assert len(keys) == len(set(keys))
-    assert done.pruned.get("the same program as another plan's", 0) > 0
+    assert len(keys) == len(set(keys)) == 2
+    assert done.pruned["the same program as another plan's"] == 2
 
 
 def test_a_naive_softmax_becomes_one_that_reads_each_row_once() -> None:
@@ -136,12 +149,7 @@ def test_nothing_faster_is_said_with_the_limit() -> None:
 
 
 def test_a_kernel_that_does_not_solve_the_problem_is_refused() -> None:
-    other = load_problem("softmax:f16")
-    from dataclasses import replace as changed
-
-    from kir.ir.parser import parse_program
-    text = (other.folder / "naive.kir").read_text().replace("/ total", "* total")
-    wrong = changed(parse_program(text), name="softmax")
+    wrong = parse_program((PROBLEM.folder / "naive.kir").read_text().replace("/ total", "* total"))
     with pytest.raises(KirError) as refused:
         Search(wrong, SETTING, CpuJudge(SETTING, compiles=False), (), from_starts=[]).run()
     assert [d.id for d in refused.value.diagnostics] == ["KIR-U025"]
