@@ -62,7 +62,10 @@ class Plan:
 class PlanSource(Protocol):
     """Where plans come from. The same program and setting give the same plans in the same order."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        ...
 
     def plans(self, program: Program, setting: Setting) -> Iterable[Plan]:
         """Plans worth trying on a program, the most promising first. May be lazy."""

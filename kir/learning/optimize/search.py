@@ -287,33 +287,40 @@ class Search:
         """The candidate of a plan, or None for one that is pruned: no step of it applies, what it gives is known, cannot run, or cannot be said."""
         self._check()
         self.count += 1
-        try:
-            done = self._taken(start.program, plan)
-        except (KirError, *FAULTS) as bad:
-            return self._prune(start, plan, surface, _said(bad))
-        if not done.steps:
-            return self._prune(start, plan, surface, "none of its steps applies")
-        key = self._key(done.program, surface)
-        if (key, surface) in self.known:
-            return self._prune(start, plan, surface, "the same program as another plan's", key)
-        why = self._refusal(done.program, surface)
-        if why:
-            return self._prune(start, plan, surface, why, key)
-        try:
-            forecast = self._forecast(self.program, done.program, surface)
-        except (KirError, *FAULTS, ZeroDivisionError) as bad:
-            return self._prune(start, plan, surface, f"no forecast: {_said(bad)}", key)
+        key, done, forecast, why = self._formed(start, plan, surface)
+        if done is None or forecast is None:
+            self._prune(start, plan, surface, why, key)
+            return None
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
         made = Candidate(key, done.program, surface, start, plan, (*(parent.steps if parent else ()), *done.steps),
                          (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, self.count,
                          parent=parent.key if parent else "")
         if parent is not None and made.seconds >= GAIN * parent.seconds:
-            return self._prune(start, plan, surface, "it does not seem to help", key)
+            self._prune(start, plan, surface, "it does not seem to help", key)
+            return None
         self.known[key, surface] = made
         self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, taken=len(done.steps), left=len(done.left),
                           forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"), fails=float(f"{forecast.fails:.4g}"),
                           unproved=list(done.unproved), features=features)
         return made
+
+    def _formed(self, start: Start, plan: Plan, surface: str) -> tuple[str, Lifted | None, Forecast | None, str]:
+        """What a plan makes of a start, under its key, and its forecast; or why it comes to nothing."""
+        try:
+            done = self._taken(start.program, plan)
+        except (KirError, *FAULTS) as bad:
+            return "", None, None, _said(bad)
+        if not done.steps:
+            return "", None, None, "none of its steps applies"
+        key = self._key(done.program, surface)
+        if (key, surface) in self.known:
+            return key, None, None, "the same program as another plan's"
+        if why := self._refusal(done.program, surface):
+            return key, None, None, why
+        try:
+            return key, done, self._forecast(self.program, done.program, surface), ""
+        except (KirError, *FAULTS, ZeroDivisionError) as bad:
+            return key, None, None, f"no forecast: {_said(bad)}"
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
         """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
@@ -385,9 +392,10 @@ class Search:
 
     def _estimate(self, c: Candidate) -> float:
         """Forecast seconds, times what forecasts of the same family (else the same surface) were wrong by, in the mean of logarithms."""
-        for alike in (lambda x: x.plan.family == c.plan.family and x.surface == c.surface, lambda x: x.surface == c.surface):
-            wrong = [math.log(x.measured.seconds / x.seconds) for x in self.gated if x.measured is not None and x.measured.accepted and alike(x)]
-            if wrong:
+        right = [(x, math.log(x.measured.seconds / x.seconds)) for x in self.gated if x.measured is not None and x.measured.accepted]
+        same = [(x, off) for x, off in right if x.surface == c.surface]
+        for alike in ([(x, off) for x, off in same if x.plan.family == c.plan.family], same):
+            if wrong := [off for _, off in alike]:
                 return c.seconds * math.exp(sum(wrong) / len(wrong))
         return c.seconds
 

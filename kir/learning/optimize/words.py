@@ -34,12 +34,12 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
         return InWords(program, {})
     votes: Counter[tuple[str, str]] = Counter()
     kernels: dict[str, str] = {}
-    for theirs, own in zip(source.kernels, program.kernels, strict=True):
-        kernels[own.name] = theirs.name
-        if len(theirs.grid) == len(own.grid):
-            for x, y in zip(theirs.grid, own.grid, strict=True):
+    for theirs, mine in zip(source.kernels, program.kernels, strict=True):
+        kernels[mine.name] = theirs.name
+        if len(theirs.grid) == len(mine.grid):
+            for x, y in zip(theirs.grid, mine.grid, strict=True):
                 votes.update([(x.name, y.name), *zip(_words(x.extent), _words(y.extent), strict=False)])
-        for a, b in _aligned(tuple(statements(theirs.body)), tuple(statements(own.body))):
+        for a, b in _aligned(tuple(statements(theirs.body)), tuple(statements(mine.body))):
             votes.update(_pairs(a, b))
     outer = {p.name: p for p in program.params}
     theirs_outer = {p.name: p for p in source.params}

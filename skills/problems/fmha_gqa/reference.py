@@ -17,7 +17,8 @@ def _probabilities(q: Array, k: Array) -> Array:
     """softmax(Q K^T / 8); [H, G, L, L]."""
     scores = q @ k.swapaxes(-1, -2) / 8
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+    out: Array = e / e.sum(axis=-1, keepdims=True)
+    return out
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:

@@ -82,8 +82,8 @@ kernel go grid (i: K) threads 1
 
 
 def test_words_of_another_and_back() -> None:
-    other = parse_program(TINY.replace("copy", "twice").replace("K", "M").replace("B", "X").replace("A", "Y").replace("go", "main").replace(" j ", " k ").replace(
-        ", j]", ", k]"))
+    text = TINY.replace("copy", "twice").replace("K", "M").replace("B", "X").replace("A", "Y").replace("go", "main")
+    other = parse_program(text.replace(" j ", " k ").replace(", j]", ", k]"))
     program = parse_program(TINY)
     words = in_words_of(other, program)
     assert [k.name for k in words.program.kernels] == ["main"]
