@@ -1,4 +1,4 @@
-"""What holds across kernels: forecasts, cards, tuned parameters, whole packages.
+"""What holds across kernels: forecasts, cards, tuned parameters, whole packages, searches.
 
-Order: forecast, cards, corpus, tune.
+Order: forecast, cards, corpus, tune, optimize.
 """
