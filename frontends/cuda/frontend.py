@@ -16,10 +16,13 @@ from kir.ir.nodes import Program
 from kir.ir.types import BOOL, DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
+from kir.surface.launches.assembled import Found, assembled
 
 from .kernel import read_kernel
-from .launch.binding_skeleton import skeleton
+from .launch.arguments import compile_time, named_arguments
+from .launch.binding_skeleton import UNKNOWN, skeleton
 from .launch.geometry import BLOCK, Geometry, words_of
+from .launch.host_code import cuda_launches
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type
 from .source.syntax import declared_name, text
@@ -146,6 +149,23 @@ class CudaFrontend:
         fn = self._find(opened, source, name)
         program = self.parse(source, kernel)
         return skeleton(opened.main, fn, program, self._roles(source, fn) if fn.params and given is None else None)
+
+    def launches(self, source: Path, kernel: str) -> list[Found]:
+        """What each launch of a kernel that the C++ around it shows says of it. Raises KirError KIR-F201 to KIR-F210."""
+        opened = self.open(source)
+        fn = self._find(opened, source, split_name(kernel)[0])
+        found = cuda_launches(opened.sources, opened.main, source, fn.name)
+        if not found:
+            return []
+        skeleton = self.skeleton(source, kernel)
+        out = []
+        for each in found:
+            metas = compile_time(fn, each)
+            more = {k: UNKNOWN for k in metas if k not in skeleton.metas and k not in {p.name for p in fn.params or ()}}
+            tensors = {k: replace(t, role="" if fn.params else t.role) for k, t in skeleton.tensors.items()}
+            whole = skeleton.changed(metas={**skeleton.metas, **more}, tensors=tensors)
+            out.append(assembled(whole, each, named_arguments(fn, each), metas))
+        return out
 
     def _roles(self, source: Path, fn: Function) -> dict[str, str]:
         """What a template does to its tensors, as the first of its samples that is read shows; of one that is read under none, what is const."""

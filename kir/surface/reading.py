@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import kir.skills
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import did_you_mean, error, usage
+from kir.base.diagnostic import Diagnostic, did_you_mean, error, usage
+from kir.base.notices import tell
 from kir.base.registry import registry
 from kir.hardware import machine
 from kir.ir.nodes import For, Program, Var
@@ -118,10 +119,49 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     """
     path, _ = located(text)
     read = read_source(text, binding)
+    if binding is None:
+        read = as_launched(text, read)
     name = (read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
-    return Expert(program, name, source, own_surface(program, read.surface), _binding_text(binding) if binding else "")
+    held = _binding_text(binding) if binding else read.binding.text() if read.binding is not None else ""
+    return Expert(program, name, source, own_surface(program, read.surface), held)
+
+
+def as_launched(text: str, read: Reading) -> Reading:
+    """A generic kernel without a binding, under the one that is kept for it or that its host code gives; as it is where neither is. Raises KirError
+    KIR-S041 for one that leaves questions open."""
+    if read.surface == "kir" or read.binding is not None or not is_generic(read.program):
+        return read
+    binding, told = launched(text)
+    if binding is None:
+        return read
+    for each in told:
+        tell(each)
+    return read_source(text, binding)
+
+
+def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
+    """The binding of the kernel of ``FILE[::KERNEL]`` that nobody names: the one that is kept for it, else what the host code around it says, with
+    a note of where that is; (None, ()) where nothing launches it. Raises KirError KIR-S041 for questions that stay open."""
+    from kir.ir.binding import Binding
+    from kir.surface.finding import launches_of, notice
+    from kir.surface.launches.remembered import remembered
+
+    path, kernel = located(text)
+    reader, ref = kernel_of(path, kernel)
+    name = kernel or ref.name
+    kept = remembered(path, ref.name)
+    if kept is not None:
+        return Binding.read(kept), (Diagnostic("KIR-S040", f"{name} is read under {_short(kept)}", severity="note"),)
+    found = launches_of(reader, path, name)
+    if not found:
+        return None, ()
+    first, command = found[0], f"kir bind {quote(text)} --ask"
+    if first.open:
+        raise error("KIR-S041", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
+                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
+    return first.binding, (notice(first, found[1:], name, command),)
 
 
 def manifest(text: str, problem: str = "") -> tuple[Path, ...]:

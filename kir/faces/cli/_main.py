@@ -12,11 +12,13 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import kir
 from kir.base.diagnostic import Diagnostic, KirError, UsageError, did_you_mean, usage
+from kir.base.notices import notices
 from kir.faces.cli._result import Result
 
 FOLDER = Path(__file__).parent
@@ -88,8 +90,10 @@ def _dispatch(words: Sequence[str], as_json: bool) -> int:
         kind = "option" if name.startswith("-") else "command"
         hint = did_you_mean(name, files if kind == "command" else ("--help", "--version", "--json", "--debug"))
         raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
-    outcome = _alone(name, arguments) if as_json else _call(name, arguments)
+    with notices() as told:
+        outcome = _alone(name, arguments) if as_json else _call(name, arguments)
     if isinstance(outcome, Result):
+        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *told)) if told else outcome
         _print(outcome, "help" if isinstance(outcome, _Usage) else name, as_json)
         return outcome.code
     return outcome if isinstance(outcome, int) else 0
