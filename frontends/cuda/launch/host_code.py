@@ -50,6 +50,29 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
     return list(found.values())
 
 
+def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, arguments: Sequence[Passed]) -> list[HostLaunch]:
+    """The launches of every kernel that one call of a host function makes, with the arguments that it is given; [] where there is no such function."""
+    units = [*sources.units]
+    functions = {_function_name(f): (unit, f) for unit in reversed(units) for f in _functions(unit.root)}
+    if function not in functions:
+        return []
+    follower = _Follower(functions, units, True)
+    follower.entry(*functions[function], [_given(follower.known, each) for each in arguments])
+    return follower.launches
+
+
+Passed = tuple[str, tuple[int, ...], tuple[int, ...]] | int | float | bool | None
+"""An argument of a call: of a tensor its dtype, shape and strides."""
+
+
+def _given(known: Known, v: Passed) -> Value:
+    if isinstance(v, tuple):
+        shape = tuple(build.const(d) for d in v[1])
+        strides = [build.const(s) for s in v[2]]
+        return Array(known, "", shape, v[0], None if tuple(strides) == build.row_major(shape) else strides)
+    return build.const(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 31 else v
+
+
 def _beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
     out: list[Unit] = []
     for path in sorted(p for p in source.parent.iterdir() if p.suffix in _ENDINGS and p.resolve() not in seen)[:400]:
@@ -89,11 +112,13 @@ class _Return(Exception):
 
 
 class _Follower:
-    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit]) -> None:
+    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False) -> None:
         self.functions, self.units = functions, units
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
+        self.concrete = concrete
+        """Whether numbers are those of one call: none is a size then."""
         self.globals: dict[str, Value] = {}
         self.unit = units[0]
         for unit in units:
@@ -103,13 +128,13 @@ class _Follower:
                     self.declaration(s, self.globals)
 
     # ------------------------------------------------------------------------------------------------------------------ entries
-    def entry(self, unit: Unit, node: Node) -> None:
-        """A function called by whom nobody sees: its arguments are of the types that it states."""
+    def entry(self, unit: Unit, node: Node, given: Sequence[Value] = ()) -> None:
+        """A function with what it is given; of one that is called by whom nobody sees the arguments are of the types that it states."""
         scope: dict[str, Value] = {}
-        for p in _parameters(node):
+        for k, p in enumerate(_parameters(node)):
             name = declared_name(p.child_by_field_name("declarator") or p)
             if name is not None:
-                scope[text(name)] = self._argument(p, text(name))
+                scope[text(name)] = given[k] if k < len(given) else self._argument(p, text(name))
         self.body(unit, node, scope)
 
     def _argument(self, p: Node, name: str) -> Value:
@@ -224,7 +249,7 @@ class _Follower:
                 v = Extents(tuple(items)) if kind == "dim3" else items if many else items[0] if items else Unknown(kind)
             else:
                 v = self.value(init, scope)
-            if isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
+            if not self.concrete and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
                 v = self._named(text(name), int(v.value))
             if isinstance(v, Array) and pointer and not v.dtype:
                 v.dtype = TYPES.get(kind, "")

@@ -78,9 +78,9 @@ def _of_one_specialization(calls: Sequence[Binding]) -> tuple[list[int], dict[st
     rounded: dict[str, Numbers] = {}
     for name in calls[0].metas:
         values = tuple(c.metas.get(name) for c in calls)
-        if len(set(values)) > 1 and all(isinstance(v, int) and not isinstance(v, bool) for v in values):
+        if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
             numbers = [tuple(row) for row in zip(*(_numbers(c) for c in calls))] if len({len(_numbers(c)) for c in calls}) == 1 else []
-            fitting = [row for row in numbers if all(1 << max(0, x - 1).bit_length() == v for x, v in zip(row, values))]
+            fitting = [row for row in numbers if len(set(row)) > 1 and all(1 << max(0, x - 1).bit_length() == v for x, v in zip(row, values))]
             if fitting:
                 rounded[name] = fitting[0]
 
@@ -139,7 +139,8 @@ class _Generalization:
         if len(self.calls) == 1:
             self.assumed.append(Assumed("numbers that are equal in the one recorded call are the same in every call"))
         named = {**dict.fromkeys(self.sizes)}
-        binding = replace(first, recorded=False, sizes=[*named], facts=facts, grid=grid, metas=self.metas, scalars=scalars, tensors=tensors)
+        binding = replace(first, recorded=False, sizes=[*named], facts=facts, grid=grid, metas=self.metas, scalars=scalars, tensors=tensors,
+                          dtypes={k: v for k, v in first.dtypes.items() if k not in scalars})
         examples = {name: row[0] for name, row in self.sizes.items()}
         whole = Found(binding, f"{len(self.calls)} recorded call{'s' * (len(self.calls) != 1)}", tuple(self.assumed), examples)
         for k, call in enumerate(self.calls):
