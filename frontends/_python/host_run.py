@@ -98,7 +98,8 @@ class Follower:
         """The names of a file: what its first level assigns and imports, without what only a main program does."""
         key = str(file.path)
         if key not in self.modules:
-            self.modules[key] = scope = {}
+            scope: dict[str, Value] = {}
+            self.modules[key] = scope
             for s in file.tree.body:
                 if isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Try)):
                     self.try_(file, s, scope)
@@ -411,8 +412,8 @@ class Follower:
             case ast.Mod():
                 return build.mod(a, b)
             case ast.Pow() | ast.LShift() | ast.RShift() if isinstance(a, n.Const) and isinstance(b, n.Const) and 0 <= int(b.value) < 31:
-                x, y = int(a.value), int(b.value)
-                return build.const(x ** y if isinstance(op, ast.Pow) else x << y if isinstance(op, ast.LShift) else x >> y)
+                first, second = int(a.value), int(b.value)
+                return build.const(first ** second if isinstance(op, ast.Pow) else first << second if isinstance(op, ast.LShift) else first >> second)
             case _:
                 return Unknown("an operator")
 
@@ -435,9 +436,9 @@ class Follower:
                 for x, y in zip(a.of.of_rank(rank) or (), b.of.of_rank(rank) or ()):
                     self.known.same(x, y)
             return True
-        x, y = number(a), number(b)
-        if x is not None and y is not None and type(op) in _ORDER:
-            return build.compare(_ORDER[type(op)], self.known.resolved(x), self.known.resolved(y))
+        first, second = number(a), number(b)
+        if first is not None and second is not None and type(op) in _ORDER:
+            return build.compare(_ORDER[type(op)], self.known.resolved(first), self.known.resolved(second))
         if isinstance(op, (ast.Eq, ast.NotEq)) and isinstance(a, str) and isinstance(b, str):
             return (a == b) == isinstance(op, ast.Eq)
         return Unknown("a comparison")

@@ -131,10 +131,10 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
     if word in ("tuple", "list") and args and isinstance(args[0], (list, tuple)):
         return list(args[0])
     if word == "prod" and args and isinstance(args[0], (list, tuple)) and all(number(a) is not None for a in args[0]):
-        made: n.Expr = build.const(1)
+        whole: n.Expr = build.const(1)
         for each in args[0]:
-            made = build.mul(made, number(each) or made)
-        return made
+            whole = build.mul(whole, number(each) or whole)
+        return whole
     if word in ("is_available", "is_cuda") or f.dotted.endswith("cuda.is_available"):
         return True
     return Unknown(f"{f.dotted}(..)")

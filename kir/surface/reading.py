@@ -29,6 +29,7 @@ from kir.surface import Frontend, KernelRef, frontend, reads
 
 if TYPE_CHECKING:
     from kir.ir.binding import Binding
+    from kir.surface.finding import Found
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def located(text: str) -> tuple[Path, str]:
     return path, kernel
 
 
-def load_expert(text: str, binding: Path | None = None) -> Expert:
+def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form.
 
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
@@ -124,7 +125,7 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     name = (read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
-    held = _binding_text(binding) if binding else read.binding.text() if read.binding is not None else ""
+    held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
     return Expert(program, name, source, own_surface(program, read.surface), held)
 
 
@@ -142,10 +143,17 @@ def as_launched(text: str, read: Reading) -> Reading:
 
 
 def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
-    """The binding of the kernel of ``FILE[::KERNEL]`` that nobody names: the one that is kept for it, else what the host code around it says, with
-    a note of where that is; (None, ()) where nothing launches it. Raises KirError KIR-S041 for questions that stay open."""
+    """The binding of the kernel of ``FILE[::KERNEL]`` that nobody names, with a note of where it is from; (None, ()) where nothing launches it. Raises
+    KirError KIR-S041 for questions that stay open."""
+    found, told = as_found(text)
+    return (found.binding, told) if found is not None else (None, ())
+
+
+def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
+    """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
+    KirError KIR-S041 for questions that stay open."""
     from kir.ir.binding import Binding
-    from kir.surface.finding import launches_of, notice
+    from kir.surface.finding import Found, launches_of, notice
     from kir.surface.launches.remembered import remembered
 
     path, kernel = located(text)
@@ -153,7 +161,7 @@ def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
     name = kernel or ref.name
     kept = remembered(path, ref.name)
     if kept is not None:
-        return Binding.read(kept), (Diagnostic("KIR-S040", f"{name} is read under {_short(kept)}", severity="note"),)
+        return Found(Binding.read(kept), _short(kept)), (Diagnostic("KIR-S040", f"{name} is read under {_short(kept)}", severity="note"),)
     found = launches_of(reader, path, name)
     if not found:
         return None, ()
@@ -161,7 +169,7 @@ def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
     if first.open:
         raise error("KIR-S041", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
                     needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
-    return first.binding, (notice(first, found[1:], name, command),)
+    return first, (notice(first, found[1:], name, command),)
 
 
 def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
@@ -180,7 +188,7 @@ def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
     return tuple(found)
 
 
-def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None:
+def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:
     """The binding that a command was given; without one, the only shipped binding of this kernel for the problem."""
     if binding is not None or not problem:
         return binding

@@ -13,6 +13,8 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, did_you_mean, error, usage
 from kir.base.store import write_atomic
 from kir.learning.cards.card import Card, card_text, read_card
+from kir.learning.cards.lift import cards_of
+from kir.lineage.records.folder import lineage_names, opened, shipped_lineages
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Library:
     """Shelves in the order in which they are searched."""
 
     shelves: tuple[Shelf, ...]
+    lineages: tuple[Path, ...] = ()
+    """Folders of lineages whose steps are cards too, where no shelf has one of the name."""
 
     def cards(self) -> tuple[tuple[Found, ...], tuple[Diagnostic, ...]]:
         """All cards by name, those of earlier shelves hiding later ones; and what is wrong with the files that are no cards."""
@@ -61,7 +65,20 @@ class Library:
                     faults += fault.diagnostics
                     continue
                 found.setdefault(card.name, Found(card, path))
+        for each in self.lifted():
+            found.setdefault(each.card.name, each)
         return tuple(found[name] for name in sorted(found)), tuple(faults)
+
+    def lifted(self) -> Iterator[Found]:
+        """The steps of the lineages as cards; where two lineages have one of the same name, the surface is added to the later one's."""
+        taken: set[str] = set()
+        for root in self.lineages:
+            folder = opened(root)
+            lineage = folder.read()
+            for card in cards_of(lineage, folder):
+                name = card.name if card.name not in taken else f"{card.name}-{lineage.header.surface}"
+                taken.add(name)
+                yield Found(card if name == card.name else card.model_copy(update={"name": name}), folder.file)
 
     def card(self, name: str) -> Found:
         """The card called ``name``, or the one in the file of that path.
@@ -74,6 +91,9 @@ class Library:
             if (path := shelf.root / f"{name}.md").is_file():
                 return Found(read_card(path), path)
         cards, _ = self.cards()
+        lifted = next((each for each in cards if each.card.name == name), None)
+        if lifted is not None:
+            return lifted
         hint = did_you_mean(name, [each.card.name for each in cards])
         same = tuple(each.card.name for each in cards if name in (each.card.intent, each.card.carrier.text.partition("@")[0].partition("{")[0]))
         notes = (f"cards of that intent or pass: {', '.join(same[:8])}{', ..' if len(same) > 8 else ''}",) if same else ()
@@ -81,9 +101,10 @@ class Library:
 
 
 def library(folders: Sequence[Path] = ()) -> Library:
-    """The library: the folders given, the user's own, and what ships with KIR."""
+    """The library: the folders given, the user's own, and what ships with KIR: its cards, and the steps of its lineages."""
     import platformdirs
 
     own = Path(platformdirs.user_data_dir("kir")) / "cards"
     shipped = Path(str(resources.files("kir.skills") / "cards"))
-    return Library((*(Shelf(each) for each in folders), Shelf(own), Shelf(shipped, writable=False)))
+    walked = tuple(shipped_lineages() / name for name in lineage_names())
+    return Library((*(Shelf(each) for each in folders), Shelf(own), Shelf(shipped, writable=False)), walked)

@@ -33,12 +33,13 @@ class Assumed:
 @dataclass(frozen=True)
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
-    `examples` are sizes as a call that was seen has them."""
+    `examples` are sizes as a call that was seen has them, `numbers` its other arguments."""
 
     binding: Binding
     place: str
     assumed: tuple[Assumed, ...] = ()
     examples: Mapping[str, int] | None = None
+    numbers: Mapping[str, float] | None = None
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -105,7 +106,7 @@ class _Assembly:
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
-        return Found(binding, self.launch.place, tuple(self.assumed), examples)
+        return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)})
 
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}

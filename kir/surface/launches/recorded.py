@@ -61,9 +61,9 @@ def fits(binding: Binding, call: Binding, sizes: Mapping[str, int]) -> tuple[str
         if name in call.tensors:
             for k, (told, seen) in enumerate(zip(t.shape, call.tensors[name].shape)):
                 compare(f"{name}.shape[{k}]", told, seen)
-    for name, told in binding.scalars.items():
+    for name, scalar in binding.scalars.items():
         if isinstance(call.scalars.get(name), int):
-            compare(name, told, call.scalars[name])
+            compare(name, scalar, call.scalars[name])
     return tuple(wrong)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from kir.base.dataclass import dataclass
@@ -13,9 +13,9 @@ from kir.ir.visit import substitute, walk
 
 ASSUMED = 1024
 """What a size is taken for where a compile-time value follows from it and nobody says how large it is."""
-_FOLDED = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": min, "max": max,
+_FOLDED: Mapping[str, Callable[[int, int], int]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": min, "max": max,
            "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "ceildiv": lambda a, b: -(-a // b)}
-_DECIDED = {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+_DECIDED: Mapping[str, Callable[[int, int], bool]] = {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
             "eq": lambda a, b: a == b, "ne": lambda a, b: a != b}
 
 

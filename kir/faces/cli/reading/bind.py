@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kir.faces.cli._options import belong, can_be_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ HEADER = """\
 
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL] of a surface: Triton, TileLang or CUDA; package:path names a file of an installed package")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="write it there")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written, help="write it there")] = None,
     ask: Annotated[bool, typer.Option("--ask", help="ask for what is open, one question at a time, and keep the answers beside the source")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="with --ask: take every proposal")] = False,
     calls: Annotated[list[Path] | None, typer.Option("--from", help="a recorded call (`kir capture`; may be repeated): one binding for all")] = None,
@@ -40,7 +41,6 @@ def command(
 ) -> Result:
     """Write the binding of a kernel."""
     from kir.base.store import write_atomic
-    from kir.faces.cli._options import belong
     from kir.ir.binding import unfilled
     from kir.surface.finding import proposed, under
     from kir.surface.launches.questions import all_answered

@@ -16,12 +16,13 @@ from typing import Annotated
 import typer
 
 from kir.base.diagnostic import Diagnostic
+from kir.faces.cli._options import can_be_written
 from kir.faces.cli._result import Result
 
 
 def command(
     words: Annotated[list[str], typer.Argument(help="the command, after a bare --")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="the folder of the bindings")] = Path("bindings"),
+    output: Annotated[Path, typer.Option("-o", "--output", callback=can_be_written, help="the folder of the bindings")] = Path("bindings"),
     no_run: Annotated[bool, typer.Option("--no-run", help="record launches only: no GPU is asked for, and no kernel runs")] = False,
     package: Annotated[list[str] | None, typer.Option(help="only kernels of this package or folder (may be repeated)")] = None,
 ) -> Result:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kir.ir.nodes import Program
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-EMPTY = "no cards: `kir lineage .. -o DIR` writes one for each step to DIR/cards; `--library DIR/cards` looks there"
+EMPTY = "no cards: `kir lineage FILE` writes one for each step to its folder; `--library FOLDER/cards` looks there"
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
 
 
