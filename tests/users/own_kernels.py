@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
 from pathlib import Path
-
 
 T1_SCALED = """\
 import torch

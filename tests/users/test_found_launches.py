@@ -95,8 +95,8 @@ def test_launches_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_refusal_of_the_host_is_a_fact(tmp_path: Path) -> None:
     file = laid(tmp_path, "softmax with a scale (Triton)")
     text = file.read_text(encoding="utf-8").partition("if __name__")[0]
-    file.write_text(text.replace("    y = torch.empty_like(x)", "    assert n % 8 == 0\n    if n > 512:\n        raise ValueError\n    y = torch.empty_like(x)"),
-                    encoding="utf-8")
+    made = "    y = torch.empty_like(x)"
+    file.write_text(text.replace(made, "    assert n % 8 == 0\n    if n > 512:\n        raise ValueError\n" + made), encoding="utf-8")
     binding, _ = launched(str(file))
     assert binding is not None and {"n % 8 == 0", "n <= 512"} <= set(binding.facts)
 

@@ -119,8 +119,8 @@ def _with_numbers(binding: Binding, numbers: Sequence[str], program: Program) ->
 
 
 def _named_for(binding: Binding, program: Program, problem: str) -> tuple[str, Binding]:
-    """The problem, at the dtype of the kernel's first input where it offers that, and the binding with the problem's names for tensors, where none has one and there are as many inputs and outputs of the same numbers of axes: in the
-    order of both."""
+    """The problem, at the dtype of the kernel's first input where it offers that, and the binding with the problem's names for tensors, where none has one
+    and there are as many inputs and outputs of the same numbers of axes: in the order of both."""
     from dataclasses import replace
 
     from kir.ir.nodes import Buffer

@@ -33,7 +33,7 @@ def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, a folder with problem.toml, or a KernelBench file (.py)")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
-    against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code, and without --problem its outputs, are compared; or MODULE:FUNCTION of PyTorch's")] = "",
+    against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code (its outputs, without --problem) is compared; or MODULE:FUNCTION")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
     against_bind: Annotated[Path | None, typer.Option(help="the binding of the other one, where it is another")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the kernel's own")] = "",
@@ -43,7 +43,7 @@ def command(
     shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
     panel: Annotated[bool | None, typer.Option(help="on a GPU: time the problem's references too (it does)", show_default=False)] = None,
     sanitize: Annotated[bool | None, typer.Option(help="on a GPU: run compute-sanitizer once (it does)", show_default=False)] = None,
-    trace: Annotated[Path | None, typer.Option(callback=can_be_written, help="a folder to which definition, solution and traces are written (FlashInfer-Trace)")] = None,
+    trace: Annotated[Path | None, typer.Option(callback=can_be_written, help="a folder for definition, solution and traces (FlashInfer-Trace)")] = None,
     numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have")] = None,
     records: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to which the verdict is added as one JSON line")] = None,
 ) -> Result:

@@ -1,6 +1,7 @@
 """rebuild every state of a lineage from its stored steps, or replay its steps on another kernel (--on FILE)
 
-LINEAGE is a folder that `kir lineage` wrote, the lineage.json in it, or the name of one that comes with KIR (`kir lineages`). Without --on FILE a hash that differs is a failure.
+LINEAGE is a folder that `kir lineage` wrote, the lineage.json in it, or the name of one that comes with KIR (`kir lineages`).
+Without --on FILE a hash that differs is a failure.
 With --on FILE each step is looked for on that kernel, whatever its language, its preconditions are judged there, and a step that the
 surface of --emit cannot say is left out, with the reason.
 """
