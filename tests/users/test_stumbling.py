@@ -120,7 +120,8 @@ def test_replay_says_which_gate_with_an_option_of_its_own(capsys: pytest.Capture
     assert code == 2 and "--regate" in err
 
 
-@pytest.mark.parametrize("typed, word, found", [("kir li", 1, ["lineage", "lineages"]), ("kir run --ch", 2, ["--check"]), ("kir skills s", 2, ["search", "show"])])
+@pytest.mark.parametrize("typed, word, found", [("kir li", 1, ["lineage", "lineages"]), ("kir run --ch", 2, ["--check"]),
+                                                ("kir skills s", 2, ["search", "show"])])
 def test_a_shell_completes_commands_and_options(typed: str, word: int, found: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()"], capture_output=True, text=True, check=True,
                           env={**os.environ, "COMP_WORDS": typed, "COMP_CWORD": str(word), "_KIR_COMPLETE": "complete_bash"})
@@ -149,8 +150,8 @@ def test_what_kir_new_writes_conforms(kind: str, tmp_path: Path, capsys: pytest.
         group = {"pass": "passes", "frontend": "frontends", "backend": "backends"}[kind]
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kir-{NEW[kind]}\nVersion: 0.1\n", encoding="utf-8")
         (metadata / "entry_points.txt").write_text(f"[kir.{group}]\n{module} = kir_{module}\n", encoding="utf-8")
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)], cwd=folder, capture_output=True, text=True, check=False,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])})
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)], cwd=folder, text=True, check=False,
+                          capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])})
     assert done.returncode == 0, done.stdout
 
 
