@@ -38,6 +38,7 @@ AREAS: Mapping[str, str] = {
     "C": "command line",
     "H": "hole and carrier",
     "U": "tuning",
+    "E": "effects and forecasts",
     "X": "plugin",
 }
 """What the letter of an id says."""

@@ -12,6 +12,8 @@ from kir.gate.cost import profile
 from kir.hardware.target import Target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
+from kir.learning.forecast import Forecast, Forecaster
+from kir.learning.forecast.choosing import in_order
 from kir.learning.tune.space import Point, Space, Value
 from kir.problem import Problem, Shape
 from kir.rewrite import Context, Pipeline, Step, Trace, run
@@ -20,11 +22,13 @@ from kir.rewrite.guard import with_otherwise
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point that may be measured: its program, and what the cost model says of it in seconds."""
+    """A point that may be measured: its program, and what is expected of it in seconds: by the cost model, or where a forecaster was asked, as that orders
+    them, with its `forecast` against the first of them."""
 
     point: Point
     program: Program
     seconds: float
+    forecast: Forecast | None = None
 
     @property
     def key(self) -> str:
@@ -133,9 +137,9 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
 
 
 def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None,
-           known: Prefixes | None = None) -> tuple[list[Candidate], Pruned]:
-    """All candidates of a space, what the cost model thinks fastest first (ties in the order of points), and what was pruned. With
-    `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
+           known: Prefixes | None = None, ask: Forecaster | None = None) -> tuple[list[Candidate], Pruned]:
+    """All candidates of a space, what the cost model thinks fastest first, or `ask` where it is given (ties in the order of points), and what was pruned.
+    With `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
     given = given_of(space, problem, shape, target)
     reasons: dict[str, int] = {}
     first: dict[str, Point] = {}
@@ -166,10 +170,19 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
             out("the same program as another point", point)
             continue
         found[one.key] = one
-    order = sorted(found.values(), key=lambda c: c.seconds)
+    order = sorted(_forecast(list(found.values()), shape, target, space.surface, ask), key=lambda c: c.seconds)
     for late in order[most:] if most is not None else ():
         out(f"modelled slower than the first {most}", late.point)
     return order[:most], Pruned(reasons, first)
+
+
+def _forecast(candidates: list[Candidate], shape: Shape, target: Target, surface: str, ask: Forecaster | None) -> list[Candidate]:
+    """Candidates with seconds by which they stand as a forecaster orders them; the first keeps the cost model's."""
+    if ask is None or len(candidates) < 2 or not math.isfinite(candidates[0].seconds):
+        return candidates
+    found = in_order([c.program for c in candidates], shape.sizes, target, ask, surface)
+    return [replace(c, seconds=candidates[0].seconds * math.exp(found[0][0] - worth), forecast=seen) for c,
+            (worth, seen) in zip(candidates, found, strict=True)]
 
 
 def _illegal(program: Program, problem: Problem, shape: Shape, target: Target) -> str:
