@@ -273,9 +273,15 @@ def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
 
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
-    """CTAs that run as one frame: bounded by the elements of the largest value."""
-    budget = max(1, LANE_BUDGET // max(1, threads, largest_value(k)))
-    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // max(1, threads)))
+    """CTAs that run as one frame: bounded by the elements of the largest value. A CTA that never splits is one lane, however many threads it has."""
+    lanes = max(1, threads if m.checking or _splits(m, k) else 1)
+    budget = max(1, LANE_BUDGET // max(lanes, largest_value(k)))
+    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // lanes))
+
+
+def _splits(m: Machine, k: n.Kernel) -> bool:
+    """Whether a kernel, or a function that it calls, runs instances of a level of the machine side by side."""
+    return any(isinstance(x, n.Roles) or (isinstance(x, n.For) and x.kind in LEVELS) for x in _reachable(m, k))
 
 
 def largest_value(k: n.Kernel) -> int:
