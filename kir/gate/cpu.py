@@ -170,7 +170,7 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             also = (*also, *((against,) if against is not None else ()))
             return check(program, problem_tests(program, problem, names, also), problem.name, runner=runner, stopped=stopped)
         assert against is not None
-        return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, stopped=stopped)
+        return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
     except KirError as fault:
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kir.faces.cli._options import can_be_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def fill(
     who: Annotated[str, typer.Option(help="the person who answers")] = "",
     problem: Annotated[str, typer.Option(help="what the filled program must compute: it goes through the CPU gate")] = "",
     target: Targets = "sm_80,sm_90a",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="write the filled program here")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="write the filled program here")] = None,
     record: Annotated[str, typer.Option(help="record the accepted answer under this name")] = "",
     fresh: Annotated[bool, typer.Option("--restart", help="ask again for replies that are kept")] = False,
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
