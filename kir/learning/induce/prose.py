@@ -70,7 +70,8 @@ def _what(card: Card) -> Iterator[str]:
         yield _paragraph(f"The place itself decides {_and([f'`{name}`' for name in found])}.")
     drawn = [p for move in card.carrier.steps for p in move.parameters if p.role == "drawn"]
     for p in drawn:
-        yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({_and(list(map(str, p.values)))}); the longest is tried first.")
+        yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({_and(list(map(str, p.values)))}); "
+                         "the longest is tried first.")
     if card.carrier.relations:
         yield "These relations held in every use, and would hardly have by chance:"
         yield _list([f"`{r.text}` in {r.kernels} kernels (by chance {r.chance:.2g})" for r in card.carrier.relations])

@@ -56,17 +56,15 @@ class Round:
 
 
 def rounds(group: Sequence[Use], composite: bool) -> tuple[Round, ...]:
-    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last, where they follow one
-    another. In turns over packages, so that each is heard."""
+    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last. In turns over packages, so
+    that each is heard."""
     by_kernel: dict[str, list[Use]] = {}
     for use in sorted(group, key=lambda u: (u.walked.key, u.transition.number)):
         by_kernel.setdefault(use.walked.key, []).append(use)
     found: dict[str, list[Round]] = {}
     for some in by_kernel.values():
         last = some[-1] if composite else some[0]
-        if composite and last.transition.number - some[0].transition.number != len(some) - 1:
-            continue
-        wanted = frozenset() if composite else frozenset(told(Step.from_json(use.transition.step)) for use in some)
+        wanted = frozenset(told(Step.from_json(use.transition.step)) for use in some)
         found.setdefault(some[0].walked.package, []).append(Round(some[0].walked, some[0].before, last.after, some[0].kernel, wanted))
     out: list[Round] = []
     while any(found.values()):
@@ -144,8 +142,8 @@ def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) 
     for count, (program, steps) in enumerate(made, start=1):
         if content_hash(program) == wanted:
             return True, f"the expert's next program at try {count}"
-        if len(steps) == 1 and told(steps[0]) in each.wanted:
-            return True, f"a step of the expert's at try {count}"
+        if steps and all(told(step) in each.wanted for step in steps):
+            return True, f"{'a step' if len(steps) == 1 else 'steps'} of the expert's at try {count}"
         if _as_good(each, program, forecaster, aim):
             return True, f"a program forecast as fast at try {count}"
         said = f"other programs in {count} tries"
