@@ -43,9 +43,9 @@ class PipelineSource:
         """Of each pipeline of the surface the first point that its space allows, then points that differ from it in one parameter, then the rest."""
         return _in_turns(self.streams(program, setting))
 
-    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each pipeline."""
-        yield from ((s.name, self._of(s, setting)) for s in self.spaces if s.kind == "pipeline" and setting.surface in ("", s.surface))
+        yield from ((s.name, _operator(s.home), self._of(s, setting)) for s in self.spaces if s.kind == "pipeline" and setting.surface in ("", s.surface))
 
     def _of(self, space: Space, setting: Setting) -> Iterator[Plan]:
         given = {k: v for k, v in setting.given.items() if k in space.given or k in setting.shape.sizes}
@@ -59,9 +59,9 @@ class PipelineSource:
                 continue  # a hole that this setting does not fill, or a step that a point makes no sense of
 
 
-def _in_turns(streams: Iterator[tuple[str, Iterator[Plan]]]) -> Iterator[Plan]:
+def _in_turns(streams: Iterator[tuple[str, str, Iterator[Plan]]]) -> Iterator[Plan]:
     """The first plan of each stream, then the second of each, and so on."""
-    for row in itertools.zip_longest(*(plans for _, plans in streams)):
+    for row in itertools.zip_longest(*(plans for _, _, plans in streams)):
         yield from (plan for plan in row if plan is not None)
 
 
@@ -74,6 +74,12 @@ def by_distance(space: Space) -> list[Point]:
 def _first_comment(space: Space) -> str:
     line = next((x for x in space.text.splitlines() if x.startswith("#")), "")
     return line.removeprefix("#").strip()
+
+
+@cache
+def _operator(problem: str) -> str:
+    """The operator of a problem by name; "" for none."""
+    return load_problem(problem).spec.operator if problem else ""
 
 
 @cache
@@ -94,10 +100,10 @@ class LineageSource:
         """Each lineage with parameters fit for the sizes, first as near to the stored ones as that allows."""
         return _in_turns(self.streams(program, setting))
 
-    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each lineage."""
-        yield from ((name, self._of(name, lineage, naive, program, setting)) for name, lineage, naive in stored_lineages(self.root)
-                    if name in self.only or not self.only)
+        yield from ((name, _operator(lineage.header.problem), self._of(name, lineage, naive, program, setting))
+                    for name, lineage, naive in stored_lineages(self.root) if name in self.only or not self.only)
 
     def _of(self, name: str, lineage: Lineage, naive: n.Program, program: n.Program, setting: Setting) -> Iterator[Plan]:
         steps = tuple(replace(Step.from_json(s.witness), residue=NOTHING, path=None, hash="") for _, s in lineage.transitions())
