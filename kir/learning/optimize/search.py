@@ -233,7 +233,7 @@ class Search:
         while True:
             batch = self._next()
             if batch:
-                if self.judge.measures:
+                if len(batch) > 1:
                     self.judge.prepare([(c.program, c.surface) for c in batch])
                 for c in batch:
                     self._gate(c)
@@ -402,7 +402,7 @@ class Search:
         for c in order:
             if not (self.judge.measures and any(x.plan.family == c.plan.family for x in batch) and c.plan.family not in seen):
                 batch.append(c)
-        return batch[:min(left, BATCH if self.judge.measures else 1)]
+        return batch[:min(left, BATCH if self.judge.measures else getattr(self.judge, "parallel", 1))]
 
     def _estimate(self, c: Candidate) -> float:
         """Forecast seconds, times what forecasts of the same family (else the same surface) were wrong by, in the mean of logarithms."""
