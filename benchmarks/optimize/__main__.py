@@ -1,4 +1,4 @@
-"""``python -m benchmarks.optimize heldout --on gpu --seconds N`` and ``recovery``; ``--only WORD,WORD``, ``--out FOLDER`` (benchmarks/results by default).
+"""``python -m benchmarks.optimize heldout --on gpu --seconds N`` and ``recovery`` and ``turns``; ``--only WORD,WORD``, ``--out FOLDER`` (benchmarks/results by default).
 
 Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
 """
@@ -16,7 +16,7 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "recovery", "ahead") or rest:
+    if part not in ("heldout", "recovery", "turns", "ahead") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -24,6 +24,10 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.recovery import recovery
 
         return recovery(out, given["--only"], float(given["--seconds"]))
+    if part == "turns":
+        from benchmarks.optimize.turns import turns
+
+        return turns(out)
     if part == "ahead":
         from benchmarks.optimize.ahead import proposals
         from benchmarks.optimize.instances import INSTANCES
