@@ -1,6 +1,7 @@
-"""``python -m benchmarks.optimize heldout --on gpu --seconds N`` and ``recovery`` and ``turns``; ``--only WORD,WORD``, ``--out FOLDER`` (benchmarks/results by default).
+"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, or ``ahead``, which prints what would be measured.
 
-Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
+``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
+was cut short goes on where it was, and a row that has been measured gets further candidates.
 """
 
 from __future__ import annotations

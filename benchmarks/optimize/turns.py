@@ -6,7 +6,7 @@ Both turns search under the same small budget of plans; the time is modelled on 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def _search(name: str, policy: Policy, budget: Budget) -> tuple[float, float, An
     return found.baseline.seconds, best, found.events
 
 
-def _table(rows: list[Mapping[str, Any]]) -> Iterator[str]:
+def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "# The second turn beside the first"
     yield ""
     yield (f"Made by `python -m benchmarks.optimize turns`: a policy trained on searches of {', '.join(LEARNED_ON)}, tried on problems that were in none "

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -18,7 +19,7 @@ from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 from kir.problem import load_problem
-from kir.rewrite import Pipeline, Step, pass_class, passes, sites
+from kir.rewrite import Context, Pipeline, Step, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.residue import NOTHING
 
@@ -173,6 +174,38 @@ def _stored(root: Path) -> tuple[tuple[str, Lineage, n.Program], ...]:
     return tuple(out)
 
 
+class Application(Protocol):
+    """A card that fits a program, with the steps that it comes to there."""
+
+    @property
+    def card(self) -> str:
+        """The card's name."""
+        ...
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """Its steps, at their places in the program."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it should help here."""
+        ...
+
+
+@dataclass(frozen=True)
+class CardSource:
+    """Cards of skills: `applications` says where they fit a program on the hardware of a context."""
+
+    applications: Callable[[n.Program, Context], Iterable[Application]]
+    name: str = "card"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """A plan for each application, in the order in which they come."""
+        for found in self.applications(program, setting.context):
+            yield Plan(f"card {found.card}", tuple(found.steps), found.reason, family=found.card, surface=setting.surface)
+
+
 SINGLE: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "pipeline": {"stages": (2, 3, 4)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
     "tile": {"extent": (64, 128), "axis": (0, 1)}, "stage-panels": {"extent": (64, 32)}, "mma": {}, "narrow-operand": {}, "partition-rows": {},
@@ -213,4 +246,4 @@ def sources() -> tuple[PlanSource, ...]:
     return PipelineSource(), LineageSource(), PassSource()
 
 
-__all__ = ["LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]
+__all__ = ["Application", "CardSource", "LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]
