@@ -188,6 +188,12 @@ def shipped_spaces() -> tuple[Space, ...]:
     return tuple(load_space(p) for p in sorted(shipped.glob("*.toml")))
 
 
+def shipped_pipelines() -> dict[str, Path]:
+    """The pipelines without holes that come with KIR, by name."""
+    folder = Path(str(resources.files("kir.skills"))) / "pipelines"
+    return {p.stem: p for p in sorted(folder.glob("*.pipeline"))}
+
+
 def find_space(name: str) -> Space:
     """The space of a file, or of a subject that comes with KIR by its bare name. Raises UsageError KIR-U001 with near names."""
     path = Path(name)
