@@ -1,7 +1,8 @@
-"""``python -m benchmarks.forecast.analytic_errors [--data FOLDER] [--compiled] [--worst N] [--every N] [WORD]``: the cost model against measured effects, by family.
+"""``python -m benchmarks.forecast.analytic_errors``: the cost model against measured effects, by family.
 
-For each family and surface: right signs of steps beyond 3 %, and of those between 0.5x and 2x; pairs of programs of one group and shape ordered rightly; and of single
-programs the median and the spread of log(modelled / measured). WORD: only groups with it in their name; `--every N`: every N-th group; `--compiled`: with machine code.
+For each family and surface: right signs of steps beyond 3 %, and of those between 0.5x and 2x; pairs of programs of one group and shape ordered
+rightly; and of single programs the median and the spread of log(modelled / measured). `WORD`: only groups with it in their name; `--every N`: every
+N-th group; `--compiled`: with machine code; `--worst N`: the wrong signs of the N largest effects.
 """
 from __future__ import annotations
 

@@ -46,8 +46,15 @@ def evaluate(e: n.Expr | int, values: Values, known: dict[str, Value | None] | N
             return evaluate(e.x, values, known) if e.rounding == "rn" else None
         case n.Call():
             return _called(e, values, known)
+        case n.Load() if held(e) is not None:
+            return _named(held(e) or "", values, known)
         case _:
             return None
+
+
+def held(e: n.Expr) -> str | None:
+    """The name under which `Values` keep what a scalar in a register holds (a pointer that is counted up); None for other expressions."""
+    return f"@{e.at.buffer.name}" if isinstance(e, n.Load) and e.at.buffer.space == "register" and not e.at.index else None
 
 
 def number(e: n.Expr | int, values: Values) -> int | None:

@@ -74,12 +74,7 @@ def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
     slow = max(costs, key=lambda c: c.seconds, default=None)
     if slow is not None and slow.work is not None:
         w, sms = slow.work, target.device.sm_count
-<<<<<<< HEAD
-        out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared),
-                "w.in flight": w.in_flight,
-=======
         out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared), "o.cycles": w.cycles,
->>>>>>> analytic
                 "o.resident": float(slow.occupancy.ctas), "o.warps": slow.occupancy.ctas * w.threads / 32,
                 "o.waves": w.ctas / (sms * max(1, slow.occupancy.ctas)), "o.busy SMs": min(1.0, w.ctas / sms)}
     return out
