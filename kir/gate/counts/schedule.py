@@ -202,11 +202,11 @@ class _Sm:
             for k in self.used:
                 self.used[k] += left * (self.used[k] - used.get(k, 0.0))
         for each in self.open:
-            for k, at in mark.first.items():
-                if k not in each.first and k not in each.written:
-                    each.first[k] = at
-            for k, (_, varies) in mark.written.items():
-                each.written[k] = (self.ready.get(k, 0.0), varies)
+            for key, at in mark.first.items():
+                if key not in each.first and key not in each.written:
+                    each.first[key] = at
+            for key, (_, varies) in mark.written.items():
+                each.written[key] = (self.ready.get(key, 0.0), varies)
 
     def _round(self, loop: Loop, mark: _Open) -> tuple[float, float]:
         """One round, of `together` rounds in one straight piece: cycles that it takes at least, by its pipes and by what it hands on."""
@@ -231,8 +231,8 @@ class _Sm:
         for k, v in self.free.items():
             if v != before.get(k):
                 self.free[k] = v + by
-        for k in mark.written:
-            if k in self.ready:
-                self.ready[k] += by
+        for key in mark.written:
+            if key in self.ready:
+                self.ready[key] += by
         for kind in self.under_way:
             self.under_way[kind] += by
