@@ -33,16 +33,16 @@ class Analytic:
         seconds = (sum(c.seconds for c in before), sum(c.seconds for c in after))
         middle = math.log(seconds[0] / seconds[1])
         defer = _unsure(before, after, pair.target.device)
-        spread = _spread(middle, _bound(before) != _bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
-        return Forecast(LEVELS, tuple(middle + spread * z for z in NORMAL), reasons=_reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
+        wide = spread(middle, bound(before) != bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
+        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), reasons=_reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
 
 
-def _spread(middle: float, moved: bool, compiled: bool) -> float:
+def spread(middle: float, moved: bool, compiled: bool) -> float:
     """The standard deviation of a forecast of this logarithm."""
     return min(MOST, SAME + SHARE * abs(middle) + (OTHER_BOUND if moved else 0.0) + (0.0 if compiled else UNCOMPILED))
 
 
-def _bound(costs: Sequence[Cost]) -> str:
+def bound(costs: Sequence[Cost]) -> str:
     """What bounds the slowest kernel."""
     return max(costs, key=lambda c: c.seconds).bound_by if costs else ""
 
