@@ -32,7 +32,8 @@ def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
 def device_name(said: str) -> str:
     """Our name of a device (`h200`) for the driver's (`NVIDIA H200`)."""
     words = said.lower().split()
-    return next((d.name for d in DEVICES.values() if d.name.split("-")[0] in words), words[-1])
+    known = [d.name for d in DEVICES.values() if d.name.split("-")[0] in words]
+    return next((name for name in known if name.endswith("-pcie") == ("pcie" in words)), known[0] if known else words[-1])
 
 
 def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:

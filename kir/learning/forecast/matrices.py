@@ -18,9 +18,9 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target as target_of
 from kir.ir.parser import parse_program
+from kir.learning.forecast.comparison import of_pair, opposite, vector
 from kir.learning.forecast.data import Data, PairRow, ProgramRow
-from kir.learning.forecast.features import State, of_pair, state, vector
-from kir.learning.forecast.learned import opposite
+from kir.learning.forecast.features import State, state
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 

@@ -9,8 +9,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.learning.forecast import Pair
-from kir.learning.forecast.features import family_of, of_pair, of_step, pair_features, state, vector
-from kir.learning.forecast.learned import opposite
+from kir.learning.forecast.comparison import family_of, of_pair, of_step, opposite, pair_features, vector
+from kir.learning.forecast.features import state
 from kir.surface import Artifact, CompiledKernel
 from tests.kir.forecast.made import copying
 
