@@ -65,12 +65,12 @@ def of_limits(after: State, target: Target) -> dict[str, float]:
 
 @lru_cache(8192)
 def of_step(step: str) -> Mapping[str, float]:
-    """The family of a step's pass, which way it goes, and how many steps the text holds; nothing is set for a pair without a step."""
+    """A step's pass, the pass's family, and which way the step goes; for a pair without a step, that there is none."""
     text = step.strip()
     if not text:
         return {"step none": 1.0}
-    family = family_of(text.lstrip("~").partition("@")[0].partition("{")[0].strip())
-    return {f"step {family or 'other'}": 1.0, "step backward": float(text.startswith("~"))}
+    name = text.lstrip("~").partition("@")[0].partition("{")[0].strip()
+    return {f"step {family_of(name) or 'other'}": 1.0, f"pass {name}": 1.0, "step backward": float(text.startswith("~"))}
 
 
 @lru_cache(1024)
