@@ -37,6 +37,14 @@ class Analytic:
         return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), reasons=_reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
 
 
+def of_seconds(seconds: tuple[float, float], before: Mapping[str, float], after: Mapping[str, float], compiled: bool = True) -> Forecast:
+    """The forecast from what the cost model says of both programs: seconds, and those of each resource."""
+    middle = math.log(seconds[0] / seconds[1])
+    moved = max(before, key=lambda k: (before[k], k), default="") != max(after, key=lambda k: (after[k], k), default="")
+    wide = spread(middle, moved, compiled)
+    return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), reasons=_reasons(before, after), seconds=seconds)
+
+
 def spread(middle: float, moved: bool, compiled: bool) -> float:
     """The standard deviation of a forecast of this logarithm."""
     return min(MOST, SAME + SHARE * abs(middle) + (OTHER_BOUND if moved else 0.0) + (0.0 if compiled else UNCOMPILED))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kir.faces.cli._options import can_be_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def command(
     log: Annotated[Path | None, typer.Option(help="measurements are added to this file, and taken from it (JSON lines)")] = None,
     save: Annotated[bool, typer.Option(help="keep the results, for `kir opt --tuned`")] = True,
     into: Annotated[Path | None, typer.Option(help="the folder that results are kept in; by default the user's own")] = None,
-    emit: Annotated[Path | None, typer.Option(help="a file to which the best program of the last shape is written (IR text)")] = None,
+    emit: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to which the best program of the last shape is written (IR text)")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
     model: Annotated[str,
                      typer.Option(help="who orders candidates: analytic, learned or language; by default the learned model")] = "",
