@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kir.gate.gpu.statistics import estimate, ratio
-from kir.hardware.target import DEVICES
+from kir.hardware.target import target, target_names
 from kir.learning.forecast.data import FAULTS
 
 Row = dict[str, Any]
 ARCH = "sm_90a"
+AT_MAKING = "when the data were made"
 LEAST = 2
 """Rounds in which both programs of a pair were timed, at least."""
 TOLD = {"internal": "compile", "cuda_error_invalid_value": "launch", "cuda_error_out_of_memory": "resources", "error_out_of_memory": "resources"}
@@ -30,8 +31,8 @@ def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
 
 def device_name(said: str) -> str:
     """Our name of a device (`h200`) for the driver's (`NVIDIA H200`)."""
-    words = said.lower().split()
-    return next((d.name for d in DEVICES.values() if d.name.split("-")[0] in words), words[-1])
+    known = [word for word in said.lower().split() if word in target_names()]
+    return target(known[0]).device.name if known else said
 
 
 def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -41,16 +42,18 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
     compiled: dict[str, Row] = {}
     steps: dict[tuple[str, str, str], Row] = {}
     measured: list[Row] = []
-    modelled: dict[tuple[str, str, str], Row] = {}
+    modelled: list[Row] = []
     times: dict[tuple[str, str, str], dict[str, Row]] = {}
     faults: dict[str, str] = {}
     edges: dict[str, list[list[str]]] = {}
     about: dict[str, Row] = {}
+    said: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
         match row["kind"]:
             case "program":
                 name = _name(row["program"], row["surface"])
                 about[row["group"]] = row
+                said[row["group"], row["program"]] = row["modelled"]
                 programs[name] = {"program": name, "text": row["text"], "surface": row["surface"], "family": row["family"], "problem": row["problem"],
                                   "origin": row["group"]}
                 compiled[name] = {"program": name, "arch": ARCH, "ok": not row["fault"], "fault": row["why"],
@@ -68,6 +71,8 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
         surface, family = about[group]["surface"], about[group]["family"]
         for program, row in timed.items():
             measured.append(_measured(row, device, _name(program, surface)))
+            if math.isfinite(seconds := said.get((group, program), {}).get(shape, math.inf)):
+                modelled.append({"device": device, "program": _name(program, surface), "sizes": row["sizes"], "seconds": seconds, "model": AT_MAKING})
         for before, after, step, source in edges[group]:
             names = _name(before, surface), _name(after, surface)
             steps[(*names, step)] = {"before": names[0], "after": names[1], "step": step, "forward": True, "source": source}
@@ -78,7 +83,7 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
                 pairs.append({"device": device, "group": group, "shape": shape, "sizes": first["sizes"], "before": names[0], "after": names[1],
                               "step": step, "source": source, "family": family, **pair})
     return {"programs": list(programs.values()), "compiled": list(compiled.values()), "steps": list(steps.values()), "measured": measured,
-            "pairs": pairs, "modelled": list(modelled.values())}
+            "pairs": pairs, "modelled": modelled}
 
 
 def _name(program: str, surface: str) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from kir.learning.forecast.learned import Learned, shipped
 from kir.learning.forecast.matrices import States, rows_of, sizes_text, states
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
+from kir.learning.forecast.trees import Array
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "data" / "effects"
@@ -76,20 +78,22 @@ def _progress(done: int, whole: int) -> None:
 
 def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given: argparse.Namespace) -> None:
     """Write the page and its plots."""
-    own = {"analytic": answers.analytic(data, pairs, given.cache, given.jobs), "code": answers.analytic(data, pairs, given.cache, given.jobs, True)}
+    own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
     pools = pooled.pools(data, found)
     for split in splits:
         folds = answers.left_out(rows, pairs, split)
-        part = {**{p.family: int(f) for p, f in zip(pairs, folds, strict=True)}} if split == "family" else {p.device: int(f) for p, f in zip(pairs, folds, strict=True)}
+        part = {**{p.family: int(f) for p, f in zip(pairs, folds, strict=True)}} if split == "family" else {p.device: int(f) for p,
+                                                                                                            f in zip(pairs, folds, strict=True)}
 
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[pool.family if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds, own, pools, of, given, split == "family")
         curves = curves or told
-    write_atomic(given.into / "forecasts-confidence.svg", plots.square("Confidence and being right", "confidence in the likeliest bin", "how often it was right",
+    write_atomic(given.into / "forecasts-confidence.svg", plots.square("Confidence and being right", "confidence in the likeliest bin",
+                                                                       "how often it was right",
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
@@ -97,26 +101,39 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts.md", page.page(data, lines, timing(data, pairs, given.model), notes))
 
 
-def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: answers.Array, own: Mapping[str, answers.Answers], pools: Sequence[pooled.Pool],
-           of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]], given: argparse.Namespace, whole: bool) -> tuple[list[page.Line], dict[str, answers.Answers]]:
+def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
+           pools: Sequence[pooled.Pool],
+           of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]], given: argparse.Namespace, whole: bool) -> tuple[list[page.Line],
+                                                                                                                                    dict[str, answers.Answers]]:
     """The rows of a split, and what is plotted."""
-    options = Options(given.seed, given.shaped)
+    plain, extra = Options(given.seed, given.shaped), not given.quick and whole
+    shaped, uncalibrated = "learned, shaped for calibration", "learned, not calibrated"
+    same = {"learned": plain, **({shaped: Options(given.seed, SHAPED), uncalibrated: Options(given.seed, calibrated=False)} if extra else {})}
+    trained = answers.learned(rows, folds, same, _told)
+    made, models = trained["learned"]
     today = answers.spread_about("cost model when the data were made", answers.frozen(data, pairs), rows, folds)
-    made, models = answers.learned("learned", rows, folds, options)
     shown: list[tuple[answers.Answers, pooled.Score | None]] = [
         (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
         (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),
         (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})), (own["code"], None)]
-    if not given.quick and whole:
-        bare, those = answers.learned("learned, without analytic terms", rows.without_analytic(), folds, options)
+    if extra:
+        name = "learned, without analytic terms"
+        bare, those = answers.learned(rows.without_analytic(), folds, {name: plain}, _told)[name]
         shown.append((bare, pooled.by_model(of(those), found)))
-        for name, other in (("learned, shaped for calibration", Options(given.seed, SHAPED)), ("learned, not calibrated", Options(given.seed, calibrated=False)),
-                            ("learned, not monotone", Options(given.seed, monotone=False))):
-            shown.append((answers.learned(name, rows, folds, other)[0], None))
+        shown += [(trained[each][0], None) for each in (shaped, uncalibrated)]
+        name = "learned, not monotone"
+        free, those = answers.learned(rows, folds, {name: Options(given.seed, monotone=False)}, _told)[name]
+        shown.append((free, pooled.by_model(of(those), found)))
     shown += [(made, pooled.by_model(of(models), found)), (answers.asked("learned, compiled", models, rows, folds, True), None)]
-    lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools, score) if score is not None else None) for each, score in shown]
+    lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools,
+                                                                                                    score) if score is not None else None) for each,
+             score in shown]
     return lines, {each.name: each for each in (own["analytic"], made)}
+
+
+def _told(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Timing:
@@ -132,10 +149,11 @@ def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Tim
     for name, ask in models.items():
         taken = []
         for p in chosen:
-            pair = Pair(parse_program(data.programs[p.before].text, p.before), parse_program(data.programs[p.after].text, p.after), dict(p.sizes), target_of(p.device), p.step,
+            pair = Pair(parse_program(data.programs[p.before].text, p.before), parse_program(data.programs[p.after].text, p.after), dict(p.sizes),
+                        target_of(p.device), p.step,
                         data.programs[p.after].surface)
             ask(pair)
-            taken.append(min(_seconds(lambda pair=pair, ask=ask: ask(pair)) for _ in range(3)))
+            taken.append(min(_seconds(partial(ask, pair)) for _ in range(3)))
         out[name] = float(np.median(taken)) * 1e3
     return page.Timing(out, loading)
 

@@ -25,8 +25,9 @@ def generated(data: Data, folder: Path) -> str:
     surfaces = Counter(data.programs[p.after].surface for p in data.pairs)
     sources, faults = Counter(p.source for p in data.pairs), Counter(p.fault for p in data.pairs if p.fault)
     devices = sorted({p.device for p in data.pairs})
-    out = [f"{len(data.pairs)} pairs, {len(data.measured)} measurements of single programs, {len(data.programs)} programs. Pairs by surface: {_counts(surfaces)}; by source: "
-           f"{_counts(sources)}; failures: {_counts(faults) or 'none'}.", "", f"| family | programs | {' | '.join(devices)} | failures |",
+    out = [f"{len(data.pairs)} pairs, {len(data.measured)} measurements of single programs, {len(data.programs)} programs. "
+           f"Pairs by surface: {_counts(surfaces)}; by source: {_counts(sources)}; failures: {_counts(faults) or 'none'}.", "",
+           f"| family | programs | {' | '.join(devices)} | failures |",
            "| --- | ---: | " + "---: | " * len(devices) + "---: |"]
     programs = Counter(r.family for r in data.programs.values())
     for family in sorted({p.family for p in data.pairs}):
@@ -35,7 +36,8 @@ def generated(data: Data, folder: Path) -> str:
         out.append(f"| {family} | {programs[family]} | {' | '.join(str(on[d]) for d in devices)} | {sum(bool(p.fault) for p in held)} |")
     files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     out += ["", "| file | table | rows | KB | SHA-256 | made by | on | when |", "| --- | --- | ---: | ---: | --- | --- | --- | --- |"]
-    out += [f"| {name} | {a['table']} | {a['rows']} | {a['bytes'] / 1024:.0f} | `{a['sha256'][:16]}` | `{a['command']}` | {a['device']} | {a['when']} |" for name, a in files.items()]
+    out += [f"| {name} | {a['table']} | {a['rows']} | {a['bytes'] / 1024:.0f} | `{a['sha256'][:16]}` | `{a['command']}` | {a['device']} | {a['when']} |"
+            for name, a in files.items()]
     out += ["", "Columns:", ""]
     out += [f"- `{table}`: " + " ".join((row.__doc__ or "").split()) for table, row in ROWS.items()]
     return "\n".join(out)

@@ -39,14 +39,16 @@ def page(data: Data, lines: Mapping[str, Sequence[Line]], timing: Timing, notes:
     for split, title in SPLITS.items():
         out += [f"## {title}", ""]
         if split not in lines:
-            out += ["Not run: the data hold one device only. The models take a device's constants as inputs, so that data of a second one is all that is missing.", ""]
+            out += ["Not run: the data hold one device only. The models take a device's constants as inputs, so that data of a second one is all "
+                    "that is missing.", ""]
             continue
         if split == "family":
-            out += [f"Families are dealt into {PARTS} parts; each part is left out of training once, and everything that is fitted (trees, widths, quantiles, the spread "
-                    "of the models of one number) has not seen its families.", ""]
+            out += [f"Families are dealt into {PARTS} parts; each part is left out of training once, and everything that is fitted (trees, widths, "
+                    "quantiles, the spread of the models of one number) has not seen its families.", ""]
         out += [*_of_pairs(lines[split]), "", *_of_pools(lines[split]), ""]
-    out += ["## Calibration", "", "Left: how sure the model was of its likeliest bin, and how often that was right. Right: each level, and how many measurements lie below "
-            "its quantile. Families left out.", "", "![confidence](forecasts-confidence.svg) ![levels](forecasts-levels.svg)", "", *_of_time(timing), ""]
+    out += ["## Calibration", "", "Left: how sure the model was of its likeliest bin, and how often that was right. "
+            "Right: each level, and how many measurements lie below its quantile. Families left out.", "",
+            "![confidence](forecasts-confidence.svg) ![levels](forecasts-levels.svg)", "", *_of_time(timing), ""]
     if notes:
         out += ["## Notes", "", *(f"- {note}" for note in notes), ""]
     return "\n".join(out)
@@ -60,12 +62,13 @@ def _of(data: Data) -> str:
 
 
 def _of_pairs(lines: Sequence[Line]) -> list[str]:
-    out = ["| model | pairs | right sign, beyond 3 % | of those 0.5x to 2x | calibration error | ranked probability score | 80 % intervals hold | width | P(fail): area | defers |",
+    out = ["| model | pairs | right sign, beyond 3 % | of those 0.5x to 2x | calibration error | ranked probability score | 80 % intervals hold | "
+           "width | P(fail): area | defers |",
            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for line in lines:
         f = line.pairs
-        out.append(f"| {line.name} | {f.pairs} | {_share(f.sign[0])} of {f.sign[1]} | {_share(f.sign_near[0])} of {f.sign_near[1]} | {_number(f.error)} | {_number(f.score, 4)} | "
-                   f"{_share(f.held)} | {_number(f.wide, 2)}x | {_number(f.area)} | {_share(f.deferred)} |")
+        out.append(f"| {line.name} | {f.pairs} | {_share(f.sign[0])} of {f.sign[1]} | {_share(f.sign_near[0])} of {f.sign_near[1]} | "
+                   f"{_number(f.error)} | {_number(f.score, 4)} | {_share(f.held)} | {_number(f.wide, 2)}x | {_number(f.area)} | {_share(f.deferred)} |")
     return out
 
 
@@ -75,20 +78,22 @@ def _of_pools(lines: Sequence[Line]) -> list[str]:
         return ["No pool of candidates is in the data."]
     first = held[0].pools
     assert first is not None
-    out = [f"{first.pools} pools of programs of one kernel at one shape. *Best unmeasured*: the speed of the first choice over the pool's best, GEMM / others; *with 4 measured*: of "
-           "the best of the first four. *16 forecast, 4 measured*: over the best of 16 measured.", "",
-           "| model | candidates ordered rightly | best unmeasured | with 4 measured | 16 forecast, 4 measured | 4 at random |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    out = [f"{first.pools} pools of programs of one kernel at one shape. *Best unmeasured*: the speed of the first choice over the pool's best, "
+           "GEMM / others; *with 4 measured*: of the best of the first four. *16 forecast, 4 measured*: over the best of 16 measured.", "",
+           "| model | candidates ordered rightly | best unmeasured | with 4 measured | 16 forecast, 4 measured | 4 at random |",
+           "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for line in held:
         p = line.pools
         assert p is not None
-        out.append(f"| {line.name} | {_share(p.ordered)} of {p.compared} | {_share(p.first[0])} / {_share(p.first[1])} | {_share(p.four[0])} / {_share(p.four[1])} | "
-                   f"{_share(p.drawn)} | {_share(p.at_random)} |")
+        out.append(f"| {line.name} | {_share(p.ordered)} of {p.compared} | {_share(p.first[0])} / {_share(p.first[1])} | "
+                   f"{_share(p.four[0])} / {_share(p.four[1])} | {_share(p.drawn)} | {_share(p.at_random)} |")
     return out
 
 
 def _of_time(timing: Timing) -> list[str]:
-    return ["## Time", "", "Features of a program are worked out once and kept; times are of the machine that made this page.", "", "| what | ms |", "| --- | ---: |",
-            *(f"| one forecast, {name} | {_number(ms, 2)} |" for name, ms in timing.forecasts.items()), f"| loading the learned model | {_number(timing.loading, 1)} |"]
+    return ["## Time", "", "Features of a program are worked out once and kept; times are of the machine that made this page.", "",
+            "| what | ms |", "| --- | ---: |", *(f"| one forecast, {name} | {_number(ms, 2)} |" for name, ms in timing.forecasts.items()),
+            f"| loading the learned model | {_number(timing.loading, 1)} |"]
 
 
 def _share(value: float) -> str:

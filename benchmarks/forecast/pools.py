@@ -10,8 +10,8 @@ import numpy as np
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target as target_of
+from kir.learning.forecast.comparison import of_pair, vector
 from kir.learning.forecast.data import Data
-from kir.learning.forecast.features import of_pair, vector
 from kir.learning.forecast.matrices import States, sizes_text
 from kir.learning.forecast.model import Model
 
@@ -126,7 +126,8 @@ def figures(found: Sequence[Pool], score: Score) -> PoolFigures:
                 chosen = sorted(held, key=lambda i: -worth[i])[:TAKEN]
                 drawn.append(top / min(times[i] for i in chosen))
                 at_random.append(top / min(times[i] for i in held[:TAKEN]))
-    return PoolFigures(len(found), right / asked if asked else math.nan, asked, (_mean(first[True]), _mean(first[False])), (_mean(four[True]), _mean(four[False])),
+    return PoolFigures(len(found), right / asked if asked else math.nan, asked, (_mean(first[True]), _mean(first[False])),
+                       (_mean(four[True]), _mean(four[False])),
                        _mean(drawn), _mean(at_random))
 
 

@@ -100,13 +100,14 @@ KERNEL(latency_atomic_shared) {
 KERNEL(latency_barrier) { START for (long long i = 0; i < n; ++i) asm volatile("bar.sync 0;" ::: "memory"); STOP }
 KERNEL(latency_warp_barrier) { START for (long long i = 0; i < n; ++i) __syncwarp(); STOP }
 
+// What is read below adds nothing to the places (all of it is 0), which the compiler cannot know.
 // Shared memory: p words lie between the words of neighboring lanes (p ways of conflict for p a power of two).
 KERNEL(rate_shared) {
   extern __shared__ unsigned s[];
   for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = 0;
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + 4 * (((threadIdx.x & 31) * (unsigned)p) & 8191), x = 0; START
-  for (long long i = 0; i < n; ++i) { unsigned v[8];
-    _Pragma("unroll") for (int u = 0; u < 8; ++u) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v[u]) : "r"(at));
+  for (long long i = 0; i < n; ++i) { at += x & p >> 20; unsigned v[8];
+    _Pragma("unroll") for (int u = 0; u < 8; ++u) asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v[u]) : "r"(at + 128 * u));
     _Pragma("unroll") for (int u = 0; u < 8; ++u) x ^= v[u]; }
   STOP if (x == 7) buf[0] = x;
 }
@@ -114,8 +115,8 @@ KERNEL(rate_shared_128) {
   extern __shared__ unsigned s[];
   for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = 0;
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + ((threadIdx.x & 31) * 16 * (unsigned)p) % 32768, x = 0; START
-  for (long long i = 0; i < n; ++i) { unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "r"(at));
+  for (long long i = 0; i < n; ++i) { at += x & p >> 20; unsigned v[4][4];
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "r"(at + 128 * u));
     _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }
@@ -130,9 +131,9 @@ KERNEL(rate_ldmatrix) {
   extern __shared__ unsigned s[];
   for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = 0;
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + ((threadIdx.x & 31) * 16 * (unsigned)p) % 32768, x = 0; START
-  for (long long i = 0; i < n; ++i) { unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "r"(at));
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
+  for (long long i = 0; i < n; ++i) { at += x & p >> 20; unsigned v[4][4];
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) :
+    "r"(at + 128 * u)); _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }
 KERNEL(rate_atomic_shared) {
@@ -144,15 +145,15 @@ KERNEL(rate_atomic_shared) {
 // L1: every warp reads the same words again and again; p words between neighboring lanes.
 KERNEL(rate_l1) {
   const unsigned* at = buf + (((threadIdx.x & 31) * p) & 2047); unsigned x = 0; START
-  for (long long i = 0; i < n; ++i) { unsigned v[8];
-    _Pragma("unroll") for (int u = 0; u < 8; ++u) asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(v[u]) : "l"(at));
+  for (long long i = 0; i < n; ++i) { at += x & p >> 20; unsigned v[8];
+    _Pragma("unroll") for (int u = 0; u < 8; ++u) asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(v[u]) : "l"(at + 32 * u));
     _Pragma("unroll") for (int u = 0; u < 8; ++u) x ^= v[u]; }
   STOP if (x == 7) buf[0] = x;
 }
 KERNEL(rate_l1_128) {
   const unsigned* at = buf + (((threadIdx.x & 31) * 4 * p) & 2047); unsigned x = 0; START
-  for (long long i = 0; i < n; ++i) { unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.global.ca.v4.u32 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "l"(at));
+  for (long long i = 0; i < n; ++i) { at += x & p >> 20; unsigned v[4][4];
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ld.global.ca.v4.u32 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "l"(at + 32 * u));
     _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }

@@ -122,7 +122,7 @@ def _effects(program: n.Program, site: Site) -> Verdict | None:
         wanted = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(v.op if isinstance(v, n.Binary) else "")
         if not (isinstance(v, n.Binary) and v.a == n.Load(s.at)) or wanted is None:
             return unknown(f"'{s.at.buffer.name}' is not a running sum, maximum or minimum")
-        got = past_end(substitute(params._masked(loop, v.b), lets), maxima)
+        got = past_end(substitute(params._masked(loop, _beyond(loop, v.b)), lets), maxima)
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
                            needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill=lowest}}")
@@ -161,6 +161,14 @@ def _led_astray(loop: n.For) -> str | None:
 
 def _is_masked(loop: n.For, e: n.Expr) -> bool:
     return any(isinstance(x, n.Load) and _governed(loop, x.at) for x in walk(e))
+
+
+def _beyond(loop: n.For, e: n.Expr) -> n.Expr:
+    """What a value is past the end of a loop: of a choice by whether the loop has ended, the other side."""
+    def leave(_: n.Node, new: n.Node) -> n.Node:
+        return new.b if isinstance(new, n.Select) and new.cond == build.compare("lt", loop.var, loop.hi) else new
+    made: n.Expr = transform(e, leave)
+    return made
 
 
 def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:

@@ -7,6 +7,7 @@ manifest says is refused: nothing is learned from half of the data. Needs pyarro
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,10 @@ SOURCES = ("lineage", "package", "walk", "tune")
 FAULTS = ("", "compile", "launch", "wrong", "spills", "resources", "timeout")
 """Why a pair has no speedup: its later program does not compile, cannot be launched, is wrong, spills, takes too much of a resource, or takes too long."""
 SURFACES = ("cuda", "triton", "tilelang")
-Json = Mapping[str, Any] | Sequence[Any]
+Sizes = Mapping[str, Any]
+Records = Sequence[Mapping[str, Any]]
+JSON = (Sizes, Records)
+"""Types of columns that are kept as JSON."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class CompiledRow:
     arch: str
     ok: bool
     fault: str = ""
-    kernels: Json = field(default_factory=tuple)
+    kernels: Records = field(default_factory=tuple)
 
     def artifact(self, surface: str) -> Artifact | None:
         """The compiled program as the cost model reads it; None where there is none."""
@@ -83,7 +87,7 @@ class MeasuredRow:
     group: str
     program: str
     shape: str
-    sizes: Json
+    sizes: Sizes
     warm: float = math.nan
     warm_low: float = math.nan
     warm_high: float = math.nan
@@ -101,7 +105,7 @@ class PairRow:
     device: str
     group: str
     shape: str
-    sizes: Json
+    sizes: Sizes
     before: str
     after: str
     step: str
@@ -120,12 +124,13 @@ class ModelledRow:
 
     device: str
     program: str
-    sizes: Json
+    sizes: Sizes
     seconds: float
     model: str
 
 
-ROWS: Mapping[str, type] = {"programs": ProgramRow, "compiled": CompiledRow, "steps": StepRow, "measured": MeasuredRow, "pairs": PairRow, "modelled": ModelledRow}
+ROWS: Mapping[str, type] = {"programs": ProgramRow, "compiled": CompiledRow, "steps": StepRow, "measured": MeasuredRow, "pairs": PairRow,
+                            "modelled": ModelledRow}
 OF_PROGRAMS = {"compiled": ("program",), "steps": ("before", "after"), "measured": ("program",), "pairs": ("before", "after"),
                "modelled": ("program",)}
 """Columns that hold content hashes of `programs`."""
@@ -154,11 +159,9 @@ class Data:
 def write(tables: Mapping[str, Iterable[Any]], folder: Path, part: str = "", command: str = "", device: str = "", when: str = "") -> dict[str, Any]:
     """Write rows (of the row classes, or mappings with their fields) of some tables, each whole or as one named part of it, and the manifest, which is
     returned. `command`, `device` and `when` say how they were made. Raises KirError KIR-E001 for a row that is none, KIR-E006 without pyarrow."""
-    import io
-
     folder.mkdir(parents=True, exist_ok=True)
     pa = _pyarrow()
-    held = _manifest(folder) if (folder / MANIFEST).is_file() else {"schema": SCHEMA, "files": {}}
+    held: dict[str, Any] = _manifest(folder) if (folder / MANIFEST).is_file() else {"schema": SCHEMA, "files": {}}
     for table, given in tables.items():
         rows = [_row(table, r, i) for i, r in enumerate(given)]
         made = pa.Table.from_pylist([_plain(r) for r in rows], schema=_schema(table))
@@ -245,7 +248,7 @@ def _read_file(path: Path, about: Mapping[str, Any]) -> list[Any]:
         raise error("KIR-E002", f"{path} is no Parquet file: {str(bad).splitlines()[0]}", needs="the file as it was written") from bad
     if made.schema.names != _schema(table).names:
         raise error("KIR-E003", f"{path} has other columns than schema {SCHEMA}", needs="data of the same version", attempt="python -m benchmarks.effects")
-    loads = [c for c, kind in _columns(table).items() if kind is Json]
+    loads = [c for c, kind in _columns(table).items() if kind in JSON]
     return [_row(table, {**r, **{c: json.loads(r[c]) for c in loads}}, i) for i, r in enumerate(made.to_pylist())]
 
 
@@ -263,7 +266,7 @@ def _row(table: str, given: Any, i: int) -> Any:
             raise _bad(table, i, f"a column is missing: {bad}") from bad
     for name, type_ in _columns(table).items():
         value = getattr(given, name)
-        if type_ is not Json and not isinstance(value, (float, int) if type_ is float else type_):
+        if type_ not in JSON and not isinstance(value, (float, int) if type_ is float else type_):
             raise _bad(table, i, f"'{name}' is {value!r}, no {type_.__name__}")
         if name in CHOICES and table != "compiled" and value not in CHOICES[name]:
             raise _bad(table, i, f"'{name}' is {value!r}, none of {', '.join(map(repr, CHOICES[name]))}")
@@ -283,13 +286,13 @@ def _columns(table: str) -> dict[str, Any]:
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    return {name: json.dumps(getattr(row, name), sort_keys=True, separators=(",", ":")) if kind is Json else getattr(row, name)
+    return {name: json.dumps(getattr(row, name), sort_keys=True, separators=(",", ":")) if kind in JSON else getattr(row, name)
             for name, kind in _columns(next(t for t, k in ROWS.items() if k is type(row))).items()}
 
 
 def _schema(table: str) -> Any:
     pa = _pyarrow()
-    kinds = {str: pa.string(), float: pa.float64(), bool: pa.bool_(), Json: pa.string()}
+    kinds: dict[Any, Any] = {str: pa.string(), float: pa.float64(), bool: pa.bool_(), **{each: pa.string() for each in JSON}}
     return pa.schema([pa.field(name, kinds[kind], nullable=False) for name, kind in _columns(table).items()])
 
 

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,17 @@ TURNS = 2
 """How often it is asked: once more where the first answer cannot be read."""
 NOTHING = Contract(Path("forecast"))
 """What stands where a carrier has its contract; no provider that is used here reads it."""
-SYSTEM = f"""You forecast how much faster one GPU program is than another that computes the same. Programs are in KIR, a textual IR for GPU kernels: a kernel has
-a grid, threads, loops, buffers in global, shared and register memory, copies, barriers and matrix instructions, all spelled out.
+SYSTEM = f"""You forecast how much faster one GPU program is than another that computes the same. Programs are in KIR, a textual IR for GPU kernels:
+a kernel has a grid, threads, loops, buffers in global, shared and register memory, copies, barriers and matrix instructions, all spelled out.
 
 The speedup is the time of BEFORE divided by the time of AFTER, both with a warm L2, at the sizes and on the device that are given. Above 1, AFTER is faster.
-Say how likely each of these eight ranges is, given that AFTER compiles and runs, and how likely it fails (does not compile, needs too many resources, is wrong):
+Say how likely each of these eight ranges is, given that AFTER compiles and runs, and how likely it fails (does not compile, needs too many
+resources, is wrong):
 
-  0: below {BINS[0]}   {"   ".join(f"{i}: {a} to {b}" for i, (a, b) in enumerate(zip(BINS, BINS[1:], strict=False), 1))}   7: {BINS[-1]} and more
+  0: below {BINS[0]}   {"   ".join(f"{i}: {a} to {b}" for i, (a, b) in enumerate(pairwise(BINS), 1))}   7: {BINS[-1]} and more
 
-You are judged by proper scores (ranked probability, Brier): say what you believe, and spread it when you do not know. Think as long as you like; end with one JSON object,
+You are judged by proper scores (ranked probability, Brier): say what you believe, and spread it when you do not know. Think as long as you like; end
+with one JSON object,
 
   {{"bins": [p0, p1, p2, p3, p4, p5, p6, p7], "fails": p}}
 
@@ -65,7 +67,8 @@ class Language:
 
     @classmethod
     def of_settings(cls, file: Path | None = None, fresh: bool = False) -> Language:
-        """With the provider, limits and journal of the user's settings. Raises KirError KIR-E010 where they name no model and no person, and what `Chat.of` raises."""
+        """With the provider, limits and journal of the user's settings. Raises KirError KIR-E010 where they name no model and no person, and what
+        `Chat.of` raises."""
         import platformdirs
 
         settings: Settings = read_settings(file)
@@ -73,7 +76,8 @@ class Language:
         if settings.provider == "person":
             return cls(Editor("a person"), meter)
         if settings.provider == "recorded":
-            raise usage("KIR-E010", "the settings name no model to forecast with", needs=f'provider = "openai" or "anthropic", with a model, in {file or default_file()}',
+            raise usage("KIR-E010", "the settings name no model to forecast with",
+                        needs=f'provider = "openai" or "anthropic", with a model, in {file or default_file()}',
                         attempt="--model learned")
         kept = Path(platformdirs.user_state_dir("kir")) / "forecasts"
         return cls(Chat.of(settings, settings.provider, Journal(kept, settings.provider, not fresh)), meter)
@@ -84,8 +88,8 @@ class Language:
         return float(self.meter.root.spent.dollars)
 
     def __call__(self, pair: Pair) -> Forecast:
-        """The forecast. Raises KirError: KIR-E007 for sizes that are no launch, KIR-E008 for answers that are none, KIR-H201 when the budget ends, KIR-H3xx for what
-        the server does."""
+        """The forecast. Raises KirError: KIR-E007 for sizes that are no launch, KIR-E008 for answers that are none, KIR-H201 when the budget ends,
+        KIR-H3xx for what the server does."""
         for p in (pair.before, pair.after):
             sized(p, pair.sizes)
         messages = [Message("user", question(pair))]
@@ -97,7 +101,8 @@ class Language:
             except KirError as bad:
                 if turn == TURNS - 1:
                     raise
-                messages += [Message("assistant", reply.text), Message("user", f"That cannot be read: {bad.diagnostics[0].message}. Answer with the JSON object alone.")]
+                why = f"That cannot be read: {bad.diagnostics[0].message}. Answer with the JSON object alone."
+                messages += [Message("assistant", reply.text), Message("user", why)]
         raise AssertionError
 
 
@@ -111,12 +116,13 @@ def question(pair: Pair) -> str:
     texts = [program_text(p) for p in (pair.before, pair.after)]
     changes = list(difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), "BEFORE", "AFTER", lineterm="", n=2))
     d, a = pair.target.device, pair.target.architecture
-    out = [f"Device: {d.name} ({a.name}): {d.sm_count} SMs at {d.clock / 1e9:.2f} GHz, {d.bandwidth / 1e12:.2f} TB/s, L2 {d.l2 >> 20} MB, {a.shared_per_sm >> 10} KB of shared memory "
-           f"an SM, {d.tensor.f16 / 1e12:.0f} TFLOP/s with f16 matrix units, {d.scalar.f32 / 1e12:.0f} with f32.",
+    out = [f"Device: {d.name} ({a.name}): {d.sm_count} SMs at {d.clock / 1e9:.2f} GHz, {d.bandwidth / 1e12:.2f} TB/s, L2 {d.l2 >> 20} MB, "
+           f"{a.shared_per_sm >> 10} KB of shared memory an SM, {d.tensor.f16 / 1e12:.0f} TFLOP/s with f16 matrix units, {d.scalar.f32 / 1e12:.0f} with f32.",
            f"Surface: {pair.surface}. Sizes: {', '.join(f'{k} = {v}' for k, v in pair.sizes.items()) or 'as written in the programs'}."]
     if pair.step:
         out.append(f"The step from BEFORE to AFTER: {pair.step}")
-    out += [f"\n{name} ({content_hash(p)[:12]}):\n```kir\n{_cut(text)}```" for name, p, text in zip(("BEFORE", "AFTER"), (pair.before, pair.after), texts, strict=True)]
+    out += [f"\n{name} ({content_hash(p)[:12]}):\n```kir\n{_cut(text)}```"
+            for name, p, text in zip(("BEFORE", "AFTER"), (pair.before, pair.after), texts, strict=True)]
     shown = changes[:MOST_LINES] + ([f".. {len(changes) - MOST_LINES} lines more"] if len(changes) > MOST_LINES else [])
     return "\n".join([*out, "\nThe difference:\n```diff", *shown, "```"])
 
@@ -130,7 +136,7 @@ def read(text: str, who: str) -> Forecast:
     found = _object(text)
     if found is None:
         raise _none(who, 'it holds no JSON object with "bins" and "fails"')
-    bins, fails = found.get("bins"), found.get("fails")
+    bins, fails = found["bins"], found["fails"]
     if not isinstance(bins, list) or len(bins) != len(BINS) + 1 or not all(map(_probability, bins)):
         raise _none(who, f'"bins" are not {len(BINS) + 1} probabilities')
     if not _probability(fails):

@@ -18,13 +18,13 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target as target_of
 from kir.ir.parser import parse_program
+from kir.learning.forecast.comparison import of_pair, opposite, vector
 from kir.learning.forecast.data import Data, PairRow, ProgramRow
-from kir.learning.forecast.features import State, of_pair, state, vector
-from kir.learning.forecast.learned import opposite
+from kir.learning.forecast.features import State, state
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 
-SOURCES = ("gate/*.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py", "learning/forecast/analytic.py")
+SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py", "learning/forecast/analytic.py")
 """Files of KIR that features depend on: what is kept was worked out by the same."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
@@ -181,7 +181,9 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     matrices = [np.array([vector(each[i], names) if each[i] else [np.nan] * len(names) for each in both]).reshape(len(both), len(names)) for i in range(4)]
     measured = np.array([np.log(p.speedup) if not p.fault else np.nan for p in pairs])
     about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
-    made = Rows(names, used, *matrices, measured, np.array([bool(p.fault) for p in pairs]), np.array([p.family for p in pairs], dtype=object), about)
+    seen, turned, seen_code, turned_code = matrices
+    made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
+                np.array([p.family for p in pairs], dtype=object), about)
     return made, pairs
 
 

@@ -38,7 +38,8 @@ def pinball(quantile: float, level: float, value: float) -> float:
 
 
 def calibration_error(confidence: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
-    """The expected calibration error (Guo et al., ICML 2017): confidence against how often it was right, over bins of as many cases each, weighted by their number."""
+    """The expected calibration error (Guo et al., ICML 2017): confidence against how often it was right, over bins of as many cases each, weighted
+    by their number."""
     order = sorted(range(len(confidence)), key=lambda i: confidence[i])
     total, count = 0.0, len(order)
     for k in range(bins):

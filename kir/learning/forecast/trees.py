@@ -66,13 +66,13 @@ class Forest:
         """How long each array is, and the depth: what `read` needs."""
         return {**{name: len(a) for name, a in self.arrays()}, "depth": self.depth, "width": self.width}
 
-    def bytes(self) -> bytes:
+    def packed(self) -> bytes:
         """All arrays, one after another."""
         return b"".join(np.ascontiguousarray(a, KINDS[name]).tobytes() for name, a in self.arrays())
 
     @classmethod
     def read(cls, sizes: Mapping[str, int], content: bytes, start: int) -> tuple[Forest, int]:
-        """A forest from `bytes` that begin at `start`, and where they end. Raises ValueError where they are too short."""
+        """A forest from `packed` ones that begin at `start`, and where they end. Raises ValueError where they are too short."""
         arrays = {}
         for name, kind in KINDS.items():
             arrays[name] = np.frombuffer(content, kind, sizes[name], start)
