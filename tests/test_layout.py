@@ -22,7 +22,7 @@ LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 CODE = ("passes", "frontends", "backends")
 
 OPTIONAL = frozenset({
-    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes"),
+    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes", "llvmlite"),
     *("numpy", "rich", "jinja2", "platformdirs", "pydantic"),
 })
 """Packages that are imported where they are used: not everybody has them, or their import takes longer than what is done with them."""

@@ -56,10 +56,10 @@ def compiled(of: Signature) -> Compiled:
             return ctypes.cast(made, ctypes.c_void_p).value or 0
         emitted = Emitter(of, half, callback).emitted()
         module = llvm.parse_assembly(emitted.text)
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
         builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2))
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1))
         engine.finalize_object()
         call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("loop"))
     return Compiled(call, emitted, failed, (engine, callbacks))
