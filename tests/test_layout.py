@@ -22,8 +22,9 @@ LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 CODE = ("passes", "frontends", "backends")
 
 OPTIONAL = frozenset({
-    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes", "llvmlite"),
-    *("numpy", "rich", "jinja2", "platformdirs", "pydantic"),
+    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes",
+      "pyarrow", "lightgbm", "llvmlite"),
+    *("numpy", "rich", "jinja2", "platformdirs", "pydantic", "bm25s", "scipy"),
 })
 """Packages that are imported where they are used: not everybody has them, or their import takes longer than what is done with them."""
 
@@ -37,6 +38,7 @@ START_UP = {
     "kir/lineage/carrier": "models of data and the gate, for those who ask or check",
     "kir/problem": "models as problems, for those who load one",
     "kir/gate/gpu/references.py": "PyTorch, for those who run a model",
+    "kir/learning/forecast/choosing.py": "NumPy and the learned model, or the providers, for those who ask them",
     "kir/learning/tune": "the gate and the device, for those who measure",
     "kir/learning/corpus/hook.py": "it runs inside other programs, and imports what a launch needs when there is one",
     "kir/interp/launch.py": "the adversary, for those who check",

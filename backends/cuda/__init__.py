@@ -12,7 +12,7 @@ from kir.hardware.target import Target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.visit import once
-from kir.surface import Artifact, Emitted, SourceLine
+from kir.surface import Artifact, Emitted, SourceLine, StatementPath
 
 from .lowering.thread_code import placed, thread_code, worded
 from .output.emit import Written, write
@@ -34,6 +34,13 @@ class CudaBackend:
             raise KirError(*written.refusals)
         return written.emitted
 
+    def threads(self, program: Program) -> Program:
+        """The program as it is written: tiles as statements of threads. Raises KirError with the refusals of kernels that have no such form."""
+        made, _, why = _threads(program)
+        if why:
+            raise KirError(*why)
+        return made
+
     def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
         """The same: CUDA code is compiled once for all sizes."""
         return emitted
@@ -49,9 +56,14 @@ def _written(program: Program) -> Written:
     return once(program, "_cuda", lambda: _write(program))
 
 
+def _threads(program: Program) -> tuple[Program, dict[StatementPath, StatementPath], tuple[Diagnostic, ...]]:
+    """What `thread_code` makes of a program, once."""
+    return once(program, "_cuda_threads", lambda: thread_code(program))
+
+
 def _write(program: Program) -> Written:
     plain, _ = worded(program)
-    threads, places, why = thread_code(program)
+    threads, places, why = _threads(program)
     if why:
         return Written(None, why)
     written = write(threads)

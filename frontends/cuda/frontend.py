@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from kir.ir.nodes import Program
 from kir.ir.types import BOOL, DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
+from kir.surface.launches.assembled import Found, assembled
+from kir.surface.launches.record import HostLaunch
 
 from .kernel import read_kernel
-from .launch.binding_skeleton import skeleton
+from .launch.arguments import compile_time, named_arguments
+from .launch.binding_skeleton import UNKNOWN, skeleton
 from .launch.geometry import BLOCK, Geometry, words_of
+from .launch.host_code import Passed, cuda_calls, cuda_launches
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type
 from .source.syntax import declared_name, text
@@ -146,6 +151,32 @@ class CudaFrontend:
         fn = self._find(opened, source, name)
         program = self.parse(source, kernel)
         return skeleton(opened.main, fn, program, self._roles(source, fn) if fn.params and given is None else None)
+
+    def launches(self, source: Path, kernel: str) -> list[Found]:
+        """What each launch of a kernel that the C++ around it shows says of it. Raises KirError KIR-F201 to KIR-F210."""
+        opened = self.open(source)
+        fn = self._find(opened, source, split_name(kernel)[0])
+        found = cuda_launches(opened.sources, opened.main, source, fn.name)
+        return [self._assembled(source, kernel, fn, each) for each in found]
+
+    def calls(self, source: Path, function: str, arguments: Sequence[Passed]) -> list[tuple[str, Binding | None]]:
+        """The kernels that one call of a host function launches, each with the binding of that launch (None where the call does not tell it all)."""
+        opened = self.open(source)
+        out: list[tuple[str, Binding | None]] = []
+        for each in cuda_calls(opened.sources, opened.main, source, function, arguments):
+            fn = next((f for f in opened.kernels() if f.name == each.kernel), None)
+            if fn is not None:
+                made = self._assembled(source, fn.name, fn, each)
+                out.append((fn.name, None if made.open else made.binding.changed(recorded=True)))
+        return out
+
+    def _assembled(self, source: Path, kernel: str, fn: Function, launch: HostLaunch) -> Found:
+        skeleton = self.skeleton(source, kernel)
+        metas = compile_time(fn, launch)
+        more = {k: UNKNOWN for k in metas if k not in skeleton.metas and k not in {p.name for p in fn.params or ()}}
+        tensors = {k: replace(t, role="" if fn.params else t.role) for k, t in skeleton.tensors.items()}
+        whole = skeleton.changed(metas={**skeleton.metas, **more}, tensors=tensors)
+        return assembled(whole, launch, named_arguments(fn, launch), metas)
 
     def _roles(self, source: Path, fn: Function) -> dict[str, str]:
         """What a template does to its tensors, as the first of its samples that is read shows; of one that is read under none, what is const."""

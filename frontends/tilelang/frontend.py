@@ -8,13 +8,21 @@ from pathlib import Path
 import libcst as cst
 
 from kir.analysis.heuristics import settled
-from kir.base.diagnostic import did_you_mean, error, usage
+from kir.base.diagnostic import KirError, did_you_mean, error, usage
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
+from kir.ir.build import int_value
 from kir.ir.nodes import Program
+from kir.ir.visit import statements
 from kir.surface import KernelRef, Outline
+from kir.surface.launches.assembled import Found, as_called
+from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import is_number
 
 from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
+from .launch.host_code import allocated_extents, factory_of, tensor_extents, tilelang_launches
 from .output.binding import skeleton
 from .output.binding_check import check_given, check_readable, is_text
 from .output.kernel import read_kernel
@@ -118,6 +126,30 @@ class TileLangFrontend:
         questions: dict[str, str] = {}
         program = read_kernel(self._project, module, node, kernel, questions=questions)
         return skeleton(self._project, module, node, program, questions)
+
+    def launches(self, source: Path, kernel: str) -> list[Found]:
+        """What each call of a kernel's factory that the Python around it shows says of it. Raises KirError KIR-F001 to KIR-F003."""
+        module, node = self.find(source, kernel)
+        factory = factory_of(module.owners.get(id(node), ()), node)
+        calls = tilelang_launches(source, factory)
+        return [self._found(source, kernel, node, each) for each in calls]
+
+    def _found(self, source: Path, kernel: str, node: cst.FunctionDef, call: HostLaunch) -> Found:
+        """The binding of one call: extents of tensors as sizes where the kernel can be read so, else as the call has them."""
+        skeleton = self.skeleton(source, kernel)
+        given = {k: v for k, v in call.factory.items() if k in skeleton.metas or k in skeleton.sizes}
+        shapes = tensor_extents(node) & {k for k, v in given.items() if is_number(v)}
+        tried = [shapes, shapes - allocated_extents(node), set[str]()]
+        made = [as_called(skeleton, call, given, open_) for open_ in tried]
+        return next((each for each in made if not each.open and self._reads(source, kernel, each.binding)), made[-1])
+
+    def _reads(self, source: Path, kernel: str, binding: Binding) -> bool:
+        try:
+            made = specialize(self.instantiate(source, kernel, binding), settled(binding))
+        except KirError:
+            return False
+        found = [s for k in made.kernels for s in statements(k.body)]
+        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(int_value(d) is None for d in s.buffer.shape)) for s in found)
 
 
 def is_kernel(f: cst.FunctionDef) -> bool:

@@ -10,11 +10,13 @@ from kir.base.diagnostic import did_you_mean, error, usage
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.surface import KernelRef, Outline
+from kir.surface.launches.assembled import Found, assembled
 
 from .._python.outline import outline
 from .._python.project import Module, Project, is_jit
 from .host.scope import HostScope
 from .launch.binding import skeleton
+from .launch.host_code import triton_launches
 from .output.program import is_kernel, read_kernel
 from .suffixes import SUFFIXES
 from .types.inference import Inference
@@ -102,6 +104,13 @@ class TritonFrontend:
         """A binding with what the source says, and "?" where a person must decide. Raises KirError KIR-F001 to KIR-F003."""
         module, node = self.find(source, kernel)
         return skeleton(self._project, module, node, read_kernel(self._project, module, node))
+
+    def launches(self, source: Path, kernel: str) -> list[Found]:
+        """What each launch of a kernel that the Python around it shows says of it. Raises KirError KIR-F001 to KIR-F003."""
+        _, node = self.find(source, kernel)
+        found = triton_launches(source, node)
+        skeleton = self.skeleton(source, kernel) if found else None
+        return [assembled(skeleton, each, each.named) for each in found] if skeleton is not None else []
 
 
 FRONTEND = TritonFrontend()

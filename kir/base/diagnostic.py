@@ -11,9 +11,10 @@ import difflib
 import re
 import tomllib
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -37,6 +38,7 @@ AREAS: Mapping[str, str] = {
     "C": "command line",
     "H": "hole and carrier",
     "U": "tuning",
+    "E": "effects and forecasts",
     "X": "plugin",
 }
 """What the letter of an id says."""
@@ -300,7 +302,15 @@ def _origin(given: Mapping[str, Any]) -> Origin:
 
 def _line_and_column(source: str, offset: int) -> tuple[int, int]:
     offset = min(offset, len(source))
-    return source.count("\n", 0, offset) + 1, offset - (source.rfind("\n", 0, offset) + 1) + 1
+    starts = _line_starts(source)
+    line = bisect_right(starts, offset)
+    return line, offset - starts[line - 1] + 1
+
+
+@lru_cache(maxsize=8)
+def _line_starts(source: str) -> tuple[int, ...]:
+    """Where the lines of a text begin: counted once for all the places in it."""
+    return (0, *(m.end() for m in re.finditer("\n", source)))
 
 
 def _plain(text: str, code: str) -> str:

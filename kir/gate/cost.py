@@ -1,50 +1,55 @@
-"""A cost model: from counted work and compiled resources to modelled seconds on a device.
+"""A cost model: from a trace of a kernel's warps and its compiled resources to modelled seconds on a device.
 
-A kernel takes as long as the busiest of its resources: DRAM, L2, shared memory, matrix units, ordinary arithmetic, special functions,
-instruction issue. Memory reaches its bandwidth only with enough bytes in flight (Little's law: resident CTAs times what each keeps under
-way, over a latency); a kernel that neither overlaps copies with work nor has CTAs to hide behind adds the two up. It is a model, and
-what comes of it is marked so: it ranks states of one kernel, and promises no figure.
+A kernel of CTAs that fill the SMs takes as long as the busiest resource of an SM is taken by all its CTAs, or as long as CTAs take alone, one wave after the other
+(their latencies, which other warps hide), or as L2 or DRAM need for what is moved; little is hidden perfectly, so that the sum is one of powers. It is a model, and what
+comes of it is marked so.
 """
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from typing import Any
 
 from kir.base.dataclass import dataclass
-from kir.gate.counts.work import SECTOR, Work, count, differs
+from kir.base.diagnostic import error
+from kir.gate.counts.register_pressure import WORD
+from kir.gate.counts.schedule import PARTITIONS, Clock, run
+from kir.gate.counts.trace import Access, operations
+from kir.gate.counts.work import LAYING_OUT, Declared, Work, count, declared, differs, threaded
 from kir.gate.verdict import ProfileRecord
 from kir.hardware.target import Architecture, Device, Target
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.rebuild.plans import launches, made
 from kir.ir.types import DType
-from kir.ir.visit import regions, substitute
-from kir.surface import Artifact
+from kir.ir.visit import once, substitute
+from kir.surface import Artifact, CompiledKernel
 
-LATENCY = 600e-9
-"""Seconds from a request to DRAM until its data are there, under load (order of magnitude of published microbenchmarks)."""
-L2_LATENCY = 250e-9
-"""The same for data that are in L2."""
 L2_FACTOR = 2.5
-"""Bandwidth of L2 over that of DRAM (A100 and H100 whitepapers: 2.3 times and more)."""
-LAUNCH = 3e-6
-"""Seconds that a launch costs at least."""
-OWN_REGISTERS = 24
+"""Bandwidth of L2 over that of DRAM where it was not measured (A100 and H100 whitepapers: 2.3 times and more)."""
+LAUNCH = 2.3e-6
+"""Seconds that a launch costs at least, from event to event (*micro*: 2.8e-6 for one CTA of nothing, its own way included)."""
+CTA_SECONDS = 6.1e-10
+"""Seconds between the CTAs that a device begins (*micro*: 135168 of them in 82 us)."""
+DRAM_SHARE = 0.885
+"""How much of its nominal bandwidth DRAM reaches (*micro*, H200: 4.25 of 4.8 TB/s)."""
+OWN_REGISTERS = 16
 """Registers a thread besides what the program declares: addresses, counters, operands."""
 IN_TURN = 4
 """Spilled registers that a thread has under way at once: it waits for each where it is read (order of magnitude)."""
-ISSUE = 4
-"""Warp instructions that an SM starts in a clock: one a partition."""
-LAYING_OUT = frozenset({"triton", "tilelang"})
-"""Surfaces whose compilers choose how shared memory is laid out."""
-SAMPLED = 16
+SAMPLED = 5
 """CTAs that are looked at where they differ in what they do."""
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 """Multiples of it lie evenly between whole numbers, whatever the extents of a grid are."""
-SPECIAL = 16
-"""Special functions of an SM in a clock (CUDA C++ Programming Guide, arithmetic throughput)."""
+POWER = 4.0
+"""What takes part at the same time adds up as a sum of so high powers: of two equal ones, neither hides the other wholly."""
+L1_BYTES = 256 * 1024
+"""L1 and shared memory of an SM together (H100 whitepaper; A100: 192 KiB)."""
+L2_SHARE = 0.8
+"""How much of L2 what is read again may take."""
+CTA_CYCLES = 400.0
+"""Cycles that a CTA takes beyond its instructions: begun, constants and instructions fetched, ended (*micro*: 1.3e-6 s an empty launch after another)."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,9 @@ def occupancy(a: Architecture, threads: int, registers: int, shared: int) -> Occ
     """How many CTAs fit an SM (the rules of `cuda_occupancy.h`): `registers` a thread, `shared` bytes a CTA."""
     warps = -(-max(threads, 1) // a.warp_size)
     per_warp = -(-max(registers, 1) * a.warp_size // a.register_unit) * a.register_unit
-    counted = -(-warps // a.warp_unit) * a.warp_unit
+    of_partition = a.registers_per_sm // a.warp_unit // per_warp
     held = -(-(shared + a.shared_reserved) // a.shared_unit) * a.shared_unit
-    limits = {"threads": a.max_warps_per_sm // warps, "registers": a.registers_per_sm // (per_warp * counted),
+    limits = {"threads": a.max_warps_per_sm // warps, "registers": of_partition * a.warp_unit // warps,
               "shared": a.shared_per_sm // held, "ctas": a.max_ctas_per_sm}
     if shared > a.shared_per_cta or registers > a.max_registers_per_thread:
         return Occupancy(0, "shared" if shared > a.shared_per_cta else "registers")
@@ -70,8 +75,26 @@ def occupancy(a: Architecture, threads: int, registers: int, shared: int) -> Occ
 
 
 @dataclass(frozen=True)
+class Totals:
+    """What all CTAs of a kernel do: warp instructions, bytes between L2 and the SMs and of DRAM, floating-point operations of tensor cores, cycles that one CTA
+    takes alone; and CTAs, threads of one, registers of a thread, bytes of shared memory of a CTA, and the CTAs that run at the same time."""
+
+    ctas: float
+    threads: int
+    registers: int
+    shared: int
+    together: int
+    instructions: float
+    l2: float
+    dram: float
+    tensor: float
+    cycles: float
+
+
+@dataclass(frozen=True)
 class Cost:
-    """Modelled seconds of one kernel, by resource in `parts`; the largest names `bound_by`. `compulsory` are the bytes of its tensors."""
+    """Modelled seconds of one kernel, by resource in `parts`; the largest names `bound_by`. `compulsory` are the bytes of its tensors; `unknown` is what was not
+    counted."""
 
     kernel: str
     seconds: float
@@ -79,7 +102,8 @@ class Cost:
     parts: Mapping[str, float] = field(default_factory=dict)
     occupancy: Occupancy = Occupancy(1, "ctas")
     compulsory: float = 0.0
-    work: Work | None = None
+    work: Totals | None = None
+    unknown: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -89,115 +113,119 @@ class Cost:
 def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
                 surface: str = "cuda") -> Cost:
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
-    lay shared memory out themselves."""
-    as_written = (artifact.surface if artifact is not None else surface) not in LAYING_OUT
-    work = _at_work(program, kernel, sizes, as_written)
+    deal tiles out themselves. Raises KirError KIR-E007 for a size below 1."""
+    surface = artifact.surface if artifact is not None else surface
+    counted = threaded(program, surface)
+    own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
+    made_of = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
+    return _modelled(counted if own is not kernel else program, kernel, own, sizes, target, made_of, surface)
+
+
+def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[str, int], target: Target, made_of: CompiledKernel | None, surface: str) -> Cost:
     device, arch = target.device, target.architecture
-    uneven = work.uneven if work.ctas <= device.sm_count else 1.0
-    made = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
-    threads = max(32, made.threads if made else work.threads)
-    wanted = OWN_REGISTERS + work.registers
-    registers = made.registers if made and made.registers else min(arch.max_registers_per_thread, wanted)
-    spilled = 0 if made else max(max(0, wanted + live - arch.max_registers_per_thread) * times for live, times in work.live)
-    shared = made.shared_bytes if made else work.shared
-    fit = occupancy(arch, threads, registers, shared)
-    resident = max(1, min(fit.ctas, -(-work.ctas // device.sm_count)))
-    busy = min(1.0, work.ctas / device.sm_count)
-    waves = work.ctas / (device.sm_count * max(1, fit.ctas))
-    tail = math.ceil(waves) / waves if waves > 1 else 1.0
-    compulsory = _compulsory(program, kernel, sizes)
-    parts = _parts(work, device, compulsory, busy)
-    spills = 2.0 * spilled / IN_TURN * L2_LATENCY * math.ceil(max(1.0, waves))  # each is written once, and read again
-    flight = resident * max(work.in_flight, SECTOR) * device.sm_count
-    hidden = {"dram": flight / (device.bandwidth * LATENCY), "l2": flight / (device.bandwidth * L2_FACTOR * L2_LATENCY)}
-    memory = max(parts[level] / min(1.0, hidden[level]) for level in ("dram", "l2"))
-    compute = uneven * max(parts["tensor"], parts["scalar"], parts["special"], parts["issue"], parts["shared"])
-    overlap = work.overlapped or resident * threads >= arch.max_threads_per_sm // 4
-    seconds = LAUNCH + spills + tail * (max(memory, compute) + (0.0 if overlap else 0.5 * min(memory, compute)))
-    parts = {**parts, "latency": memory - max(parts["dram"], parts["l2"]), **({"spills": spills} if spills else {})}
-    bound = max(parts, key=lambda k: (parts[k], k)) if max(parts.values()) > LAUNCH else "launch"
-    return Cost(kernel.name, seconds, bound, parts, fit, compulsory, work)
+    tiles = declared(program, kernel, sizes)
+    asked = declared(program, own, sizes) if own is not kernel else tiles
+    threads = max(32, made_of.threads if made_of else asked.threads)
+    registers, spilled = _registers(asked, tiles, arch, made_of)
+    fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared))
+    resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
+    together = resident * device.sm_count
+    l1 = max(16384.0, L1_BYTES - resident * asked.shared) / resident
+    samples = _samples(program, own, sizes, asked.ctas, together, l1, device, surface)
+    ctas = tiles.ctas * sum(share for _, share in samples)
+    runs = [(run([w.stream.team], w.stream.threads / 32, _clock(w, device)), w, share) for w, share in samples]
+    weight = sum(share for _, share in samples)
+
+    def mean(of: Any) -> float:
+        return float(sum(of(r, w) * share for r, w, share in runs) / weight)
+    a_sm = max(1.0, ctas / device.sm_count)
+    most = math.ceil(a_sm) if a_sm < 3 * resident else a_sm + 0.5
+    waves = math.ceil(ctas / together) if ctas < 3 * together else ctas / together + 0.5
+    alone = mean(lambda r, w: r.cycles) if waves > 1 else max(r.cycles for r, _, _ in runs)
+    clock = device.clock
+    busy_of = {name: mean(lambda r, w, name=name: r.busy.get(name, 0.0)) for name in dict.fromkeys(k for r, _, _ in runs for k in r.busy)}
+    parts = {name: each * most / clock for name, each in busy_of.items()}
+    parts["latency"] = (alone + CTA_CYCLES) * waves / clock
+    shared_time = (alone + CTA_CYCLES) / clock
+    held = max(busy_of.values(), default=0.0) / clock
+    sm = most / throughput(min(resident, most), held, max(0.0, shared_time - held)) if most >= 1.0 else shared_time
+    sm = max(sm, parts["latency"])
+    factor = tiles.ctas / max(1, asked.ctas)
+    parts["l2"] = weight * factor * mean(lambda r, w: w.l2) / (device.l2_bandwidth or device.bandwidth * L2_FACTOR)
+    parts["dram"] = weight * factor * mean(lambda r, w: w.dram) / (device.bandwidth * DRAM_SHARE)
+    parts["ctas"] = tiles.ctas * CTA_SECONDS
+    if atomics := mean(lambda r, w: w.atomics):
+        parts["atomics"] = weight * atomics * device.pipes.contended / clock
+    if spilled:
+        parts["spills"] = 2.0 * spilled / IN_TURN * device.pipes.l2_latency / clock * max(1.0, waves)
+    busy = sum(v**POWER for v in (sm, *(parts.get(k, 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
+    parts["launch"] = LAUNCH
+    bound = max(parts, key=lambda k: (parts[k], k))
+    unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
+    totals = Totals(ctas, threads, registers, asked.shared, together, mean(lambda r, w: r.busy.get("issue", 0.0)) * PARTITIONS * ctas, weight * factor * mean(lambda r, w: w.l2),
+                    weight * factor * mean(lambda r, w: w.dram), mean(lambda r, w: sum(op.count * op.units * times * of for op, times, of in operations([w.stream.team])
+                                                                      if op.pipe == "tensor")) * ctas, alone)
+    return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown)
 
 
-def _at_work(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_written: bool) -> Work:
-    """The work of a kernel as its middle CTA does it; where they differ, as `SAMPLED` of them do it in the mean, of as many CTAs as have some;
-    where the middle one finds nothing to do (persistent CTAs, and little work), as the first does."""
-    middle = count(program, kernel, sizes, 0.5, as_written)
+def throughput(customers: float, busy: float, alone: float) -> float:
+    """CTAs a second of an SM that holds `customers` of them, each of which takes `busy` seconds of the resource that is taken most, and `alone` seconds besides: mean value
+    analysis of a closed network of one queue and a delay (Reiser and Lavenberg, J. ACM 27(2), 1980)."""
+    waiting = rate = 0.0
+    for i in range(1, max(1, round(customers)) + 1):
+        there = busy * (1.0 + waiting)
+        rate = i / max(there + alone, 1e-12)
+        waiting = rate * there
+    return rate
+
+
+def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: CompiledKernel | None) -> tuple[int, float]:
+    """Registers of a thread, and how many of them a CTA spills, as often as it comes by."""
+    wanted = OWN_REGISTERS + max(asked.registers, tiles.registers)
+    if made_of is not None and made_of.registers:
+        return made_of.registers, made_of.spills / WORD
+    live = max(live for live, _ in tiles.live)
+    spilled = max(max(0, wanted + live - arch.max_registers_per_thread) * times for live, times in tiles.live)
+    return min(arch.max_registers_per_thread, wanted + live), float(spilled)
+
+
+def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], ctas: int, together: int, l1: float, device: Device,
+             surface: str) -> list[tuple[Work, float]]:
+    """The work of the middle CTA; where they differ, of some that do anything, each with the share of CTAs that it stands for."""
+    def at(place: float | int) -> Work:
+        key = f"_work {kernel.name} {sorted(sizes.items())} {place} {together} {l1:.0f} {device.l2} {surface}"
+        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface not in LAYING_OUT))
     if not differs(kernel):
-        return middle
-    if not _busy(middle) and _busy(first := count(program, kernel, sizes, 0, as_written)):
-        return _of_the_first(program, kernel, sizes, as_written, first)
-    spread = range(middle.ctas) if middle.ctas <= SAMPLED else [int((i + 0.5) * GOLDEN % 1.0 * middle.ctas) for i in range(SAMPLED)]
-    seen = [count(program, kernel, sizes, at, as_written) for at in dict.fromkeys(spread)]
-    work = [w for w in seen if _busy(w)]
-    if not work:
-        return middle
-    ctas = max(1, round(middle.ctas * len(work) / len(seen)))
-    share = ctas / (middle.ctas * len(work))
-
-    def mean(of: Callable[[Work], float]) -> float:
-        return share * sum(map(of, work))
-
-    def each(of: Callable[[Work], Mapping[str, float]]) -> dict[str, float]:
-        return {k: share * sum(of(w).get(k, 0.0) for w in work) for k in dict.fromkeys(k for w in work for k in of(w))}
-    heavy = max(work, key=lambda w: (sum(w.operations.values()), w.instructions))
-    instructions = mean(lambda w: w.instructions)
-    return replace(heavy, ctas=ctas, requested=each(lambda w: w.requested), operations=each(lambda w: w.operations), instructions=instructions,
-                   sectors=mean(lambda w: w.sectors), in_flight=sum(w.in_flight for w in work) / len(work),
-                   uneven=max(1.0, heavy.instructions * ctas / middle.ctas / instructions) if instructions else 1.0)
+        return [(at(0.5), 1.0)]
+    spread = range(ctas) if ctas <= SAMPLED else [int((i + 0.5) * GOLDEN % 1.0 * ctas) for i in range(SAMPLED)]
+    seen = [at(place) for place in dict.fromkeys(spread)]
+    some = [w for w in seen if w.l2 > 0.0]
+    if not some:
+        return [(at(0), 1.0 / ctas)]
+    return [(w, 1.0 / len(seen)) for w in some]
 
 
-def _of_the_first(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], as_written: bool, first: Work) -> Work:
-    """The work of as many CTAs as have some, each as much as the first."""
-    working, idle = 0, first.ctas // 2
-    while idle - working > 1:
-        probe = (working + idle) // 2
-        if _busy(count(program, kernel, sizes, probe / first.ctas, as_written)):
-            working = probe
-        else:
-            idle = probe
-    share = idle / first.ctas
-    return replace(first, ctas=idle, sectors=first.sectors * share, instructions=first.instructions * share,
-                   requested={k: v * share for k, v in first.requested.items()}, operations={k: v * share for k, v in first.operations.items()})
+def _clock(w: Work, d: Device) -> Clock:
+    """The device as a trace's SM sees it."""
+    def tensor(unit: str) -> float:
+        name, _, via = unit.partition(" ")
+        rate = float(getattr(d.tensor, name, 0.0)) or float(getattr(d.scalar, name, 0.0)) or d.scalar.f32
+        return rate / (d.sm_count * d.clock) * (1.0 if via == "wgmma" else d.pipes.mma_sync)
 
-
-def _busy(work: Work) -> bool:
-    """Whether a CTA moves or computes anything."""
-    return bool(work.sectors or any(work.operations.values()) or any(work.requested.values()))
-
-
-def _parts(w: Work, d: Device, compulsory: float, busy: float) -> dict[str, float]:
-    """Seconds that each resource needs for itself, `busy` being the part of the SMs that have a CTA."""
-    reused = max(0.0, w.sectors - compulsory)
-    missed = max(0.0, 1.0 - d.l2 / compulsory) if compulsory else 0.0
-    dram = min(compulsory, w.sectors) + reused * missed * 0.25
-    tensor = sum(flops / max(_rate(d.tensor, unit), 1.0) for unit, flops in w.operations.items() if unit.startswith("tensor "))
-    scalar = sum(flops / max(_rate(d.scalar, unit), 1.0) for unit, flops in w.operations.items() if unit.startswith("scalar "))
-    shared = sum(b for space, b in w.requested.items() if space.endswith("shared"))
-    clock = d.clock * d.sm_count
-    return {"dram": dram / d.bandwidth, "l2": w.sectors / (d.bandwidth * L2_FACTOR), "tensor": tensor / busy, "scalar": scalar / busy,
-            "special": w.operations.get("special", 0.0) / (SPECIAL * clock) / busy, "issue": w.instructions / (ISSUE * clock) / busy,
-            "shared": shared / d.shared_bandwidth / busy}
-
-
-def _rate(rates: object, unit: str) -> float:
-    name = unit.split(" ", 1)[1]
-    return float(getattr(rates, name, 0.0)) or float(getattr(rates, "f32", 0.0)) or float(getattr(rates, "tf32", 0.0))
-
-
-def _compulsory(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> float:
-    """Bytes of the tensors that the kernel touches, each once."""
-    values = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
-    total = 0.0
-    for b in {r.buffer for s in kernel.body for r in regions(s) if r.buffer.space == "global"}:
-        extents = [int_value(substitute(d, values)) for d in b.shape]
-        total += math.prod(x for x in extents if x is not None) * b.dtype.bytes if None not in extents else 0.0
-    return total
+    def latency(a: Access) -> float:
+        p = d.pipes
+        missed = min(1.0, a.moved / max(1.0, a.requests * a.executions * 32.0)) if a.executions else 1.0
+        far = w.share.get(a.buffer, 0.0)
+        return p.l1_latency + missed * (p.l2_latency - p.l1_latency + far * (p.dram_latency - p.l2_latency))
+    return Clock(d.pipes, tensor, latency)
 
 
 def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
                  surface: str = "cuda") -> tuple[Cost, ...]:
-    """The cost of each kernel that a call of these sizes launches."""
+    """The cost of each kernel that a call of these sizes launches. Raises KirError KIR-E007 for a size below 1."""
+    for name, size in sizes.items():
+        if size < 1 and any(p.name == name and p.role == "size" for p in program.params):
+            raise error("KIR-E007", f"size '{name}' is {size}: nothing is launched", needs="sizes of 1 and more")
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     order = [step.kernel for step, taken in zip(launches(program), made(program, known), strict=True) if taken]
     kernels = {k.name: k for k in program.kernels}

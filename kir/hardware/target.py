@@ -116,6 +116,41 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class Pipes:
+    """How an SM executes: instructions of a lane that each pipe takes in a clock (*guide*, arithmetic throughput; *micro*), and cycles until results are there.
+
+    ``half`` are packed 16-bit operations, ``special`` transcendental functions, ``convert`` conversions between widths; ``fill`` bytes that an SM takes
+    from L2 in a clock. Latencies: of shared memory, of L1, of L2, of DRAM (without load), of a product of a warp (``tensor_latency``, beyond its pipe's time)
+    and of a warpgroup (``product``), of a bulk copy beyond its data's (``bulk``), of a bulk store (``store``); a barrier and what each warp adds; an
+    update of one place after another (``contended``). ``mma_sync``: the share of the tensor cores' rate that mma.sync reaches.
+    """
+
+    fma: float = 128.0
+    alu: float = 64.0
+    half: float = 100.0
+    special: float = 16.0
+    convert: float = 16.0
+    double: float = 64.0
+    fill: float = 64.0
+    shared_latency: float = 23.4
+    l1_latency: float = 42.9
+    l2_latency: float = 300.0
+    dram_latency: float = 646.0
+    tensor_latency: float = 19.0
+    product: float = 66.0
+    bulk: float = 0.0
+    store: float = 700.0
+    barrier: float = 14.5
+    barrier_warp: float = 2.0
+    contended: float = 1.46
+    mma_sync: float = 0.644
+
+    def rate(self, pipe: str) -> float:
+        """Lanes of a pipe by its name."""
+        return float(getattr(self, pipe))
+
+
+@dataclass(frozen=True)
 class Device:
     """What a product delivers: SMs, highest clock in Hz, nominal memory and L2 in bytes, bandwidth in bytes a second.
 
@@ -132,6 +167,9 @@ class Device:
     tensor: Rates
     scalar: Rates
     source: str
+    l2_bandwidth: float = 0.0
+    """Bytes a second between L2 and the SMs (*micro*); 0.0 where it was not measured: `L2_FACTOR` times that of DRAM is taken."""
+    pipes: Pipes = Pipes()
 
     @property
     def shared_bandwidth(self) -> float:
@@ -276,6 +314,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 tensor=_H100_TENSOR,
                 scalar=_H100_SCALAR,
                 source="H100; tensor rates at the 1.83 GHz that it names for them",
+                l2_bandwidth=8.4e12,
             ),
             Device(
                 name="h200",
@@ -288,6 +327,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 tensor=_H100_TENSOR,
                 scalar=_H100_SCALAR,
                 source="H200; rates as in H100, whose GPU it shares; L2 as the driver reports it (cuDeviceGetAttribute)",
+                l2_bandwidth=8.4e12,
             ),
             Device(
                 name="rtx-5090",

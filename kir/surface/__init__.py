@@ -2,7 +2,7 @@
 
 A frontend module offers `FRONTEND`, a backend module `BACKEND`; both are found by the name of their surface through `kir.base.registry`.
 
-Order: edits, lowering, ptx, reading.
+Order: edits, lowering, ptx, launches, finding, reading, oracles.
 """
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import kir.skills
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import did_you_mean, error, usage
+from kir.base.diagnostic import Diagnostic, did_you_mean, error, usage
+from kir.base.notices import tell
 from kir.base.registry import registry
 from kir.hardware import machine
 from kir.ir.nodes import For, Program, Var
@@ -28,6 +29,7 @@ from kir.surface import Frontend, KernelRef, frontend, reads
 
 if TYPE_CHECKING:
     from kir.ir.binding import Binding
+    from kir.surface.finding import Found
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def located(text: str) -> tuple[Path, str]:
     return path, kernel
 
 
-def load_expert(text: str, binding: Path | None = None) -> Expert:
+def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     """The expert named by ``FILE[::KERNEL]`` under a binding: parsed, specialized and brought to normal form.
 
     Raises :class:`KirError`: KIR-S018 (no such file or kernel), KIR-S016 (a generic program and no binding), and what the
@@ -118,10 +120,56 @@ def load_expert(text: str, binding: Path | None = None) -> Expert:
     """
     path, _ = located(text)
     read = read_source(text, binding)
+    if binding is None:
+        read = as_launched(text, read)
     name = (read.kernel or read.program.name).strip("_")
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
-    return Expert(program, name, source, own_surface(program, read.surface), _binding_text(binding) if binding else "")
+    held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
+    return Expert(program, name, source, own_surface(program, read.surface), held)
+
+
+def as_launched(text: str, read: Reading) -> Reading:
+    """A generic kernel without a binding, under the one that is kept for it or that its host code gives; as it is where neither is. Raises KirError
+    KIR-S041 for one that leaves questions open."""
+    if read.surface == "kir" or read.binding is not None or not is_generic(read.program):
+        return read
+    binding, told = launched(text)
+    if binding is None:
+        return read
+    for each in told:
+        tell(each)
+    return read_source(text, binding)
+
+
+def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
+    """The binding of the kernel of ``FILE[::KERNEL]`` that nobody names, with a note of where it is from; (None, ()) where nothing launches it. Raises
+    KirError KIR-S041 for questions that stay open."""
+    found, told = as_found(text)
+    return (found.binding, told) if found is not None else (None, ())
+
+
+def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
+    """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
+    KirError KIR-S041 for questions that stay open."""
+    from kir.ir.binding import Binding
+    from kir.surface.finding import Found, launches_of, notice
+    from kir.surface.launches.remembered import remembered
+
+    path, kernel = located(text)
+    reader, ref = kernel_of(path, kernel)
+    name = kernel or ref.name
+    kept = remembered(path, ref.name)
+    if kept is not None:
+        return Found(Binding.read(kept), _short(kept)), (Diagnostic("KIR-S040", f"{name} is read under {_short(kept)}", severity="note"),)
+    found = launches_of(reader, path, name)
+    if not found:
+        return None, ()
+    first, command = found[0], f"kir bind {quote(text)} --ask"
+    if first.open:
+        raise error("KIR-S041", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
+                    needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
+    return first, (notice(first, found[1:], name, command),)
 
 
 def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
@@ -140,7 +188,7 @@ def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
     return tuple(found)
 
 
-def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None:
+def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:
     """The binding that a command was given; without one, the only shipped binding of this kernel for the problem."""
     if binding is not None or not problem:
         return binding

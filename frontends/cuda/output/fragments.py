@@ -52,7 +52,7 @@ def _begun(block: n.Block) -> n.Block:
     out: list[n.Stmt] = []
     for s in block:
         filled = _filled_by(s)
-        k = next((i for i, x in enumerate(out) if isinstance(x, n.Alloc) and filled is not None and x.buffer == filled[0] and x.init is None), None)
+        k = next((i for i, x in enumerate(out) if isinstance(x, n.Alloc) and x.buffer == filled[0] and x.init is None), None) if filled is not None else None
         if filled is None or k is None or any(_names(x, filled[0].name) for x in out[k + 1 :]):
             out.append(s)
         else:

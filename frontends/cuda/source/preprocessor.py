@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import field
+from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, error
@@ -75,6 +76,9 @@ class Preprocessor:
     def run(self, file: str, source: str, include: Include) -> Mapped:
         """Preprocess a file. Raises KirError KIR-F203 (a conditional without end, or one that cannot be evaluated), KIR-F204 (expansions
         without end) and KIR-F205 (`#error` reached)."""
+        if len(source) > MAX_TEXT:
+            raise error("KIR-F211", f"{Path(file).name} has {len(source):,} characters", origin=Origin(file, 1, 1, 1, 2),
+                        needs=f"at most {MAX_TEXT:,}: the kernel in a file with what it needs")
         out = Mapped(file, source, "")
         blank = _without_comments(source)
         pieces: list[str] = []

@@ -186,11 +186,16 @@ class Sources:
     def read(self, path: Path, depth: int = 0) -> Unit:
         """A file and what it includes. Raises KirError KIR-F201 (it cannot be read), KIR-F202 (includes nest without end)."""
         try:
-            source = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            source = path.read_text(encoding="latin-1")
+            data = path.read_bytes()
         except OSError as bad:
             raise error("KIR-F201", f"{path.name} cannot be read: {bad.__class__.__name__}") from bad
+        if b"\0" in data:
+            raise error("KIR-F201", f"{path.name} is no text: its byte {data.index(0)} is zero", needs="CUDA C++ as text")
+        try:
+            source = data.decode("utf-8")
+        except UnicodeDecodeError:
+            source = data.decode("latin-1")
+        source = source.replace("\r\n", "\n").replace("\r", "\n")
         self.seen.add(path.resolve())
         missing: list[tuple[str, Origin]] = []
 

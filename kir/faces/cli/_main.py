@@ -12,15 +12,21 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import kir
 from kir.base.diagnostic import Diagnostic, KirError, UsageError, did_you_mean, usage
+from kir.base.notices import notices
 from kir.faces.cli._result import Result
 
 FOLDER = Path(__file__).parent
 EPILOG = "Every command also takes --json (one JSON object on standard output) and --debug."
+
+
+COMPLETE = "_KIR_COMPLETE"
+"""The variable by which a shell asks what may follow (`kir completion`)."""
 
 
 class _Usage(Result):
@@ -30,6 +36,8 @@ class _Usage(Result):
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``kir`` with ``argv`` (default: the process's) and exit: 0 done, 1 refused or failed, 2 usage."""
     gc.set_threshold(100_000, 20, 20)  # trees are large and hold no cycles: looking for some after every 700 nodes takes a sixth of the time
+    if argv is None and COMPLETE in os.environ:
+        sys.exit(_completed(os.environ[COMPLETE]))
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
@@ -56,6 +64,18 @@ def run(argv: Sequence[str]) -> int:
             traceback.print_exc()
         _report((_of_the_machine(fault) or _internal(fault),), as_json)
         return 1
+
+
+def _completed(instruction: str) -> int:
+    """What a shell asks for: words that may follow those that were typed, of all commands and their options."""
+    import typer.completion
+    import typer.core
+
+    typer.completion.completion_init()
+    made = {name: _made(name) for name in _files()}
+    for name, each in made.items():
+        each.name, each.help = name, commands()[name]
+    return typer.completion.shell_complete(typer.core.TyperGroup(name="kir", commands=made), {}, "kir", COMPLETE, instruction)
 
 
 def commands() -> Mapping[str, str]:
@@ -88,8 +108,10 @@ def _dispatch(words: Sequence[str], as_json: bool) -> int:
         kind = "option" if name.startswith("-") else "command"
         hint = did_you_mean(name, files if kind == "command" else ("--help", "--version", "--json", "--debug"))
         raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
-    outcome = _alone(name, arguments) if as_json else _call(name, arguments)
+    with notices() as told:
+        outcome = _alone(name, arguments) if as_json else _call(name, arguments)
     if isinstance(outcome, Result):
+        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *told)) if told else outcome
         _print(outcome, "help" if isinstance(outcome, _Usage) else name, as_json)
         return outcome.code
     return outcome if isinstance(outcome, int) else 0
@@ -131,12 +153,7 @@ def _call(name: str, arguments: list[str]) -> Any:
 
     # The class from which all complaints about the command line derive; typer keeps it in a private module.
     complaint: Any = typer.BadParameter.__mro__[1]
-    module = importlib.import_module(".".join((__name__.rpartition(".")[0], *_files()[name].relative_to(FOLDER).with_suffix("").parts)))
-    app = getattr(module, "app", None)
-    if app is None:
-        app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command()(module.command)
-    made = typer.main.get_command(app)
+    made = _made(name)
     for each in (made, *getattr(made, "commands", {}).values()):
         each.epilog = EPILOG
     try:
@@ -145,11 +162,27 @@ def _call(name: str, arguments: list[str]) -> Any:
         if type(fault).__name__ == "NoArgsIsHelpError":
             print(fault)
             return 2
-        text = str(fault.format_message()).strip()
+        text, hint = str(fault.format_message()).strip(), ""
+        if (option := getattr(fault, "option_name", "")) and type(fault).__name__ == "NoSuchOption":
+            command = getattr(fault.ctx, "command", made) if getattr(fault, "ctx", None) is not None else made
+            known = [o for p in command.params for o in (*p.opts, *p.secondary_opts) if o.startswith("-")]
+            text, hint = f"there is no option {option}", did_you_mean(option, [*known, "--help", "--json", "--debug"])
         words = getattr(getattr(fault, "ctx", None), "command_path", "") or f"kir {name}"
-        raise usage("KIR-C002", text[:1].lower() + text[1:].rstrip("."), subject=words, attempt=f"{words} --help") from fault
+        raise usage("KIR-C002", text[:1].lower() + text[1:].rstrip("."), subject=words, attempt=hint or f"{words} --help") from fault
     except typer.Abort:
         return 1
+
+
+def _made(name: str) -> Any:
+    """A command as typer has it, of the module that holds it."""
+    import typer
+
+    module = importlib.import_module(".".join((__name__.rpartition(".")[0], *_files()[name].relative_to(FOLDER).with_suffix("").parts)))
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command()(module.command)
+    return typer.main.get_command(app)
 
 
 def _help(listing: Mapping[str, str]) -> str:

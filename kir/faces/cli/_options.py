@@ -3,9 +3,32 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from kir.base.diagnostic import did_you_mean, usage
+
+
+def can_be_written(path: Path | None) -> Path | None:
+    """The place of an output, once it is sure that it can be written: before any work is done. Raises :class:`UsageError` KIR-C006."""
+    if path is None:
+        return None
+    there = path
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    folder = there if there.is_dir() else there.parent
+    probe = folder / f".kir-{secrets.token_hex(4)}.partial"
+    try:
+        if not there.is_dir() and there != path:
+            raise NotADirectoryError(20, "is no folder", str(there))
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as bad:
+        reason = (bad.strerror or type(bad).__name__).lower()
+        raise usage("KIR-C006", f"{path} cannot be written: {there if there != path else folder} {'' if 'folder' in reason else 'refuses it: '}{reason}",
+                    needs="a place that can be written") from bad
+    return path
 
 
 def belong(command: str, to: str, given: Mapping[str, object]) -> None:

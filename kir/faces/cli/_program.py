@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kir.base.diagnostic import Diagnostic
+    from kir.ir.binding import Binding
     from kir.ir.nodes import Program
     from kir.rewrite import Trace
 
 
-def read(file: str, bind: Path | None = None, problem: str = "") -> Program:
+def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Program:
     """The program of ``FILE.kir`` (as written, when no binding is given) or ``FILE::KERNEL``; where a problem is named and no binding is
     given, under the shipped binding of that kernel for the problem, if there is one.
 
@@ -27,6 +30,133 @@ def read(file: str, bind: Path | None = None, problem: str = "") -> Program:
         check(program)
         return program
     return load_expert(file, binding_of(file, bind, problem)).program
+
+
+def against_function(file: str, bind: Path | None, function: str) -> tuple[str, Binding]:
+    """The problem that a PyTorch function makes of a kernel (the path of its file), and the binding under which the kernel has the problem's names.
+
+    Raises what reading the kernel raises, and KIR-S043 for a function that is not there or does not fit.
+    """
+    from kir.surface.oracles import oracle, problem_of
+    from kir.surface.reading import as_found, load_expert, located, read_binding
+
+    found = as_found(file)[0] if bind is None else None
+    program = load_expert(file, bind).program
+    if found is None and bind is None:
+        from kir.base.diagnostic import usage
+
+        raise usage("KIR-S043", f"{file} has no binding whose tensors could have the names of a problem", needs="a kernel of a surface")
+    binding = found.binding if found is not None else read_binding(bind or Path())
+    path, named = problem_of(oracle(function, located(file)[0].parent), program, binding, (found.examples if found else None) or {},
+                             (found.numbers if found else None) or {})
+    return str(path), named
+
+
+def for_problem(file: str, bind: Path | None, problem: str, against: str = "", numbers: Sequence[str] = ()) -> tuple[str, Path | Binding | None]:
+    """The problem to judge a kernel by (its name or path), and the binding to read it under: with the names of the problem's tensors where nobody named a
+    binding, and with scalars as `numbers` (``NAME=VALUE``) have them.
+
+    Raises what reading the kernel raises, KIR-S043 for a function that does not fit, and :class:`UsageError` KIR-C002 for a scalar that the problem does
+    not have and nobody gives.
+    """
+    from kir.base.diagnostic import usage
+    from kir.surface.reading import as_found, binding_of, load_expert, read_binding
+
+    if against:
+        if problem:
+            raise usage("KIR-C002", "--against MODULE:FUNCTION and --problem both say what is right", needs="one of the two")
+        problem, under = against_function(file, bind, against)
+        return problem, _with_numbers(under, numbers, load_expert(file, under).program) if numbers else under
+    chosen = binding_of(file, bind, problem)
+    if file.endswith(".kir") or not (problem or numbers):
+        if numbers:
+            raise usage("KIR-C002", "--set gives scalars of a kernel that has a binding", needs="a kernel of a surface")
+        return problem, chosen
+    held = read_binding(chosen) if isinstance(chosen, Path) else chosen
+    if held is None:
+        found = as_found(file)[0]
+        held = found.binding if found is not None else None
+        if held is not None and problem:
+            problem, held = _named_for(held, load_expert(file, held).program, problem)
+    if held is None:
+        return problem, chosen
+    if numbers:
+        chosen = held = _with_numbers(held, numbers, load_expert(file, held).program)
+    if problem:
+        _scalars_given(load_expert(file, held).program, problem)
+    return problem, chosen if chosen is not None else held
+
+
+def named_for(file: str, problem: str) -> tuple[str, Path | Binding | None]:
+    """The problem at the kernel's dtype, and the binding that the kernel is read under for it where nobody names one; None where it needs none, or has
+    none."""
+    from kir.surface.reading import as_found, binding_of, load_expert
+
+    shipped = binding_of(file, None, problem)
+    if file.endswith(".kir") or shipped is not None:
+        return problem, shipped
+    found = as_found(file)[0]
+    return _named_for(found.binding, load_expert(file, found.binding).program, problem) if found is not None else (problem, None)
+
+
+def _with_numbers(binding: Binding, numbers: Sequence[str], program: Program) -> Binding:
+    """The binding with scalars as NAME=VALUE has them. Raises UsageError KIR-C002 for one that the kernel does not have."""
+    from kir.base.diagnostic import did_you_mean, usage
+    from kir.ir.types import DType
+
+    own = [p.name for p in program.params if isinstance(p.of, DType) and p.role == "scalar"]
+    given: dict[str, str | int | float] = {}
+    for text in numbers:
+        name, _, value = text.partition("=")
+        try:
+            given[name] = float(value) if any(c in value for c in ".en") else int(value)
+        except ValueError:
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER") from None
+        if name not in own:
+            raise usage("KIR-C002", f"--set {text}: '{program.name}' has no scalar '{name}' that is open", attempt=did_you_mean(name, own),
+                        needs=f"one of {', '.join(own)}" if own else "no --set: it has none")
+    return binding.changed(scalars={**binding.scalars, **given})
+
+
+def _named_for(binding: Binding, program: Program, problem: str) -> tuple[str, Binding]:
+    """The problem, at the dtype of the kernel's first input where it offers that, and the binding with the problem's names for tensors, where none has one
+    and there are as many inputs and outputs of the same numbers of axes: in the order of both."""
+    from dataclasses import replace
+
+    from kir.ir.nodes import Buffer
+    from kir.problem import load_problem
+
+    known = load_problem(problem)
+    spec = known.spec
+    first = next((p.of.dtype.name for p in program.params if isinstance(p.of, Buffer) and p.role in ("in", "inout")), "")
+    if ":" not in problem and first in spec.dtypes and first != spec.dtypes[0]:
+        problem = f"{problem}:{first}"
+    names: dict[str, str] = {}
+    for roles in (("in", "inout"), ("out",)):
+        own = [p for p in program.params if isinstance(p.of, Buffer) and p.role in roles]
+        theirs = [t for t in spec.tensors if t.role in roles]
+        if {p.name for p in own} & {t.name for t in theirs}:
+            return problem, binding
+        if len(own) != len(theirs) or any(isinstance(p.of, Buffer) and len(p.of.shape) != len(t.shape) for p, t in zip(own, theirs)):
+            return problem, binding
+        names |= {p.name: t.name for p, t in zip(own, theirs)}
+    return problem, binding.changed(tensors={k: replace(t, name=names.get(t.name or k, t.name)) for k, t in binding.tensors.items()})
+
+
+def _scalars_given(program: Program, problem: str) -> None:
+    """Raises UsageError KIR-C002 for a scalar of a program that no case of the problem has."""
+    from kir.base.diagnostic import usage
+    from kir.ir.types import DType
+    from kir.problem import load_problem
+
+    known = load_problem(problem)
+    there = {*known.spec.scalars, *known.shapes[0].sizes} if known.shapes else set()
+    missing = [p for p in program.params if isinstance(p.of, DType) and p.role == "scalar" and p.value is None and p.name not in there]
+    if missing:
+        p = missing[0]
+        value = "1.0" if isinstance(p.of, DType) and p.of.is_float else "1"
+        raise usage("KIR-C002", f"problem '{known.name}' does not say what the scalar '{p.name}' of '{program.name}' is",
+                    needs="the value at which the kernel computes the problem", attempt=f"--problem {problem} --set {p.name}={value}")
 
 
 def written(done: Trace, surface: str, max_undo: int | None = None) -> tuple[Trace, str, tuple[Diagnostic, ...]]:

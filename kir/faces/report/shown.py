@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib import resources
 
 import jinja2
 from markupsafe import Markup
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.faces.report.chart import times
 from kir.faces.report.verdict import Row, verdict_rows
+from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.learning.cards.lift import measured_speedups, speedups
+from kir.learning.forecast import Forecast, Pair
+from kir.learning.forecast.choosing import forecaster
+from kir.learning.forecast.shown import brief
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage, State, Step
+from kir.lineage.records.speedup import measured_speedups, speedups
+from kir.problem import load_problem
 
 DiffHtml = Callable[[Program, Program], str]
 
@@ -38,6 +45,7 @@ class Shown:
     after: State
     speedup: Mapping[str, float]
     measured: Mapping[str, tuple[float, float, float]]
+    forecast: Mapping[str, Forecast]
     diff: Markup
     code: tuple[Line, ...]
     emitted: str
@@ -58,7 +66,29 @@ class Shown:
 def shown(lineage: Lineage, folder: Folder, diff_html: DiffHtml) -> tuple[Shown, ...]:
     """The transitions of a lineage, from the naive end. ``diff_html`` renders the structural difference of two programs."""
     programs = {state.text: folder.program(state) for state in lineage.states}
-    return tuple(_shown(lineage, number, step, programs, diff_html) for number, step in lineage.transitions())
+    seen = forecasts(lineage, programs)
+    return tuple(_shown(lineage, number, step, programs, diff_html, seen.get(number, {})) for number, step in lineage.transitions())
+
+
+def forecasts(lineage: Lineage, programs: Mapping[str, Program]) -> Mapping[int, Mapping[str, Forecast]]:
+    """What each transition is forecast to bring on the targets that the record models, at the shape that it models, by number and target: what gives
+    the label "modelled" an interval. Nothing for a lineage whose problem is not known, and so no sizes."""
+    header = lineage.header
+    try:
+        problem = load_problem(header.problem)
+    except KirError:
+        return {}
+    shape = next(iter(problem.tagged("timed")), problem.shapes[0])
+    sizes = {k: int(v) for k, v in problem.scalars(shape).items() if not isinstance(v, float)}
+    ask = forecaster()
+    out: dict[int, dict[str, Forecast]] = {}
+    for number, step in lineage.transitions():
+        assert step.after is not None
+        for name in speedups(step):
+            with suppress(KirError):  # sizes that a state does not take: its modelled figure stands alone
+                pair = Pair(programs[step.after.text], programs[step.before.text], sizes, target(name), step.forward, header.surface)
+                out.setdefault(number, {})[name] = ask(pair)
+    return out
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
@@ -72,6 +102,7 @@ def render(template: str, values: Mapping[str, object]) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["times"] = times
+    environment.filters["brief"] = brief
     inside = {name: Markup((files / file).read_text(encoding="utf-8")) for name, file in (("style", "style.css"), ("script", "keys.js"))}
     return environment.get_template(template).render({**values, **inside})
 
@@ -82,7 +113,8 @@ def lines(before: Iterable[str], after: Iterable[str]) -> tuple[Line, ...]:
     return tuple(Line("…", "") if row.startswith("@@") else Line(row[:1], row[1:]) for row in rows[2:])
 
 
-def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Program], diff_html: DiffHtml) -> Shown:
+def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Program], diff_html: DiffHtml,
+           forecast: Mapping[str, Forecast]) -> Shown:
     assert step.after is not None
     optimized = _emitted_of(lineage, step.before)
     return Shown(
@@ -92,6 +124,7 @@ def _shown(lineage: Lineage, number: int, step: Step, programs: Mapping[str, Pro
         after=step.before,
         speedup=speedups(step),
         measured=measured_speedups(step),
+        forecast=forecast,
         diff=Markup(diff_html(programs[step.after.text], programs[step.before.text])),
         code=lines(step.emitted.splitlines(), optimized.splitlines()),
         emitted=optimized,

@@ -1,151 +1,232 @@
-"""Where an access goes in memory, evaluated on numbers: element offsets of a region, for one team or for the lanes of a warp."""
+"""Where the accesses of a team go: vectors, bank conflicts, sectors, what neighbors share, what the whole grid touches."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from kir.base.dataclass import dataclass
+from kir.gate.counts.numbers import Integers, Value, Values, evaluate, number, offsets
+from kir.gate.counts.trace import Access, Verb
 from kir.ir import nodes as n
-from kir.ir.build import int_value
-from kir.ir.types import DType, shape_of
+from kir.ir.visit import names_read
 
-Integers = NDArray[np.int64]
 LANES = 32
+VECTOR = 16
+"""Bytes that one lane moves at most with one instruction."""
+SECTOR, LINE = 32, 128
+MOST_THREADS, MOST_ROUNDS, MOST_CTAS = 256, 8, 4096
+"""How many threads, rounds of the innermost loop, and CTAs are looked at."""
 
 
-def offsets(r: n.Region, values: Mapping[str, n.Expr], lane: str | None, shape: tuple[int, ...]) -> Integers | None:
-    """Element offsets [lanes, *shape] of a region: 32 lanes that differ in the variable `lane`, or one team when there is none. None
-    where an index depends on what is not known."""
-    lanes: Integers = np.arange(LANES if lane else 1, dtype=np.int64)
-    strides = r.buffer.strides
-    if strides is None:
-        extents = [_number(d, values) for d in r.buffer.shape]
-        steps: list[int | None] = [1]
-        for d in reversed(extents[1:]):
-            steps.insert(0, None if d is None or steps[0] is None else steps[0] * d)
-    else:
-        steps = [_number(s, values) for s in strides]
-    index = r.index or tuple(n.Span(n.Const(0, d.type), d) for d in r.buffer.shape if isinstance(d.type, DType))
-    total: Integers = np.zeros((len(lanes), *(1 for _ in shape)), np.int64)
-    axis = 0
-    for i, step in zip(index, steps, strict=False):
-        if step is None:
-            return None
-        if isinstance(i, n.Span):
-            lo, extent, stride = _evaluate(i.lo, values, lane, lanes), int_value(i.extent), int_value(i.step)
-            extent = _number(i.extent, values) if extent is None and isinstance(i.extent, n.Expr) else extent
-            if lo is None or extent is None or stride is None:
-                return None
-            along = np.arange(extent, dtype=np.int64) * stride
-            place = along.reshape(*(extent if a == axis else 1 for a in range(len(shape))))
-            total = total + (lo.reshape(-1, *(1 for _ in shape)) + place[None]) * step
-            axis += 1
-            continue
-        found = _evaluate(i, values, lane, lanes)
-        if found is None:
-            return None
-        rank = len(shape_of(i.type))
-        missing = len(shape) - rank
-        total = total + found.reshape(found.shape[0], *(1 for _ in range(missing)), *found.shape[1:]) * step
-    return np.broadcast_to(total, (total.shape[0], *shape)) if total.ndim == 1 + len(shape) else None
+@dataclass
+class Instances:
+    """Who runs a statement: thread variables, outermost first, with how many values each takes. None: all threads of the team as one."""
 
+    variables: tuple[tuple[str, int], ...] = ()
 
-def sectors(at: Integers, size: int, sector: int) -> float:
-    """Sectors that one execution touches; of a warp's lanes the share of each."""
-    touched: Integers = np.unique(at * size // sector)
-    return len(touched) / int(at.shape[0])
+    @property
+    def count(self) -> int:
+        return math.prod(c for _, c in self.variables)
 
-
-def run_length(at: Integers) -> float:
-    """How many elements of a team (or lane) lie side by side, on average, along the last axis."""
-    if at.ndim < 2 or at.shape[-1] < 2:
-        return 1.0
-    breaks = int(np.count_nonzero(np.diff(at, axis=-1) != 1))
-    rows = at.size // at.shape[-1]
-    return float(at.size / (rows + breaks))
-
-
-def _number(e: n.Expr, values: Mapping[str, n.Expr]) -> int | None:
-    found = _evaluate(e, values, None, np.zeros(1, np.int64))
-    return int(found.reshape(-1)[0]) if found is not None and found.size == 1 else None
-
-
-def _evaluate(e: n.Expr, values: Mapping[str, n.Expr], lane: str | None, lanes: Integers) -> Integers | None:
-    """An integer or boolean expression as [lanes or 1, *tile], or None."""
-    match e:
-        case n.Const():
-            return None if isinstance(e.value, float) else np.full((1, *(1 for _ in shape_of(e.type))), int(e.value), np.int64)
-        case n.Var():
-            if e.name == lane:
-                return lanes
-            known = values.get(e.name)
-            return None if known is None or known == e else _evaluate(known, values, lane, lanes)
-        case n.Unary():
-            x = _evaluate(e.x, values, lane, lanes)
-            return None if x is None else -x if e.op == "neg" else ~x
-        case n.Binary():
-            a, b = _evaluate(e.a, values, lane, lanes), _evaluate(e.b, values, lane, lanes)
-            return None if a is None or b is None else _binary(e.op, *_ranked(a, b))
-        case n.Select():
-            c, a, b = (_evaluate(x, values, lane, lanes) for x in (e.cond, e.a, e.b))
-            if a is None or b is None or c is None:
-                return None
-            a, b = _ranked(a, b)
-            c, a = _ranked(c, a)
-            return np.where(c != 0, a, b)
-        case n.Cast():
-            return _evaluate(e.x, values, lane, lanes) if e.rounding == "rn" else None
-        case n.Call():
-            return _called(e, values, lane, lanes)
-        case _:
-            return None
-
-
-def _ranked(a: Integers, b: Integers) -> tuple[Integers, Integers]:
-    """Two values with the same number of tile axes, aligned at the right."""
-    def stretched(x: Integers, rank: int) -> Integers:
-        return x.reshape(x.shape[0], *(1 for _ in range(rank - x.ndim)), *x.shape[1:])
-    return stretched(a, b.ndim), stretched(b, a.ndim)
-
-
-def _binary(op: str, a: Integers, b: Integers) -> Integers | None:
-    simple = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
-              "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "lt": np.less, "le": np.less_equal,
-              "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
-    if op in simple:
-        out: Integers = simple[op](a, b).astype(np.int64)
+    def of(self, first: int, many: int) -> dict[str, Value]:
+        """Values of the variables for instances `first` and the `many - 1` after it."""
+        at = np.arange(first, first + many, dtype=np.int64)
+        out: dict[str, Value] = {}
+        for name, count in reversed(self.variables):
+            out[name], at = at % count, at // count
         return out
-    if op not in ("floordiv", "mod", "ceildiv", "tdiv", "trem") or not np.all(b):
-        return None
-    quotient = -(-a // b) if op == "ceildiv" else a // b
-    if op in ("tdiv", "trem"):
-        quotient = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
-    return a - quotient * b if op in ("mod", "trem") else quotient
 
 
-def _called(e: n.Call, values: Mapping[str, n.Expr], lane: str | None, lanes: Integers) -> Integers | None:
-    first = e.args[0] if e.args else None
-    if not isinstance(first, n.Expr) or e.of is not None:
-        return None
-    if e.fn == "iota":
-        extent = _number(first, values)
-        return None if extent is None else np.arange(extent, dtype=np.int64)[None]
-    x = _evaluate(first, values, lane, lanes)
-    if x is None:
-        return None
-    match e.fn:
-        case "expand":
-            out: Integers = np.expand_dims(x, 1 + int(dict(e.attrs)["axis"]))
-            return out
-        case "broadcast":
-            shape = [v for d in shape_of(e.type) if (v := int_value(d)) is not None]
-            return np.broadcast_to(x.reshape(x.shape[0], *(1 for _ in range(len(shape) + 1 - x.ndim)), *x.shape[1:]), (x.shape[0], *shape))
-        case "trans":
-            return np.transpose(x, (0, *(1 + (int_value(a) or 0) for a in e.args[1:] if isinstance(a, n.Expr))))
-        case "multiple_of" | "max_contiguous" | "max_constancy":
-            return x
-        case _:
-            return None
+@dataclass(frozen=True)
+class Around:
+    """A loop around an access: its variable, its first value, step and rounds."""
+
+    var: str
+    lo: int
+    step: int
+    trips: float
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What one execution of an access is for a warp: instructions (each of `bytes` a lane), and the cycles that one takes of shared memory's banks or
+    the lines of L1."""
+
+    instructions: float
+    bytes: int
+    cycles: float
+    sectors: float = 0.0
+
+
+@dataclass
+class Places:
+    """The places of accesses of one kernel at one CTA (`values`), of a grid whose `axes` have these extents."""
+
+    values: dict[str, Value | n.Expr]
+    axes: Sequence[tuple[str, int]] = ()
+    together: int = 264
+    """CTAs that run at the same time."""
+    as_written: bool = True
+    _names: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    def names(self, r: n.Region) -> frozenset[str]:
+        """Variables that a place depends on, through the names between."""
+        found: set[str] = set()
+        left = [x for i in r.index for x in names_read(i)]
+        while left:
+            name = left.pop()
+            if name in found:
+                continue
+            found.add(name)
+            held = self.values.get(name)
+            if isinstance(held, n.Expr):
+                left += names_read(held)
+        return frozenset(found)
+
+    def warp(self, r: n.Region, team: Instances) -> Integers | None:
+        """Byte offsets [lanes, elements] of one warp (or of the team as one)."""
+        lanes = min(LANES, team.count) if team.variables else 1
+        at = offsets(r, {**self.values, **team.of(0, lanes)} if team.variables else self.values, lanes)
+        return None if at is None else at.reshape(at.shape[0], -1) * r.buffer.dtype.bytes
+
+    def shape(self, r: n.Region, at: Integers | None, elements: float, width: int = 0) -> Shape:
+        """How a warp's instructions are cut: vectors of at most `width` bytes (0: what its places allow), and their cycles."""
+        size = r.buffer.dtype.bytes
+        if at is None:
+            return Shape(elements, size, 4.0 if r.buffer.space == "global" else 1.0, LANES / 2 if r.buffer.space == "global" else 0.0)
+        if r.buffer.space == "global" and self.as_written and not width:
+            width = max(size, r.buffer.align)
+        vector = _vector(at, size, width)
+        first = at[:, ::vector // size] if at.shape[1] > 1 else at
+        pick = first[:, 0] if first.shape[1] else at[:, 0]
+        count = elements * size / vector
+        if r.buffer.space == "global":
+            lines = len(np.unique(pick // LINE)) * max(1, vector * LANES // (LINE * LANES) or 1)
+            touched = len(np.unique((pick[:, None] + np.arange(0, vector, SECTOR)[None] if vector > SECTOR else pick[:, None]) // SECTOR))
+            return Shape(count, vector, max(float(lines), touched / 4), float(touched))
+        if not self.as_written:
+            return Shape(count, vector, float(max(1, vector // 4)))
+        return Shape(count, vector, banks(swizzled(r.buffer, pick), vector))
+
+    def access(self, r: n.Region, verb: Verb, team: Instances, warps: float, at: Integers | None, shape: Shape, around: Sequence[Around],
+               l1: float) -> Access:
+        """What an access to global memory asks for, over the loops around it, innermost last. `l1`: bytes that L1 keeps for a CTA."""
+        requests = shape.instructions * warps
+        names = self.names(r)
+        moving = [a for a in around if a.var in names and a.trips > 1]
+        executions = math.prod(a.trips for a in around)
+        if at is None:
+            asked = requests * shape.sectors
+            return Access(r.buffer.name, verb, requests, asked, asked, asked * SECTOR * executions, executions=executions,
+                          unique=asked * SECTOR * executions, moved=asked * SECTOR * executions)
+        asked, fresh = self._fresh(r, team, moving, shape, warps, at)
+        once = (fresh if verb == "read" else asked) * math.prod(a.trips for a in moving) * SECTOR
+        touched = min(fresh * math.prod(a.trips for a in moving) * SECTOR, _held(r.buffer, self.values))
+        resting = executions / math.prod(a.trips for a in moving) if moving else executions
+        again = resting if touched > l1 or verb != "read" else 1.0
+        moved = once * again if touched > l1 or verb != "read" else touched
+        distinct, unique = self._grid(r, names, touched)
+        contended = 1.0
+        if verb == "update":
+            contended = max(1.0, warps * LANES * shape.instructions / max(1, len(np.unique(at)) * (warps if names & {v for v, _ in team.variables} else 1)))
+        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, int(at[0, 0]))
+
+    def _fresh(self, r: n.Region, team: Instances, moving: Sequence[Around], shape: Shape, warps: float, at: Integers) -> tuple[float, float]:
+        """Sectors that the team's warps ask of L1 in one execution, and those that are new to the CTA in it."""
+        rounds = moving[-1] if moving else None
+        looked = int(min(MOST_ROUNDS, rounds.trips)) if rounds else 1
+        count = team.count if team.variables else 1
+        threads = min(count, MOST_THREADS)
+        here: dict[str, Value | n.Expr] = {**self.values}
+        names = team.of(0, threads) if team.variables else {}
+        if rounds is not None:
+            for name, v in names.items():
+                names[name] = np.tile(v, looked) if isinstance(v, np.ndarray) else v
+            here[rounds.var] = np.repeat(rounds.lo + rounds.step * np.arange(looked, dtype=np.int64), threads)
+        here.update(names)
+        instances = threads * looked
+        many = offsets(r, here, instances)
+        if many is None:
+            return shape.sectors * shape.instructions * warps, shape.sectors * shape.instructions * warps
+        size = r.buffer.dtype.bytes
+        seen = np.unique(many.reshape(-1) * size // SECTOR)
+        share = max(1.0, count / threads) if len(np.unique(at[:, 0])) > 1 or at.shape[0] == 1 else 1.0
+        if not team.variables:
+            asked = float(len(np.unique(at // SECTOR)))
+            return max(asked, 1.0), len(seen) / looked
+        asked = shape.sectors * shape.instructions * warps
+        return asked, min(asked, len(seen) * share / looked)
+
+    def _grid(self, r: n.Region, names: frozenset[str], touched: float) -> tuple[float, float]:
+        """How many of the CTAs that run together touch places of their own (a share), and bytes that the whole grid touches."""
+        mine = [(name, extent) for name, extent in self.axes if name in names]
+        total = math.prod(extent for _, extent in self.axes) or 1
+        held = _held(r.buffer, self.values)
+        if not mine:
+            return 1.0 / min(total, self.together), min(held, touched)
+        running = min(total, self.together)
+        first = n.Region(r.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in r.index))
+        places = self._of_ctas(first, min(total, max(running, MOST_CTAS)))
+        if places is None:
+            return 1.0, min(held, touched * math.prod(extent for _, extent in mine))
+        own = len(np.unique(places[:running])) / min(running, len(places))
+        found = len(np.unique(places))
+        if total > len(places) and found > 1.5 * len(np.unique(places[:len(places) // 2])):
+            return own, min(held, touched * found * total / len(places))
+        return own, min(held, touched * found)
+
+    def _of_ctas(self, r: n.Region, count: int) -> Integers | None:
+        """Where the first CTAs of the grid begin."""
+        at = np.arange(count, dtype=np.int64)
+        here: dict[str, Value | n.Expr] = {**self.values}
+        for name, extent in self.axes:
+            here[name], at = at % extent, at // extent
+        places = offsets(r, here, count)
+        return None if places is None else places.reshape(count, -1)[:, 0]
+
+
+def _held(b: n.Buffer, values: Values) -> float:
+    """Bytes of a whole buffer."""
+    extents = [number(d, values) for d in b.shape]
+    return float(math.prod(x for x in extents if x is not None) * b.dtype.bytes) if None not in extents else math.inf
+
+
+def _vector(at: Integers, size: int, width: int) -> int:
+    """Bytes of the vectors that a lane's elements can be moved in: side by side, and aligned in every lane."""
+    if at.shape[1] < 2:
+        return size
+    row = at[0]
+    breaks = np.nonzero(np.diff(row) != size)[0]
+    run = int(breaks[0]) + 1 if len(breaks) else len(row)
+    vector = size
+    while vector * 2 <= (width or VECTOR) and vector * 2 <= VECTOR and run * size % (vector * 2) == 0 and not np.any(at[:, 0] % (vector * 2)):
+        vector *= 2
+    return vector
+
+
+def swizzled(b: n.Buffer, at: Integers) -> Integers:
+    """Byte offsets as a swizzle lays them out."""
+    if b.layout is None or b.layout.name != "swizzle":
+        return at
+    bits, base, shift = (int(x) for x in b.layout.args if isinstance(x, int))
+    return at ^ ((at >> base + shift & (1 << bits) - 1) << base)
+
+
+def banks(at: Integers, vector: int) -> float:
+    """Cycles that the 32 banks of shared memory need for one warp's instruction of `vector` bytes a lane: groups of lanes that together take 128 bytes are
+    served in turn, and places of one bank one after the other (words that are the same but once)."""
+    groups = max(1, vector * len(at) // LINE)
+    words = (at[:, None] + np.arange(0, max(4, vector), 4)[None]) // 4
+    total = 0.0
+    for part in np.array_split(words, min(groups, len(words))):
+        distinct = np.unique(part)
+        total += float(np.bincount(distinct % 32).max()) if len(distinct) else 0.0
+    return max(1.0, total)
+
+
+def known(values: Mapping[str, Value | n.Expr], e: n.Expr) -> Value | None:
+    """An expression at these values."""
+    return evaluate(e, values)

@@ -239,6 +239,74 @@ def _run(s: State, message: dict[str, Any], launches: list[tuple[_Image, dict[st
         s.driver.launch(image.kernel, x["grid"], x["threads"], values, dependent=bool(x.get("dependent")), cooperative=image.cooperative)
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """A call made ready to be timed again and again: what `_run` takes, and its launches as a graph where there are many."""
+
+    message: dict[str, Any]
+    launches: list[tuple[_Image, dict[str, Any], list[Any]]]
+    graph: Any = None
+
+
+def placed(s: State, rows: list[dict[str, Any]], blobs: list[bytearray]) -> None:
+    """Buffers of the wanted sizes and no others, filled. Raises CudaError."""
+    _fit(s, rows)
+    filled(s, rows, blobs)
+
+
+def filled(s: State, rows: list[dict[str, Any]], blobs: list[bytearray]) -> None:
+    """Some of the buffers that are there, filled again. Raises CudaError."""
+    for row in rows:
+        _fill(s, row, blobs)
+
+
+def reserved(s: State, launches: list[dict[str, Any]]) -> None:
+    """Scratch memory enough for each of the launches, so that none that is made `ready` later moves it. Raises CudaError."""
+    _scratch(s, launches, 0)
+
+
+def ready(s: State, message: dict[str, Any]) -> Sampled:
+    """A call over buffers that are `placed`, made ready for `sample`. Raises CudaError."""
+    d = s.driver
+    _scratch(s, message["launches"], 0)
+    launches = [(s.images[x["image"]], x, _values(s, x)) for x in message["launches"]]
+    for image, x, values in launches:
+        if image.kernel.needs_more(values, bool(x.get("dependent")), image.cooperative):
+            image.kernel.more  # noqa: B018  # loaded now, not between the events
+    if len(launches) + len(message.get("memsets", ())) < GRAPH_FROM:
+        return Sampled(message, launches)
+    d.synchronize()
+    d.more.begin_graph()
+    _run(s, message, launches)
+    return Sampled(message, launches, d.more.end_graph())
+
+
+def sample(s: State, call: Sampled, cold: bool) -> float:
+    """Seconds between events around one call, with L2 cleared before it or as the call before left it. Raises CudaError."""
+    d = s.driver
+    start, stop = d.event(), d.event()
+    if cold:
+        d.more.forget_persisting()
+        pointer, size = s.cleared
+        own(s, "clear", size // 16, ctypes.c_uint64(pointer), ctypes.c_uint64(size // 16), ctypes.c_uint32(1))
+    d.launch(s.harness["delay"], (1,), 1, (ctypes.c_uint64(DELAY_BASE + DELAY_LAUNCH * (1 if call.graph is not None else len(call.launches))),))
+    d.record(start)
+    if call.graph is not None:
+        d.more.launch_graph(call.graph)
+    else:
+        _run(s, call.message, call.launches)
+    d.record(stop)
+    seconds = d.elapsed(start, stop)
+    d.synchronize()
+    return seconds
+
+
+def forgotten(s: State, call: Sampled) -> None:
+    """Give back what `ready` made."""
+    if call.graph is not None:
+        s.driver.more.drop_graph(call.graph)
+
+
 def hash_of(name: str) -> int:
     """64 bits of a name, the same in every process."""
     out = 0xCBF29CE484222325

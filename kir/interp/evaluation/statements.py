@@ -100,8 +100,8 @@ def _store(m: Machine, s: n.Store, f: Frame) -> None:
         if whole is not None:
             whole[...] = lift(value.data, whole.ndim - 1)
             return
-    place = resolve(m, s.at, f)
-    load_store.write(m, place, f, value, None if s.mask is None else m.evaluate(s.mask, f), s.clip)
+    mask = None if s.mask is None else m.evaluate(s.mask, f)
+    load_store.write(m, resolve(m, s.at, f, mask), f, value, mask, s.clip)
 
 
 def _mma(m: Machine, s: n.Mma, f: Frame) -> None:

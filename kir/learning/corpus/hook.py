@@ -1,6 +1,7 @@
 """In a process of the user's: every launch of a Triton kernel is recorded, and carried out as asked.
 
-Mode `record` notes the launch and lets it go on where there is a GPU. Mode `swap` puts kernels that KIR wrote in place of those of a
+Mode `record` notes the launch and lets it go on where there is a GPU. Mode `note` notes it and carries nothing out: device "cuda" is the CPU, and
+launches of TileLang and of PyTorch's extensions are noted too. Mode `swap` puts kernels that KIR wrote in place of those of a
 package; with `measure` each first launch of its kind is also carried out by both, on copies, compared and timed. Where there is no GPU
 the interpreter carries out every launch, so that results are right. What happened goes to a folder, one file of lines for each process.
 A command that runs many parts calls `section` before each, so that launches can be told apart.
@@ -20,6 +21,8 @@ from types import ModuleType
 from typing import Any
 
 TARGETS = ("triton.runtime.jit", "triton.runtime.autotuner")
+NOTED = ("torch", "tilelang.jit", "torch.utils.cpp_extension", "triton.testing")
+"""What mode `note` patches besides."""
 MEASURED = 2
 """Bindings of a kernel that are measured."""
 
@@ -47,9 +50,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
         """The ordinary spec, with a loader that patches."""
-        if name not in TARGETS:
+        if name not in TARGETS and not (name in NOTED and self.hook.mode == "note"):
             return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)  # also of a package
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self.hook)
         return spec
@@ -69,8 +72,10 @@ class _Loader(importlib.abc.Loader):
         self.inner.exec_module(module)
         if module.__name__ == TARGETS[0]:
             self.hook.patch_launcher(vars(module)["JITFunction"])
-        else:
+        elif module.__name__ == TARGETS[1]:
             self.hook.patch_autotuner(vars(module)["Autotuner"])
+        else:
+            self.hook.patch_noted(module)
 
 
 class Hook:
@@ -91,7 +96,7 @@ class Hook:
         original = cls.run
 
         def run(fn: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if warmup or (self._outside(fn) and self.has_device()):
+            if warmup or (self._outside(fn) and (self.has_device() or self.mode == "note")):
                 return original(fn, *args, grid=grid, warmup=warmup, **kwargs)
             return self.launch(fn, args, kwargs, grid, lambda: original(fn, *args, grid=grid, warmup=warmup, **kwargs))
         cls.run = run
@@ -106,6 +111,27 @@ class Hook:
             if "run" in vars(child):
                 child.run = self._untuned(vars(child)["run"])
         cls.__init_subclass__ = classmethod(made)
+
+    def patch_noted(self, module: ModuleType) -> None:
+        """Put what only notes in the place of what compiles, launches and times."""
+        from kir.learning.corpus import pretended
+
+        match module.__name__:
+            case "torch":
+                pretended.pretend(module)
+            case "tilelang.jit":
+                pretended.patch_tilelang(module, self.noted)
+            case "torch.utils.cpp_extension":
+                pretended.patch_extensions(module, self.noted, self.folder / "sources")
+            case _:
+                vars(module)["do_bench"] = lambda fn, *args, **kwargs: fn() and 0.0
+
+    def noted(self, file: str, kernel: str, binding: Any, reason: str) -> None:
+        """One launch that nothing carries out."""
+        if not any(file.startswith(p) for p in self.packages) and self.packages:
+            return
+        self.count({"file": file, "kernel": kernel, "part": self.part, "how": "recorded" if binding is not None else "not run", "reason": reason, "hash": "",
+                    "binding": binding.text() if binding is not None else ""})
 
     def _untuned(self, original: Any) -> Any:
         def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -127,6 +153,8 @@ class Hook:
 
     def has_device(self) -> bool:
         """Whether Triton finds a GPU in this process."""
+        if self.mode == "note":
+            return False
         if self._device is None:
             try:
                 from triton.runtime import driver
@@ -158,6 +186,10 @@ class Hook:
             note["reason"] = str(why)
         except KirError as bad:
             note["reason"] = bad.diagnostics[0].message
+        if self.mode == "note":
+            note["how"] = "recorded" if note["binding"] else "not run"
+            self.count(note)
+            return Launched(None, lambda again, at: None)
         made = self._on_device(note, fn, args, kwargs, grid, original) if self.has_device() else self._interpreted(note, fn, launch)
         options = {k: v for k, v in kwargs.items() if k not in {p.name for p in fn.params}}
         return Launched(made, lambda again, at: self.launch(fn, again, options, at, lambda: made[at](*again)))

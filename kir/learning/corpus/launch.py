@@ -113,6 +113,13 @@ def dtype_of(t: Any) -> str:
     return DTYPES[name]
 
 
+def passed(v: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]] | int | float | bool | None:
+    """An argument of a call as a reader of host code takes it: a tensor as its dtype, shape and strides."""
+    if is_tensor(v):
+        return (DTYPES.get(str(v.dtype).rpartition(".")[2], ""), tuple(int(d) for d in v.shape), tuple(int(s) for s in v.stride()))
+    return v if isinstance(v, (bool, int, float)) or v is None else None
+
+
 def binding_of(launch: Launch, flat: bool = False) -> Binding:
     """The binding that the launch was; `flat`: tensors as the memory that they span, which is how a kernel addresses them."""
     tensors = {}

@@ -1,4 +1,4 @@
-"""Where passes would pay: every forward site of every recorded kernel, with its verdicts and what the cost model says of it."""
+"""Where passes would pay: every forward site of every recorded kernel, with its verdicts and what a forecaster says of it."""
 from __future__ import annotations
 
 import contextlib
@@ -17,10 +17,11 @@ from typing import Any
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error, usage
 from kir.base.store import write_atomic
-from kir.gate.cost import program_cost
 from kir.hardware.target import Target
 from kir.hardware.target import target as target_of
 from kir.ir import nodes as n
+from kir.learning.forecast.choosing import Counted, Spent, forecaster
+from kir.learning.forecast.distribution import Pair
 from kir.rewrite import Context, Site, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import apply, run_forward, unfit
@@ -38,7 +39,8 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A forward site: `gain` is log2 of modelled time before over after; `refused` are the ids of validity preconditions that do not
+    """A forward site: `gain` is log2 of the forecast speedup's median, `low` and `high` the ends of its 80 % interval, `fails` how likely the step fails;
+    `seconds` modelled ones after it; `refused` are the ids of validity preconditions that do not
     hold, `open_` those that could not be decided. A kernel's suggestions are carried out with every check, best first, down to the first
     whose result the kernel's own surface can say: `refused` are also the ids of what is said of those before."""
 
@@ -49,11 +51,15 @@ class Suggestion:
     seconds: float
     refused: tuple[str, ...] = ()
     open_: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    fails: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {"kernel": self.kernel, "binding": self.binding, "step": self.step, "log2_gain": round(self.gain, 4),
-                "modelled_seconds": self.seconds, "refused": list(self.refused), "undecided": list(self.open_)}
+                "log2_interval": [round(self.low, 4), round(self.high, 4)], "fails": round(self.fails, 4), "modelled_seconds": self.seconds,
+                "refused": list(self.refused), "undecided": list(self.open_)}
 
 
 @dataclass
@@ -64,6 +70,7 @@ class Ranking:
     suggestions: list[Suggestion] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     kernels: int = 0
+    spent: Spent = field(default_factory=Spent)
 
 
 def recorded(folder: Path) -> list[tuple[str, Path]]:
@@ -112,11 +119,12 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def ranked(folder: Path, target: Target, advance: Callable[[str], None] = lambda text: None, jobs: int = 1, seconds: float = SECONDS,
-           only: frozenset[str] = frozenset()) -> Ranking:
-    """Every forward site of every kernel with a binding in the folder, on a modelled device; `only` are the passes to look for (none: all).
+           only: frozenset[str] = frozenset(), model: str = "") -> Ranking:
+    """Every forward site of every kernel with a binding in the folder, on a modelled device; `only` are the passes to look for (none: all), `model` the
+    forecaster that is asked.
     With several `jobs`, each kernel is looked at by one of as many processes."""
     found = recorded(folder)
-    asked = [(place, binding, target.architecture.name, seconds, only) for place, binding in found]
+    asked = [(place, binding, target.name, seconds, only, model) for place, binding in found]
     out = Ranking(kernels=len(found))
     with contextlib.ExitStack() as held:
         answers: Iterable[Ranking]
@@ -128,12 +136,14 @@ def ranked(folder: Path, target: Target, advance: Callable[[str], None] = lambda
         for (place, *_), each in zip(asked, answers, strict=True):
             out.suggestions += each.suggestions
             out.skipped += each.skipped
+            out.spent.forecasts += each.spent.forecasts
+            out.spent.seconds += each.spent.seconds
             advance(place)
     out.suggestions.sort(key=lambda s: (bool(s.refused), bool(s.open_), -s.gain, s.kernel, s.step))
     return out
 
 
-_Asked = tuple[str, Path, str, float, frozenset[str]]
+_Asked = tuple[str, Path, str, float, frozenset[str], str]
 
 
 def _in_order(pool: ProcessPoolExecutor, asked: list[_Asked]) -> Iterator[Ranking]:
@@ -148,7 +158,7 @@ def _in_order(pool: ProcessPoolExecutor, asked: list[_Asked]) -> Iterator[Rankin
 
 def _of_kernel(asked: _Asked) -> Ranking:
     """The suggestions for one kernel, and what was left out of them, with the reason."""
-    place, binding, name, seconds, only = asked
+    place, binding, name, seconds, only, model = asked
     out = Ranking()
 
     def late(number: int, frame: object) -> None:
@@ -156,7 +166,7 @@ def _of_kernel(asked: _Asked) -> Ranking:
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        _look(out, load_expert(place, binding), place, binding, target_of(name), only)
+        _look(out, load_expert(place, binding), place, binding, target_of(name), only, forecaster(model))
     except KirError as bad:
         out.skipped.append((place, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
     except Exception as fault:  # one bad kernel never stops the run
@@ -167,9 +177,9 @@ def _of_kernel(asked: _Asked) -> Ranking:
     return out
 
 
-def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Target, only: frozenset[str]) -> None:
+def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Target, only: frozenset[str], ask: Counted) -> None:
     program = expert.program
-    before = sum(c.seconds for c in program_cost(program, {}, target))
+    out.spent = ask.spent
     context = Context(target=target)
     open_: list[tuple[Suggestion, Site]] = []
     for cls in passes():
@@ -183,9 +193,9 @@ def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Targe
         for site in found:
             step = f"{site.params}@{anchor_text(program, site.path)}"
             try:
-                after = sum(c.seconds for c in program_cost(run_forward(program, site, Residue()).program, {}, target))
+                after = run_forward(program, site, Residue()).program
+                seen = ask(Pair(program, after, {}, target, step, expert.surface))
                 verdicts = dict(judge(program, site, context))
-                gain = log2(before / after)
             except KirError as bad:
                 if bad.diagnostics[0].id == "KIR-C120":
                     raise
@@ -199,11 +209,13 @@ def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Targe
             undecided = tuple(id_ for id_, v in valid if v.kind == "unknown")
             if not refused and not undecided and unfit(program, site):
                 continue
-            made = Suggestion(place, binding.name, step, gain, float(f"{after:.4g}"), refused, undecided)
-            if refused or undecided or gain <= 0:
-                out.suggestions.append(made)
+            low, high = seen.interval(0.8)
+            told = Suggestion(place, binding.name, step, log2(seen.median), float(f"{seen.seconds[1]:.4g}"), refused, undecided, log2(low), log2(high),
+                              seen.fails)
+            if refused or undecided or told.gain <= 0:
+                out.suggestions.append(told)
             else:
-                open_.append((made, site))
+                open_.append((told, site))
     open_.sort(key=lambda each: (-each[0].gain, each[0].step))
     taken = False
     for made, site in open_:

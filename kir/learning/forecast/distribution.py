@@ -84,7 +84,10 @@ class Forecast:
 class Forecaster(Protocol):
     """A model of what a step brings. Pure: the same pair gives the same forecast."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called where its forecasts are shown."""
+        ...
 
     def __call__(self, pair: Pair) -> Forecast:
         """The forecast of a pair. Raises KirError for sizes that are not a launch."""

@@ -12,6 +12,8 @@ from kir.gate.cost import profile
 from kir.hardware.target import Target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
+from kir.learning.forecast import Forecast, Forecaster
+from kir.learning.forecast.choosing import in_order
 from kir.learning.tune.space import Point, Space, Value
 from kir.problem import Problem, Shape
 from kir.rewrite import Context, Pipeline, Step, Trace, run
@@ -20,11 +22,13 @@ from kir.rewrite.guard import with_otherwise
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point that may be measured: its program, and what the cost model says of it in seconds."""
+    """A point that may be measured: its program, and what is expected of it in seconds: by the cost model, or where a forecaster was asked, as that orders
+    them, with its `forecast` against the first of them."""
 
     point: Point
     program: Program
     seconds: float
+    forecast: Forecast | None = None
 
     @property
     def key(self) -> str:
@@ -92,21 +96,26 @@ def general(space: Space, program: Program, problem: Problem, target: Target) ->
 
 def assumed(program: Program, space: Space) -> Program:
     """A naive program with the facts and the alignment that a pipeline takes for granted. Raises KirError KIR-F011."""
+    return promised(program, space.facts, space.align)
+
+
+def promised(program: Program, facts: Sequence[str], align: int) -> Program:
+    """A program with further facts, expressions over its sizes, and its tensors aligned to so many bytes at least. Raises KirError KIR-F011."""
     from kir.ir import nodes as n
     from kir.ir.binding import expressions
     from kir.ir.types import DType
 
     sizes: dict[str, n.Expr] = {p.name: n.Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
-    facts = expressions({f"facts[{i}]": text for i, text in enumerate(space.facts)}, sizes, "space")
-    new = {p.of.name: replace(p.of, align=max(space.align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
+    more = expressions({f"facts[{i}]": text for i, text in enumerate(facts)}, sizes, "space")
+    new = {p.of.name: replace(p.of, align=max(align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
 
     def leave(_: n.Node, node: n.Node) -> n.Node:
         return new.get(node.name, node) if isinstance(node, n.Buffer) and node.space == "global" else node
 
     from kir.ir.visit import transform
-    aligned = transform(program, leave) if space.align else program
+    aligned = transform(program, leave) if align else program
     assert isinstance(aligned, Program)
-    return replace(aligned, facts=(*aligned.facts, *(f for f in facts.values() if f not in aligned.facts)))
+    return replace(aligned, facts=(*aligned.facts, *(f for f in more.values() if f not in aligned.facts)))
 
 
 def _specialized(space: Space, values: Point, problem: Problem) -> Program:
@@ -133,9 +142,9 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
 
 
 def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None,
-           known: Prefixes | None = None) -> tuple[list[Candidate], Pruned]:
-    """All candidates of a space, what the cost model thinks fastest first (ties in the order of points), and what was pruned. With
-    `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
+           known: Prefixes | None = None, ask: Forecaster | None = None) -> tuple[list[Candidate], Pruned]:
+    """All candidates of a space, what the cost model thinks fastest first, or `ask` where it is given (ties in the order of points), and what was pruned.
+    With `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
     given = given_of(space, problem, shape, target)
     reasons: dict[str, int] = {}
     first: dict[str, Point] = {}
@@ -166,22 +175,32 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
             out("the same program as another point", point)
             continue
         found[one.key] = one
-    order = sorted(found.values(), key=lambda c: c.seconds)
+    order = sorted(_forecast(list(found.values()), shape, target, space.surface, ask), key=lambda c: c.seconds)
     for late in order[most:] if most is not None else ():
         out(f"modelled slower than the first {most}", late.point)
     return order[:most], Pruned(reasons, first)
+
+
+def _forecast(candidates: list[Candidate], shape: Shape, target: Target, surface: str, ask: Forecaster | None) -> list[Candidate]:
+    """Candidates with seconds by which they stand as a forecaster orders them; the first keeps the cost model's."""
+    if ask is None or len(candidates) < 2 or not math.isfinite(candidates[0].seconds):
+        return candidates
+    found = in_order([c.program for c in candidates], shape.sizes, target, ask, surface)
+    return [replace(c, seconds=candidates[0].seconds * math.exp(found[0][0] - worth), forecast=seen) for c,
+            (worth, seen) in zip(candidates, found, strict=True)]
 
 
 def _illegal(program: Program, problem: Problem, shape: Shape, target: Target) -> str:
     """Why a program cannot run on a target or at a shape ("" when it can)."""
     if found := legalize(program, target.architecture):
         return f"{found[0].id}: {found[0].message}"
-    if shape not in problem.shapes_for(program) and not _holds(program, shape):
+    if shape not in problem.shapes_for(program) and not holds(program, shape):
         return "its facts do not hold at these sizes"
     return ""
 
 
-def _holds(program: Program, shape: Shape) -> bool:
+def holds(program: Program, shape: Shape) -> bool:
+    """Whether no fact of a program is against the sizes of a shape."""
     from kir.ir import nodes as n
     from kir.ir.build import const
     from kir.ir.types import DType

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.store import Log
+from kir.learning.forecast.choosing import Spent
 from kir.learning.tune.rank import Candidate, similarity
 
 ALIKE = 0.03
@@ -40,6 +41,15 @@ class Measured:
         seconds = row["seconds"]
         return cls(math.inf if seconds is None else float(seconds), float(row["low"] or 0), float(row["high"] or 0), bool(row["accepted"]),
                    str(row["reason"]))
+
+
+SECONDS = 2.0
+"""About how long one measurement takes: a gate's runs, and samples of the time."""
+
+
+def left_after(budget: int, spent: Spent) -> int:
+    """The measurements that a budget still holds after forecasts that took so long; at least one, so that something is measured."""
+    return max(min(1, budget), budget - int(spent.seconds / SECONDS))
 
 
 class Measurer(Protocol):

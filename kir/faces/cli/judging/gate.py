@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kir.faces.cli._options import belong
+from kir.faces.cli._options import belong, can_be_written
+from kir.faces.cli._program import for_problem
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from kir.gate import Realized, Verdict
     from kir.hardware.target import Target
+    from kir.ir.binding import Binding
     from kir.ir.nodes import Program
     from kir.problem import Problem
 
@@ -31,18 +33,19 @@ def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
     problem: Annotated[str, typer.Option(help="what the kernel must compute: a name, a folder with problem.toml, or a KernelBench file (.py)")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
-    against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code, and without --problem its outputs, are compared")] = "",
+    against: Annotated[str, typer.Option(help="another FILE[::KERNEL]: its code (its outputs, without --problem) is compared; or MODULE:FUNCTION")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
     against_bind: Annotated[Path | None, typer.Option(help="the binding of the other one, where it is another")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the kernel's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them")] = "sm_80,sm_90a",
-    emit: Annotated[Path | None, typer.Option(help="a file to write the emitted source to")] = None,
+    emit: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to write the emitted source to")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="on a GPU: a shape to time (may be repeated); by default all timed ones")] = None,
     panel: Annotated[bool | None, typer.Option(help="on a GPU: time the problem's references too (it does)", show_default=False)] = None,
     sanitize: Annotated[bool | None, typer.Option(help="on a GPU: run compute-sanitizer once (it does)", show_default=False)] = None,
-    trace: Annotated[Path | None, typer.Option(help="a folder to which definition, solution and traces are written (FlashInfer-Trace)")] = None,
-    records: Annotated[Path | None, typer.Option(help="a file to which the verdict is added as one JSON line")] = None,
+    trace: Annotated[Path | None, typer.Option(callback=can_be_written, help="a folder for definition, solution and traces (FlashInfer-Trace)")] = None,
+    numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have")] = None,
+    records: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to which the verdict is added as one JSON line")] = None,
 ) -> Result:
     """Put a kernel through the gate: compile, correctness, profile."""
     from kir.base.diagnostic import usage
@@ -51,6 +54,7 @@ def command(
     from kir.hardware.target import target as named
     from kir.problem import load_problem
     from kir.surface import backend
+    from kir.surface.oracles import is_function
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
@@ -67,7 +71,10 @@ def command(
     if not problem and not against:
         raise usage("KIR-G001", "there is nothing to judge correctness by", needs="--problem P, or --against FILE")
     targets = [named(each) for each in target.split(",") if each.strip()]
-    kernel, own = _read(file, bind, problem)
+    function = against if not problem and is_function(against) else ""
+    against = "" if function else against
+    problem, under = for_problem(file, bind, problem, function, numbers or [])
+    kernel, own = _read(file, under, problem)
     other, others = _read(against, against_bind or bind) if against else (None, "")
     wanted = load_problem(problem) if problem else None
     if wanted is not None:
@@ -125,7 +132,7 @@ def _device_target(verdict: Verdict) -> Target:
     return target(verdict.artifacts[0].target)
 
 
-def _read(file: str, bind: Path | None, problem: str = "") -> tuple[Program, str]:
+def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str]:
     """A program and the surface that it is emitted on (`kir` for IR text that any backend may take)."""
     from kir.faces.cli._program import read
     from kir.surface.reading import binding_of, load_expert, own_surface

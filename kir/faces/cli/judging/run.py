@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kir.faces.cli._options import belong
-from kir.faces.cli._program import read
+from kir.faces.cli._program import for_problem, named_for, read
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -36,12 +36,16 @@ def command(
     seed: Annotated[int, typer.Option(help="seed of the inputs")] = 0,
     sizes: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a size or scalar, where no problem gives it")] = None,
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML)")] = None,
+    against: Annotated[str, typer.Option(help="MODULE:FUNCTION of PyTorch's that computes the same: outputs are judged by it")] = "",
 ) -> Result:
     """Interpret a program on the CPU, with the hazard report."""
     from kir.base.diagnostic import KirError
     from kir.interp import run
 
-    program = read(file, bind, problem)
+    problem, under = for_problem(file, bind, problem, against) if against else (problem, bind)
+    if problem and not against and bind is None:
+        problem, under = named_for(file, problem)
+    program = read(file, under, problem)
     if check:
         from kir.ir.rules.verify import verify
 

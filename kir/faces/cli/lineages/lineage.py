@@ -1,7 +1,7 @@
 """walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps
 
 FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
-package. The folder receives lineage.json, the programs, one card for each transition and report.html. A killed run is
+package. The folder receives lineage.json, the programs and report.html; `kir learn` makes cards of it. A killed run is
 taken up again by the same command.
 """
 
@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kir.faces.cli._options import conditions
+from kir.faces.cli._options import can_be_written, conditions
+from kir.faces.cli._program import for_problem
 from kir.faces.cli._progress import bar
 from kir.faces.cli._result import Result
 
@@ -23,10 +24,12 @@ MOST_SHOWN = 12
 
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="the folder to write; by default KERNEL.lineage here")] = None,
     problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
-    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one")] = None,
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one, or as its launch says")] = None,
+    against: Annotated[str, typer.Option(help="MODULE:FUNCTION of PyTorch's that computes the same, as the problem")] = "",
+    numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert uses")] = "",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
@@ -47,12 +50,15 @@ def command(
     from kir.lineage.records.record import Header
     from kir.lineage.run import tools, usual_targets, walk_back
     from kir.lineage.walk import Budget
-    from kir.surface.reading import binding_of, load_expert
+    from kir.surface.reading import load_expert
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
-    expert = load_expert(file, binding_of(file, bind, problem))
+    problem, under = for_problem(file, bind, problem, against, numbers or [])
+    expert = load_expert(file, under)
+    output = output or can_be_written(Path(f"{expert.name}.lineage"))
+    assert output is not None
     budget = Budget(steps, attempts, seconds)
     header = Header(
         expert=expert.name,
@@ -77,7 +83,7 @@ def command(
     first = folder.root / "states" / "K00.kir"
     notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
                         attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
-    files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
+    files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
         table(lineage),

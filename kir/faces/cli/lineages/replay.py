@@ -1,6 +1,7 @@
 """rebuild every state of a lineage from its stored steps, or replay its steps on another kernel (--on FILE)
 
-LINEAGE is a folder that `kir lineage` wrote, or the lineage.json in it. Without --on FILE a hash that differs is a failure.
+LINEAGE is a folder that `kir lineage` wrote, the lineage.json in it, or the name of one that comes with KIR (`kir lineages`).
+Without --on FILE a hash that differs is a failure.
 With --on FILE each step is looked for on that kernel, whatever its language, its preconditions are judged there, and a step that the
 surface of --emit cannot say is left out, with the reason.
 """
@@ -13,35 +14,39 @@ from typing import Annotated, Literal
 
 import typer
 
-from kir.faces.cli._options import belong, conditions
+from kir.faces.cli._options import belong, can_be_written, conditions
 from kir.faces.cli._result import Result
 
 GATES = ("none", "cpu", "gpu")
 
 
 def command(
-    lineage: Annotated[Path, typer.Argument(help="a lineage's folder, or its lineage.json")],
-    on: Annotated[str, typer.Option(help="cpu, gpu: gate each rebuilt state again; none: compare hashes only; FILE[::KERNEL]: another kernel")] = "none",
+    lineage: Annotated[Path, typer.Argument(help="a lineage's folder, its lineage.json, or the name of one that comes with KIR")],
+    on: Annotated[str, typer.Option(help="FILE[::KERNEL]: another kernel, on which the steps are looked for")] = "none",
+    regate: Annotated[Literal["none", "cpu", "gpu"], typer.Option("--regate", help="gate each rebuilt state again")] = "none",
     bind: Annotated[Path | None, typer.Option(help="with --on FILE: the binding of a generic kernel")] = None,
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"] | None, typer.Option(help="with --on FILE: what to write (FILE's own surface)")] = None,
     fact: Annotated[list[str] | None, typer.Option(help="with --on FILE: what its callers promise, such as 'K % 8 == 0' (may be repeated)")] = None,
     assume: Annotated[list[str] | None, typer.Option(help="with --on FILE: a precondition to assume where it cannot be decided")] = None,
     gate: Annotated[Literal["none", "cpu", "gpu"], typer.Option(help="with --on FILE: judge the result under the lineage's problem")] = "none",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="with --on FILE: the file to write the result to")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="with --on FILE: the file to write the result to")] = None,
     without_residue: Annotated[bool, typer.Option("--without-residue", help="from parameters alone: the passes choose names and order")] = False,
 ) -> Result:
     """Rebuild every state of a lineage from its stored steps, or replay its steps on another kernel."""
     from kir.base.diagnostic import usage
 
+    if on in GATES and on != "none":  # what --on meant once
+        regate, on = ("cpu" if on == "cpu" else "gpu"), "none"
     if without_residue:
-        return _recovered(lineage, on)
+        return _recovered(lineage, regate if on == "none" else on)
     if on not in GATES:
+        belong("replay", "no --on FILE", {"--regate": regate if regate != "none" else None})
         return _crossed(lineage, on, bind, emit, fact or [], assume or [], gate, output)
     belong("replay", "--on FILE[::KERNEL]", {"--bind": bind, "--emit": emit, "--fact": fact, "--assume": assume, "--output": output})
     if gate != "none":
-        raise usage("KIR-C002", "--gate judges another kernel (--on FILE); --on is what gates the states of the lineage itself", subject="kir replay",
-                    attempt=f"kir replay {quote(str(lineage))} --on {gate}")
-    return _rebuilt(lineage, on)
+        raise usage("KIR-C002", "--gate judges another kernel (--on FILE); --regate is what gates the states of the lineage itself", subject="kir replay",
+                    attempt=f"kir replay {quote(str(lineage))} --regate {gate}")
+    return _rebuilt(lineage, regate)
 
 
 def _rebuilt(lineage: Path, on: str) -> Result:

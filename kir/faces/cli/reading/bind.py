@@ -1,18 +1,25 @@
-"""write a skeleton of a binding for a generic kernel, from what its source says
+"""write the binding of a kernel, from its launch in host code, from recorded calls, or as a skeleton
 
-The skeleton is TOML. A "?" stands where a person must decide: shapes over the sizes, the grid, the values of scalars. What stands in a
-binding, and what for: docs/using/your-own-kernel.md.
+The binding is TOML. Where host code in the same file or folder launches the kernel, that says it all; --ask goes through what is still
+open, one question at a time, and keeps the answers beside the source. Where nothing launches it, a "?" stands where a person must
+decide. What stands in a binding, and what for: docs/using/your-own-kernel.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kir.faces.cli._options import belong, can_be_written
 from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.ir.binding import Binding
+    from kir.surface.launches.assembled import Found
+    from kir.surface.launches.questions import Question
 
 HEADER = """\
 # {place}: put values in the places of "?" (docs/using/your-own-kernel.md).
@@ -26,25 +33,67 @@ HEADER = """\
 
 def command(
     file: Annotated[str, typer.Argument(help="FILE[::KERNEL] of a surface: Triton, TileLang or CUDA; package:path names a file of an installed package")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="write it there")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written, help="write it there")] = None,
+    ask: Annotated[bool, typer.Option("--ask", help="ask for what is open, one question at a time, and keep the answers beside the source")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="with --ask: take every proposal")] = False,
+    calls: Annotated[list[Path] | None, typer.Option("--from", help="a recorded call (`kir capture`; may be repeated): one binding for all")] = None,
+    line: Annotated[int, typer.Option("--launch", help="the line of the launch to take, where there are several")] = 0,
 ) -> Result:
-    """Write a skeleton of a binding for a generic kernel."""
-    from kir.base.diagnostic import error
+    """Write the binding of a kernel."""
     from kir.base.store import write_atomic
     from kir.ir.binding import unfilled
+    from kir.surface.finding import proposed, under
+    from kir.surface.launches.questions import all_answered
+    from kir.surface.launches.remembered import remember
     from kir.surface.reading import kernel_of, located
 
     path, kernel = located(file)
     frontend, ref = kernel_of(path, kernel)
-    name = ref.name
-    make = getattr(frontend, "skeleton", None)
-    if make is None:
-        raise error("KIR-F005", f"the frontend '{frontend.surface}' writes no skeletons of bindings", needs="a binding by hand")
-    binding = make(path, name)
-    text = HEADER.format(place=file) + binding.text()
-    if output is not None:
-        write_atomic(output, text)
-        left = unfilled(binding)
-        said = f"{output}: to be filled in: {', '.join(left)}" if left else f"{output}: nothing is left open"
-        return Result({"kernel": name, "binding": asdict(binding), "text": text, "output": str(output)}, said)
-    return Result({"kernel": name, "binding": asdict(binding), "text": text, "output": None}, text)
+    name = kernel or ref.name
+    if not ask:
+        belong("bind", "--ask", {"--yes": yes})
+    found = proposed(frontend, path, name, line, _read(calls or []), [str(c) for c in calls or []])
+    binding = found.binding
+    if ask:
+        binding = all_answered(binding, found.assumed, under(frontend, path, name), _taken if yes else _asked)
+        output = output or remember(path, ref.name, binding, f"# {file}: answers to `kir bind --ask`\n")
+    text = _header(file, found, ask) + binding.text()
+    data = {"kernel": name, "binding": asdict(binding), "text": text, "found": found.place or None, "assumed": [a.text for a in found.assumed],
+            "output": str(output) if output is not None else None}
+    if output is None:
+        return Result(data, text)
+    write_atomic(output, text)
+    left = unfilled(binding)
+    said = f"{output}: to be filled in: {', '.join(left)}" if left else f"{output}: nothing is left open"
+    return Result(data, said)
+
+
+def _header(file: str, found: Found, asked: bool) -> str:
+    """What the binding's file begins with."""
+    if not found.place:
+        return HEADER.format(place=file) if not asked else f"# {file}: answers to `kir bind --ask`\n"
+    lines = [f"# {file}, as {found.place} launches it" if ":" in found.place else f"# {file}, from {found.place}"]
+    lines += [f"# assumed, as nothing says it: {each.text}" for each in found.assumed] if not asked else []
+    return "\n".join(lines) + "\n"
+
+
+def _read(calls: list[Path]) -> list[Binding]:
+    from kir.ir.binding import Binding
+
+    return [Binding.read(each) for each in calls]
+
+
+def _taken(question: Question, wrong: str) -> str:
+    """The proposal. Raises what a person who may not be asked cannot answer."""
+    from kir.base.diagnostic import error
+
+    if wrong or not question.proposal:
+        raise error("KIR-F012", f"{'.'.join(question.field)} has no answer that could be proposed{f': {wrong}' if wrong else ''}",
+                    attempt="kir bind --ask, without --yes")
+    return question.proposal
+
+
+def _asked(question: Question, wrong: str) -> str:
+    """One question at the terminal. An empty answer takes the proposal."""
+    answer: str = typer.prompt(f"{f'{wrong}. ' if wrong else ''}{question.text}", default=question.proposal or None, err=True)
+    return answer

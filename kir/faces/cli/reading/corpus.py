@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kir.base.diagnostic import usage
-from kir.faces.cli._options import belong
+from kir.faces.cli._options import belong, can_be_written
 from kir.faces.cli._progress import bar
 from kir.faces.cli._result import Result
 
@@ -26,7 +26,7 @@ def command(
     packages: Annotated[list[str] | None, typer.Argument(help="packages by import name, or folders; with --swap, the command")] = None,
     lineages: Annotated[list[Path] | None, typer.Option(help="walk kernels of recorded bindings (a folder, or JSON lines) back; or finished lineages")] = None,
     swap: Annotated[list[str] | None, typer.Option(help="run a command with this package's kernels swapped (may be repeated)")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="with --swap, --lineages: the folder of what comes of it")] = Path("corpus"),
+    output: Annotated[Path, typer.Option("-o", "--output", callback=can_be_written, help="with --swap, --lineages: the folder")] = Path("corpus"),
     apart: Annotated[list[str] | None, typer.Option(help="a pattern of files to count apart, such as '*/backend/*' (may be repeated)")] = None,
     without: Annotated[list[str] | None, typer.Option(help="a pattern of files to leave out (may be repeated)")] = None,
     surface: Annotated[str, typer.Option(help="the kernels of one surface alone: cuda, triton, tilelang")] = "",

@@ -18,7 +18,7 @@ from kir.faces.cli._result import Result
 def command(
     file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
     bind: Annotated[Path | None, typer.Option(help="specialize with this binding (TOML)")] = None,
-    normal: Annotated[bool, typer.Option("--normal", help="with a binding: flat accesses raised, in normal form")] = False,
+    normal: Annotated[bool, typer.Option("--normal", help="under its binding, given or found: flat accesses raised, in normal form")] = False,
 ) -> Result:
     """Read a kernel from source and print it as IR text."""
     from kir.base.diagnostic import Diagnostic
@@ -27,11 +27,13 @@ def command(
     from kir.ir.rules.generic import is_generic
     from kir.ir.rules.verify import verify
     from kir.ir.visit import statements, walk
-    from kir.surface.reading import read_source
+    from kir.surface.reading import as_launched, read_source
 
     source = read_source(file, bind)
+    if normal and bind is None:
+        source = as_launched(file, source)
     program = source.specialized()
-    if normal and bind is not None:
+    if normal and not is_generic(program):
         from kir.analysis.normal.regions import raised
 
         program = raised(program)

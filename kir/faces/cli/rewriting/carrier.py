@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kir.faces.cli._options import can_be_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def fill(
     who: Annotated[str, typer.Option(help="the person who answers")] = "",
     problem: Annotated[str, typer.Option(help="what the filled program must compute: it goes through the CPU gate")] = "",
     target: Targets = "sm_80,sm_90a",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="write the filled program here")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="write the filled program here")] = None,
     record: Annotated[str, typer.Option(help="record the accepted answer under this name")] = "",
     fresh: Annotated[bool, typer.Option("--restart", help="ask again for replies that are kept")] = False,
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
@@ -305,15 +306,15 @@ def _card(contract: Contract) -> dict[str, str] | None:
     """The nine fields of the library's card for the pass that leaves this hole, an admitted one first; None when there is none."""
     import json
 
-    from kir.learning.cards.shelf import library
+    from kir.learning.cards.library import library
     from kir.lineage.carrier import carriers
     from kir.lineage.carrier.sessions.prompt import CARD_FIELDS
 
     names = {cls.name for cls, known in carriers() if known.id == contract.id}
-    found = [each.card for each in library().cards()[0] if each.card.carrier.text.partition("{")[0].partition("@")[0].strip() in names]
+    found = [each for each in library().cards if names & set(each.passes)]
     if not found:
         return None
-    held = min(found, key=lambda card: (card.status != "admitted", card.name)).model_dump(mode="json")
+    held = min(found, key=lambda card: (card.state != "admitted", card.name)).model_dump(mode="json")
     return {field: held[field] if isinstance(held[field], str) else json.dumps(held[field], ensure_ascii=False) for field in CARD_FIELDS}
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def command(
     file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
-    pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="steps, or a file that holds them")] = "",
+    pipeline: Annotated[str, typer.Option("--pipeline", "-p", help="steps, a file that holds them, or the name of a pipeline that comes with KIR")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
     max_undo: Annotated[int | None, typer.Option("--max-undo", min=0, help="with --emit: how many passes may be undone that the "
@@ -170,6 +170,7 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
 
 
 def _pipeline(text: str) -> Pipeline:
+    from kir.base.registry import registry
     from kir.rewrite import Pipeline
 
     path = Path(text)
@@ -178,4 +179,8 @@ def _pipeline(text: str) -> Pipeline:
 
         held = read_text(path)
         return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))
+    from kir.learning.tune.space import shipped_pipelines
+
+    if (named := shipped_pipelines().get(text)) is not None and text not in {entry.name for entry in registry("kir.passes")}:
+        return Pipeline.parse(named.read_text(encoding="utf-8"), str(named))
     return Pipeline.parse(text)

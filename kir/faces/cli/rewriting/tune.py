@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kir.faces.cli._options import can_be_written
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
@@ -35,16 +36,20 @@ def command(
     log: Annotated[Path | None, typer.Option(help="measurements are added to this file, and taken from it (JSON lines)")] = None,
     save: Annotated[bool, typer.Option(help="keep the results, for `kir opt --tuned`")] = True,
     into: Annotated[Path | None, typer.Option(help="the folder that results are kept in; by default the user's own")] = None,
-    emit: Annotated[Path | None, typer.Option(help="a file to which the best program of the last shape is written (IR text)")] = None,
+    emit: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to which the best program of the last shape is written (IR text)")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
+    model: Annotated[str,
+                     typer.Option(help="who orders candidates: analytic, learned or language; by default the learned model")] = "",
 ) -> Result:
     """Search a declared space of parameters for the fastest program, and keep what is found."""
     from kir.base.diagnostic import error
     from kir.base.store import write_atomic
     from kir.hardware.target import target as named
     from kir.ir.printer import program_text
+    from kir.learning.forecast.choosing import forecaster
     from kir.learning.tune import ranked
     from kir.learning.tune import save as kept
+    from kir.learning.tune.search import left_after
     from kir.learning.tune.space import find_space
     from kir.problem import load_problem
 
@@ -57,8 +62,9 @@ def command(
     rows: list[dict[str, Any]] = []
     shown: list[Any] = []
     last = None
+    ask = forecaster(model)
     for each in shapes:
-        candidates, pruned = ranked(space, wanted, each, device)
+        candidates, pruned = ranked(space, wanted, each, device, ask=ask)
         if not candidates:
             raise error("KIR-U006", f"no point of '{space.name}' can run at {each.name} on {device.name}", subject=space.name,
                         witness=tuple(f"{count} points: {why}" for why, count in sorted(pruned.reasons.items(), key=lambda kv: -kv[1])[:5]))
@@ -67,7 +73,7 @@ def command(
             outcome, verdict = None, None
             results.append(_tuned(wanted, each, device.device.name, "modelled", best, best.seconds, len(candidates)))
         else:
-            name, outcome, verdict, found = _measured(space, wanted, each, candidates, budget, log, cache)
+            name, outcome, verdict, found = _measured(space, wanted, each, candidates, left_after(budget, ask.spent), log, cache)
             best = found[0]
             results.append(_with_panel(_tuned(wanted, each, name, "measured", best, found[1].seconds, len(outcome.taken)), verdict))
         last = best
@@ -77,7 +83,8 @@ def command(
         write_atomic(emit, program_text(last.program))
     files = kept(space.name, results, into) if save else []
     from rich.console import Group
-    data = {"subject": space.name, "problem": wanted.name, "on": on, "points": space.size, "shapes": rows, "files": [str(f) for f in files]}
+    data = {"subject": space.name, "problem": wanted.name, "on": on, "points": space.size, "shapes": rows,
+            "files": [str(f) for f in files], "model": ask.name, "spent": ask.spent.to_json()}
     return Result(data, Group(*shown))
 
 

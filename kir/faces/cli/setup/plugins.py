@@ -1,6 +1,6 @@
 """list what each distribution adds (passes, frontends, backends), and what is broken
 
-Imports every module once, which is how a broken one shows.
+Imports every module once, which is how a broken one shows. Exit code 1 where one is broken.
 """
 
 from __future__ import annotations
@@ -31,4 +31,4 @@ def command() -> Result:
             "broken": [{"name": each.name, "distribution": each.distribution, "reason": each.reason} for each in broken],
         }
         warnings += [each.diagnostic() for each in broken]
-    return Result({"groups": groups}, "\n".join(lines), diagnostics=tuple(warnings))
+    return Result({"groups": groups}, "\n".join(lines), 1 if warnings else 0, diagnostics=tuple(warnings))

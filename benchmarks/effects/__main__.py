@@ -1,0 +1,145 @@
+"""``python -m benchmarks.effects make|measure|jobs``: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from benchmarks.effects import sources
+from benchmarks.effects.pack import write
+
+JOB_SECONDS = 100
+"""How long one group may take to be made and compiled."""
+
+
+def prepared(number: int, job: sources.Job, out: str, skip: str = "") -> tuple[str, str]:
+    """Make one group's file: its path, or "" and why there is none. Whatever stops one group stops no other."""
+    path = Path(out) / f"{number:05}.pack"
+    if path.exists():
+        return str(path), ""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"not made in {JOB_SECONDS} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(JOB_SECONDS)
+    try:
+        group = sources.made(job)
+        if group.surface in skip.split(","):
+            return "", f"{group.surface} is left out"
+        if not group.edges:
+            return "", "no step"
+        write(group, path)
+        return str(path), ""
+    except BaseException as why:
+        return "", f"{type(why).__name__}: {why}".partition("\n")[0][:200]
+    finally:
+        signal.alarm(0)
+
+
+def chosen(kinds: str, part: str) -> list[tuple[int, sources.Job]]:
+    """Numbered jobs of some kinds, every n-th of them, in an order that mixes kinds."""
+    wanted = kinds.split(",") if kinds else []
+    which, of = (int(x) for x in part.split("/"))
+    found = [(i, j) for i, j in enumerate(sources.jobs()) if not wanted or j["kind"] in wanted]
+    random.Random(0).shuffle(found)
+    found.sort(key=lambda each: each[1]["kind"] not in ("lineage", "metas"))  # stable: these first, the others mixed
+    return found[which::of]
+
+
+def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until: float, done: queue.Queue[str | None], skip: str = "") -> Counter[str]:
+    """Make the files of all jobs, telling each as it is there, and None at the end; how often what went wrong."""
+    out.mkdir(parents=True, exist_ok=True)
+    failures: Counter[str] = Counter()
+    pool = ProcessPoolExecutor(workers, initializer=os.nice, initargs=(10,))  # what is timed beside it comes first
+    asked = [pool.submit(prepared, number, job, str(out), skip) for number, job in jobs]
+    try:
+        for each in as_completed(asked, timeout=max(1.0, until - time.monotonic())):
+            try:
+                path, why = each.result()
+            except Exception as broken:
+                path, why = "", f"a worker is gone: {type(broken).__name__}"
+            if path:
+                done.put(path)
+            failures[why] += bool(why)
+    except TimeoutError:
+        failures["out of time"] += sum(not f.done() for f in asked)
+    done.put(None)
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.kill()
+    return failures
+
+
+def main(words: list[str]) -> int:
+    """0, or 2 for words that are no command."""
+    said = argparse.ArgumentParser(prog="benchmarks.effects")
+    said.add_argument("command", choices=("jobs", "make", "measure", "write"))
+    said.add_argument("packs", nargs="*", type=Path, help="measure: the folder of packs; write: files of rows")
+    said.add_argument("--out", type=Path, default=Path("build/effects"), help="make: the folder of packs and of rows.jsonl; measure: the file of rows")
+    said.add_argument("--kinds", default="", help="only some: space,lineage,package,metas,walk")
+    said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
+    said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")
+    said.add_argument("--skip", default="", help="surfaces that are left out, where their compilers are not installed")
+    said.add_argument("--seconds", type=float, default=3e4)
+    said.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    said.add_argument("--name", default="", help="write: the part's name, as h200-1")
+    said.add_argument("--device", default="", help="write: the driver's name of the device")
+    said.add_argument("--when", default="", help="write: when it was measured")
+    given = said.parse_args(words)
+    until = time.monotonic() + given.seconds
+    if given.command == "jobs":
+        for number, job in chosen(given.kinds, given.part):
+            print(number, json.dumps(job))
+        return 0
+    if given.command == "measure":
+        from benchmarks.effects.device import measured, write_rows
+
+        print(write_rows(measured(sorted(given.packs[0].glob("*.pack")), until), given.out), "rows")
+        return 0
+    if given.command == "write":
+        from benchmarks.effects.tables import read_rows, tables
+        from kir.learning.forecast.data import write as write_tables
+
+        made = tables(read_rows(given.packs))
+        write_tables(made, given.out, given.name, f"python -m benchmarks.effects make, write --name {given.name}", given.device, given.when)
+        print({name: len(rows) for name, rows in made.items()})
+        return 0
+    jobs, done = chosen(given.kinds, given.part), queue.Queue[str | None]()
+    failures: list[Counter[str]] = []
+    making = threading.Thread(target=lambda: failures.append(prepare(jobs, given.out, given.workers, until - 20, done, given.skip)), daemon=True)
+    making.start()
+
+    def paths() -> Iterator[Path]:
+        while (path := done.get()) is not None:
+            yield Path(path)
+
+    if given.only:
+        count = sum(1 for _ in paths())
+    else:
+        from benchmarks.effects.device import measured, write_rows
+
+        count = write_rows(measured(paths(), until), given.out / "rows.jsonl")
+    making.join()
+    print(count, "packs" if given.only else "rows")
+    for why, times in failures[0].most_common(30):
+        print(f"{times:6} {why}")
+    sys.stdout.flush()
+    os._exit(0)  # what still compiles is of no use any more
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,358 @@
+"""Where programs and steps come from: stored lineages, kernels of packages walked back, experts with other parameters, random walks."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.effects.group import Group
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir import nodes as n
+from kir.ir.binding import LAUNCH_OPTIONS, Binding
+from kir.ir.canonical import content_hash
+from kir.ir.visit import transform
+from kir.learning.corpus.family import family_of
+from kir.learning.corpus.rank import recorded
+from kir.learning.tune.rank import built, given_of
+from kir.learning.tune.space import find_space
+from kir.lineage.engine import PassEngine
+from kir.lineage.plan import plan
+from kir.lineage.records.folder import Folder
+from kir.problem import Problem, Shape, load_problem, problem_names
+from kir.rewrite import Context, apply, pass_class, sites
+from kir.rewrite.registry import pass_names
+from kir.surface import backend
+from kir.surface.reading import binding_of, load_expert, normal_form, read_source
+
+ROOT = Path(__file__).parents[2]
+LINEAGES, PIPELINES = ROOT / "skills" / "lineages", ROOT / "skills" / "pipelines"
+RECORDED = ROOT / "benchmarks" / "results" / "gpu-packages.jsonl"
+"""Launches at the sizes of real use."""
+TARGET = target("h200")
+CONTEXT = Context(target=TARGET)
+MOST_STEPS, MOST_PROGRAMS = 40, 14
+"""Steps of a kernel's walk; programs of a random walk's group."""
+LEAST_ELEMENTS = 1 << 16
+"""Elements of all tensors of a recorded launch below which it is left out: any program takes as long as its launch."""
+SIZES: dict[str, list[dict[str, int]]] = {
+    "bytesort": [{"R": 64, "N": 4096}, {"R": 256, "N": 65536}],
+    "conv2d": [{"N": 8, "H": 56, "W": 56, "C": 64, "F": 128}, {"N": 2, "H": 28, "W": 28, "C": 128, "F": 128}, {"N": 16, "H": 14, "W": 14, "C": 256, "F": 256}],
+    "fmha": [{"B": 2, "H": 8, "L": 1024}, {"B": 4, "H": 16, "L": 2048}, {"B": 1, "H": 4, "L": 256}],
+    "gdn": [{"B": 1, "L": 1024, "H": 16}, {"B": 4, "L": 2048, "H": 16}],
+    "gemm": [{"M": 512, "N": 512, "K": 512}, {"M": 1024, "N": 1024, "K": 1024}, {"M": 4096, "N": 4096, "K": 4096}, {"M": 128, "N": 8192, "K": 4096}],
+    "rows": [{"M": 8192, "N": 4096}, {"M": 512, "N": 1024}, {"M": 64, "N": 32768}],
+    "topk": [{"R": 64, "N": 16384, "K": 64}, {"R": 1024, "N": 1024, "K": 8}],
+    "transpose": [{"M": 8192, "N": 8192}, {"M": 512, "N": 2048}, {"M": 4096, "N": 256}],
+    "trisolve": [{"N": 4096, "C": 64}, {"N": 128, "C": 64}],
+}
+"""Sizes that are timed, by problem or by what problems of one kind share."""
+KIND = {"fmha_causal": "fmha", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "rmsnorm": "rows", "softmax": "rows", "scan": "rows",
+        "fused_add_rmsnorm": "rows"}
+FAMILY = {"fmha": "attention", "fmha_causal": "attention", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "rmsnorm": "norm",
+          "fused_add_rmsnorm": "norm", "conv2d": "convolution", "gdn": "recurrence", "bytesort": "sorting", "topk": "topk"}
+Job = dict[str, Any]
+
+
+def jobs() -> list[Job]:
+    """Every group that can be made, each a small JSON object: what takes longest stands first."""
+    out: list[Job] = []
+    out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in range(3)]
+    out += [{"kind": "lineage", "name": path.parent.name} for path in sorted(LINEAGES.glob("*/lineage.json"))]
+    out += [{"kind": "package", "kernel": place, "binding": str(path)} for place, path in recorded(RECORDED)]
+    out += [{"kind": "metas", "expert": text, "problem": problem} for text, problem in experts()]
+    out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in range(8) for name in problem_names()
+            for surface in ("cuda", "triton", "tilelang")]
+    return out
+
+
+def spaces() -> list[tuple[str, str]]:
+    """Tuning spaces over pipelines, with the problem of each."""
+    layouts = {"nt": "gemm_nt", "tn": "gemm_tn", "tt": "gemm_tt"}
+    return [(path.stem, layouts.get(path.stem.rpartition("_")[2], "gemm")) for path in sorted(PIPELINES.glob("*.toml"))]
+
+
+def experts() -> list[tuple[str, str]]:
+    """Source kernels that ship with a binding for a problem."""
+    out = []
+    for path in sorted((ROOT / "skills" / "bindings").glob("*.toml")):
+        said = Binding.read(path)
+        if said.problem and (found := next((f for f in (ROOT / "skills" / "experts").rglob("*") if f.suffix in (".cu", ".py")
+                                            and f"{said.kernel}(" in f.read_text(encoding="utf-8")), None)):
+            out.append((f"{found}::{said.kernel}", said.problem))
+    return out
+
+
+def made(job: Job) -> Group:
+    """The group of a job. Raises KirError where its root cannot be read."""
+    makers: dict[str, Callable[[Job], Group]] = {"space": _space, "lineage": _lineage, "package": _package, "metas": _metas, "walk": _walk}
+    return makers[str(job["kind"])](job)
+
+
+def _shapes(problem: Problem) -> list[Shape]:
+    sizes = SIZES.get(problem.spec.name) or SIZES.get(KIND.get(problem.spec.name, ""), [])
+    return [Shape(name="x".join(map(str, s.values())), tags=("timed",), sizes=s) for s in sizes]
+
+
+def _of_problem(name: str, problem: Problem, surface: str) -> Group:
+    return Group(name, FAMILY.get(problem.spec.name, problem.spec.name), surface, problem, _shapes(problem))
+
+
+# ----------------------------------------------------------------------------------------------------------------- stored lineages
+
+@cache
+def states(name: str) -> tuple[n.Program, ...]:
+    """The programs of a stored lineage, naive first."""
+    folder = Folder(LINEAGES / name)
+    return tuple(folder.program(state) for state in reversed(folder.read().states))
+
+
+def _lineage(job: Job) -> Group:
+    """A stored lineage's steps, each as it is and at every shape."""
+    record, programs = Folder(LINEAGES / job["name"]).read(), states(job["name"])
+    if record.header.problem:
+        out = _of_problem(f"lineage/{job['name']}", load_problem(record.header.problem), record.header.surface)
+    else:
+        out = _unnamed(f"lineage/{job['name']}", programs[-1], record.header.surface)
+    for before, after, step in zip(programs, programs[1:], reversed(record.accepted), strict=False):
+        out.join(before, after, step.forward, "lineage")
+    return out
+
+
+def _unnamed(name: str, program: n.Program, surface: str) -> Group:
+    """A group whose sizes are made up: every size that no problem gives, once large and once small."""
+    sizes = [p.name for p in program.params if p.role == "size"]
+    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of)) for of in (4096, 256, 64)]
+    return Group(name, family_of(f"{name}::"), surface, None, shapes)
+
+
+# ------------------------------------------------------------------------------------------------------------ kernels of packages
+
+def _package(job: Job) -> Group:
+    """A recorded launch walked back without the gate, and its launch options varied."""
+    binding = Binding.read(Path(job["binding"]))
+    expert = load_expert(job["kernel"], Path(job["binding"]))
+    scalars = {k: v for k, v in binding.scalars.items() if isinstance(v, int | float)}
+    extents = {k: tuple(int(d) for d in t.shape) for k, t in binding.tensors.items() if all(isinstance(d, int) for d in t.shape)}
+    place = job["kernel"]
+    out = Group(f"package/{place.partition(':')[0]}/{place.rpartition('::')[2]}", family_of(place), expert.surface, None,
+                [Shape(name="recorded", tags=("timed",), sizes={})], scalars, extents)
+    if sum(math.prod(e) for e in extents.values()) < LEAST_ELEMENTS:
+        raise LookupError("its tensors are too small to say anything")
+    out.add(expert.program)
+    _descend(out, expert.program, "package")
+    _varied(out, expert.program)
+    return out
+
+
+def _descend(out: Group, program: n.Program, source: str) -> None:
+    """What taking passes back one by one gives, in the planned order."""
+    engine = PassEngine(context=CONTEXT)
+    order = plan(program, engine, 60).delayed
+    seen = {content_hash(program)}
+    for _ in range(MOST_STEPS):
+        if not engine.violations(program):
+            return
+        moved = next(_moves(engine, program, order, seen), None)
+        if moved is None:
+            return
+        simpler, forward = moved
+        out.join(simpler, program, forward, source)
+        seen.add(content_hash(simpler))
+        program = simpler
+
+
+def _moves(engine: PassEngine, program: n.Program, order: tuple[str, ...], seen: set[str]) -> Iterator[tuple[n.Program, str]]:
+    measure = engine.measure(program)
+    for candidate in engine.candidates(program, order):
+        try:
+            move = engine.backward(program, candidate)
+        except KirError:
+            continue
+        if engine.measure(move.program) < measure and content_hash(move.program) not in seen:
+            yield move.program, move.forward
+
+
+def _varied(out: Group, program: n.Program) -> None:
+    """Other warps and stages than were recorded."""
+    threads = [k.threads for k in program.kernels]
+    for factor in (0.25, 0.5, 2, 4):
+        new = [int(t.value * factor) if isinstance(t, n.Const) else 0 for t in threads]
+        if all(32 <= t <= 1024 for t in new):
+            kernels = tuple(replace(k, threads=replace(k.threads, value=t)) for k, t in zip(program.kernels, new, strict=True))  # type: ignore[arg-type,call-arg]
+            out.join(program, replace(program, kernels=kernels), f"retune{{threads={new[0]}}}", "tune")
+    for stages in (1, 2, 3, 4, 5):
+        if (other := _with_stages(program, stages)) != program:
+            out.join(program, other, f"retune{{stages={stages}}}", "tune")
+
+
+def _with_stages(program: n.Program, stages: int) -> n.Program:
+    """A program whose pipelined loops have so many stages."""
+    def leave(_: n.Node, node: n.Node) -> n.Node:
+        if isinstance(node, n.For) and "stages" in dict(node.attrs):
+            return replace(node, attrs=tuple((k, stages if k == "stages" else v) for k, v in node.attrs))
+        return node
+
+    made = transform(program, leave)
+    assert isinstance(made, n.Program)
+    return made
+
+
+# --------------------------------------------------------------------------------------------------------- experts, other parameters
+
+def _metas(job: Job) -> Group:
+    """An expert at other metas and launch options: each halved and doubled, alone and with one other."""
+    problem = load_problem(job["problem"])
+    path = binding_of(job["expert"], None, job["problem"])
+    if path is None:
+        raise LookupError("it ships with no binding")
+    binding = Binding.read(path)
+    expert = load_expert(job["expert"], path)
+    out = _of_problem(f"metas/{expert.name}-{expert.surface}", problem, expert.surface)
+    out.add(expert.program)
+    numbers = {**{k: v for k, v in binding.metas.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0},
+               **{k: v for k, v in binding.options.items() if k in LAUNCH_OPTIONS and isinstance(v, int) and v > 0}}
+    frontier = [({}, expert.program)]
+    for depth in range(2):
+        following = []
+        for changed, program in frontier:
+            for name, value in numbers.items():
+                if name in changed:
+                    continue
+                for new in {value // 2, value * 2} - {0}:
+                    other = _specialized(job["expert"], binding, {**changed, name: new})
+                    if other is not None:
+                        out.join(program, other, f"retune{{{name}={new}}}", "tune")
+                        following.append(({**changed, name: new}, other))
+        random.Random(depth).shuffle(following)
+        frontier = following[:4]
+    return out
+
+
+def _specialized(text: str, binding: Binding, values: dict[str, int]) -> n.Program | None:
+    metas = {**binding.metas, **{k: v for k, v in values.items() if k in binding.metas}}
+    options = {**binding.options, **{k: v for k, v in values.items() if k in LAUNCH_OPTIONS}}
+    try:
+        return normal_form(read_source(text, replace(binding, metas=metas, options=options)))
+    except KirError:
+        return None
+
+
+def _space(job: Job) -> Group:
+    """Points of a declared space, joined where they differ least."""
+    space, problem = find_space(job["space"]), load_problem(job["problem"])
+    out = _of_problem(f"space/{space.name}/{job['seed']}", problem, space.surface)
+    if space.surface == "kir":
+        out.surface = "cuda"
+    rng = random.Random(job["seed"])
+    given = given_of(space, problem, out.shapes[-2], TARGET)
+    points = [p for p in space.points() if not space.refusal(space.values(p, given))]
+    rng.shuffle(points)
+    kept: list[tuple[dict[str, Any], n.Program]] = []
+    known: dict[tuple[str, ...], n.Program] = {}
+    for point in points:
+        if len(kept) >= MOST_PROGRAMS:
+            break
+        try:
+            program = built(space, space.values(point, given), problem, TARGET, known)
+        except KirError:
+            continue
+        near = sorted(kept, key=lambda each: (sum(each[0][k] != point[k] for k in point), rng.random()))[:2]
+        for other, before in near:
+            changes = " ".join(f"{k}={point[k]}" for k in point if other[k] != point[k])
+            out.join(before, program, f"retune{{{changes}}}", "tune")
+        out.add(program)
+        kept.append((dict(point), program))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------------------------- random walks
+
+def _walk(job: Job) -> Group:
+    """Random legal steps from a problem's naive program, and from states of its lineages on the surface."""
+    problem = load_problem(job["problem"])
+    rng = random.Random(f"{job['problem']} {job['surface']} {job['seed']}")
+    out = _of_problem(f"walk/{job['problem']}/{job['surface']}/{job['seed']}", problem, job["surface"])
+    starts = [problem.naive] if job["seed"] % 3 == 0 else [s for name in _lineages_of(job["problem"]) for s in states(name)]
+    said = backend(job["surface"])
+    starts = [s for s in starts if not said.accepts(s)]
+    if not starts:
+        raise LookupError("the surface says no state of it")
+    front = [rng.choice(starts) for _ in range(2)]
+    tried = 0
+    while len(out.programs) < MOST_PROGRAMS and tried < 60:
+        tried += 1
+        program = rng.choice(front[-6:])
+        found = step(program, rng, lambda made: not said.accepts(made))
+        if found is None:
+            continue
+        after, text, forward = found
+        out.join(program, after, text, "walk") if forward else out.join(after, program, text, "walk")
+        front.append(after)
+    return out
+
+
+@cache
+def _lineages_of(problem: str) -> tuple[str, ...]:
+    """Names of stored lineages of a problem, of any surface."""
+    return tuple(p.parent.name for p in sorted(LINEAGES.glob("*/lineage.json")) if json.loads(p.read_text(encoding="utf-8"))["header"]["problem"] == problem)
+
+
+def step(program: n.Program, rng: random.Random, sayable: Callable[[n.Program], bool]) -> tuple[n.Program, str, bool] | None:
+    """A random pass at a random site, its whole numbers at times halved or doubled: the program after, the forward step's text, and whether
+    it was taken forward. None where eight passes in turn apply nowhere."""
+    families = by_family()
+    for _ in range(24):
+        item = pass_class(rng.choice(families[rng.choice(list(families))])).with_options({})
+        forward = rng.random() < 0.65
+        try:
+            found = sites(item, program, "forward" if forward else "backward")
+            if not found:
+                continue
+            site = rng.choice(found)
+            if forward and rng.random() < 0.6:
+                site = replace(site, params=_mutated(site.params, rng))
+            done = apply(program, site.params, site, "forward" if forward else "backward", context=CONTEXT)
+        except (KirError, ArithmeticError, ValueError, KeyError, IndexError, RecursionError, MemoryError):
+            continue
+        if content_hash(done.program) == content_hash(program) or not sayable(done.program):
+            continue
+        if forward:
+            return done.program, str(replace(done.record.step, path=None, hash="")), True
+        return done.program, _forward_text(done), False
+    return None
+
+
+@cache
+def by_family() -> dict[str, tuple[str, ...]]:
+    """Names of passes by the folder that they stand in: each family is as likely as any, however many passes it has."""
+    out: dict[str, tuple[str, ...]] = {}
+    for name in pass_names():
+        family = pass_class(name).__module__.rpartition(".")[0]
+        out[family] = (*out.get(family, ()), name)
+    return out
+
+
+def _mutated(params: Any, rng: random.Random) -> Any:
+    """A pass with one of its whole numbers halved or doubled."""
+    options = params.options()
+    numbers = [k for k, v in options.items() if isinstance(v, int) and not isinstance(v, bool) and 1 < v <= 512]
+    if not numbers:
+        return params
+    name = rng.choice(numbers)
+    return params.with_options({**options, name: max(1, options[name] * 2 if rng.random() < 0.5 else options[name] // 2)})
+
+
+def _forward_text(done: Any) -> str:
+    """The text of the step that leads from the simpler program back."""
+    from kir.rewrite import Step
+    from kir.rewrite.anchor import anchor_text
+
+    witness = done.witness
+    return str(Step.of(witness.params, anchor_text(done.program, witness.path)))

@@ -1,0 +1,198 @@
+"""``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
+today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page.
+"""
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.forecast import answers, card, measures, page, plots
+from benchmarks.forecast import pools as pooled
+from kir.base.store import write_atomic
+from kir.hardware.target import target as target_of
+from kir.ir.parser import parse_program
+from kir.learning.forecast.analytic import Analytic
+from kir.learning.forecast.data import Data, PairRow, read, write
+from kir.learning.forecast.distribution import Forecaster, Pair
+from kir.learning.forecast.learned import Learned, shipped
+from kir.learning.forecast.matrices import States, rows_of, sizes_text, states
+from kir.learning.forecast.model import Model
+from kir.learning.forecast.training import Options, Rows, train
+from kir.learning.forecast.trees import Array
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "benchmarks" / "data" / "effects"
+TABLES = ROOT / "docs" / "tables"
+COMMAND = "python -m benchmarks.forecast train"
+SHAPED = 1.0
+"""How much the Brier score counts in the row that shows shaping."""
+
+
+def main() -> None:
+    """Run one of the commands."""
+    asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
+    asked.add_argument("command", choices=("train", "table", "freeze", "card"))
+    asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
+    asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features are kept")
+    asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    asked.add_argument("--seed", type=int, default=0)
+    asked.add_argument("--shaped", type=float, default=0.0, help="how much the Brier score counts in training (0: not at all)")
+    asked.add_argument("--model", type=Path, default=None, help="the file of the model")
+    asked.add_argument("--into", type=Path, default=TABLES, help="table: the folder of the page")
+    asked.add_argument("--quick", action="store_true", help="table: without the ablations")
+    given = asked.parse_args()
+    data = read(given.data)
+    if given.command == "freeze":
+        freeze(data, given.data)
+        return
+    if given.command == "card":
+        card.write(data, given.data)
+        return
+    found = states(data, given.cache, given.jobs, _progress)
+    rows, pairs = rows_of(data, found)
+    print(f"{len(rows)} of {len(data.pairs)} pairs, {rows.used} features", file=sys.stderr)
+    if given.command == "train":
+        options = Options(given.seed, given.shaped)
+        train(rows, options, {"command": _command(given)}).write(given.model or shipped())
+    else:
+        table(data, found, rows, pairs, given)
+
+
+def _command(given: argparse.Namespace) -> str:
+    return COMMAND + (f" --seed {given.seed}" if given.seed else "") + (f" --shaped {given.shaped:g}" if given.shaped else "")
+
+
+def _progress(done: int, whole: int) -> None:
+    if done % 100 == 0 or done == whole:
+        print(f"features: {done} of {whole} programs", file=sys.stderr)
+
+
+def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given: argparse.Namespace) -> None:
+    """Write the page and its plots."""
+    own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
+    splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
+    lines: dict[str, list[page.Line]] = {}
+    curves: dict[str, answers.Answers] = {}
+    pools = pooled.pools(data, found)
+    for split in splits:
+        folds = answers.left_out(rows, pairs, split)
+        part = {**{p.family: int(f) for p, f in zip(pairs, folds, strict=True)}} if split == "family" else {p.device: int(f) for p,
+                                                                                                            f in zip(pairs, folds, strict=True)}
+
+        def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
+            return lambda pool: models[part[pool.family if split == "family" else pool.device]]
+        lines[split], told = _lines(data, found, rows, pairs, folds, own, pools, of, given, split == "family")
+        curves = curves or told
+    write_atomic(given.into / "forecasts-confidence.svg", plots.square("Confidence and being right", "confidence in the likeliest bin",
+                                                                       "how often it was right",
+                 {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
+    write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
+                 {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
+    notes = [*_left_out(found), *heuristics_note()]
+    write_atomic(given.into / "forecasts.md", page.page(data, lines, timing(data, pairs, given.model), notes))
+
+
+def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
+           pools: Sequence[pooled.Pool],
+           of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]], given: argparse.Namespace, whole: bool) -> tuple[list[page.Line],
+                                                                                                                                    dict[str, answers.Answers]]:
+    """The rows of a split, and what is plotted."""
+    plain, extra = Options(given.seed, given.shaped), not given.quick and whole
+    shaped, uncalibrated = "learned, shaped for calibration", "learned, not calibrated"
+    same = {"learned": plain, **({shaped: Options(given.seed, SHAPED), uncalibrated: Options(given.seed, calibrated=False)} if extra else {})}
+    trained = answers.learned(rows, folds, same, _told)
+    made, models = trained["learned"]
+    today = answers.spread_about("cost model when the data were made", answers.frozen(data, pairs), rows, folds)
+    shown: list[tuple[answers.Answers, pooled.Score | None]] = [
+        (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
+        (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),
+        (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
+        (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})), (own["code"], None)]
+    if extra:
+        name = "learned, without analytic terms"
+        bare, those = answers.learned(rows.without_analytic(), folds, {name: plain}, _told)[name]
+        shown.append((bare, pooled.by_model(of(those), found)))
+        shown += [(trained[each][0], None) for each in (shaped, uncalibrated)]
+        name = "learned, not monotone"
+        free, those = answers.learned(rows, folds, {name: Options(given.seed, monotone=False)}, _told)[name]
+        shown.append((free, pooled.by_model(of(those), found)))
+    shown += [(made, pooled.by_model(of(models), found)), (answers.asked("learned, compiled", models, rows, folds, True), None)]
+    lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools,
+                                                                                                    score) if score is not None else None) for each,
+             score in shown]
+    return lines, {each.name: each for each in (own["analytic"], made)}
+
+
+def _told(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Timing:
+    """Milliseconds of a forecast (the median over some pairs, each asked a second time), and of loading the model (the least of some)."""
+    file = model or shipped()
+    models: dict[str, Forecaster] = {"analytic": Analytic()}
+    loading = math.nan
+    if file.is_file():
+        models["learned"] = Learned(file)
+        loading = min(_seconds(lambda: Model.read(file)) for _ in range(5)) * 1e3
+    chosen = [pairs[i] for i in range(0, len(pairs), max(1, len(pairs) // 40))]
+    out = {}
+    for name, ask in models.items():
+        taken = []
+        for p in chosen:
+            pair = Pair(parse_program(data.programs[p.before].text, p.before), parse_program(data.programs[p.after].text, p.after), dict(p.sizes),
+                        target_of(p.device), p.step,
+                        data.programs[p.after].surface)
+            ask(pair)
+            taken.append(min(_seconds(partial(ask, pair)) for _ in range(3)))
+        out[name] = float(np.median(taken)) * 1e3
+    return page.Timing(out, loading)
+
+
+def _seconds(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def _left_out(found: States) -> list[str]:
+    if not found.why:
+        return []
+    first = next(iter(found.why.values()))
+    return [f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: {first}, for example."]
+
+
+def heuristics_note() -> list[str]:
+    """What is said of NVIDIA's published heuristics."""
+    return []
+
+
+def freeze(data: Data, folder: Path) -> None:
+    """Keep what the cost model of the code at hand says of every measured program: the table `modelled`."""
+    from kir.gate.cost import program_cost
+
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    wanted = dict.fromkeys((p, row.device, sizes_text(row.sizes)) for row in data.pairs for p in (row.before, row.after))
+    sizes_of = {sizes_text(row.sizes): row.sizes for row in data.pairs}
+    programs = {p: parse_program(data.programs[p].text, p) for p in {p for p, _, _ in wanted}}
+    out = []
+    for p, device, at in wanted:
+        try:
+            costs = program_cost(programs[p], sizes_of[at], target_of(device), None, data.programs[p].surface)
+        except (ArithmeticError, ValueError, TypeError):
+            continue
+        out.append({"device": device, "program": p, "sizes": sizes_of[at], "seconds": sum(c.seconds for c in costs), "model": commit})
+    write({"modelled": out}, folder, command=f"python -m benchmarks.forecast freeze  # at {commit}")
+
+
+if __name__ == "__main__":
+    main()

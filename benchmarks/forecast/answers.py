@@ -1,0 +1,139 @@
+"""What each model says of every pair: quantiles of the logarithm of the speedup, the probability of failure, and whether it defers. Every model that is
+fitted to anything, if only the spread of its errors, has not seen the family (or the device) that it is asked about."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.gate.cost import LAUNCH
+from kir.hardware.target import target as target_of
+from kir.learning.forecast.analytic import of_seconds
+from kir.learning.forecast.data import Data, PairRow
+from kir.learning.forecast.distribution import BINS
+from kir.learning.forecast.matrices import States, sizes_text
+from kir.learning.forecast.model import Model
+from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, locate, train
+from kir.learning.forecast.trees import Array
+
+PARTS = 6
+"""Parts that families are dealt into: each is left out once, and with it all of its families."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Of each pair: `logs` (rows x levels), `fails`, `defers`. NaN where a model does not answer."""
+
+    name: str
+    logs: Array
+    levels: tuple[float, ...] = LEVELS
+    fails: Array | None = None
+    defers: Array | None = None
+
+    @property
+    def median(self) -> Array:
+        """The middle of each distribution, a logarithm."""
+        found: Array = self.quantile(0.5)
+        return found
+
+    def quantile(self, level: float) -> Array:
+        """The quantile of each distribution at one level, a logarithm."""
+        i = int(np.searchsorted(self.levels, level))
+        if i < len(self.levels) and math.isclose(self.levels[i], level):
+            return self.logs[:, i]
+        i = min(max(i, 1), len(self.levels) - 1)
+        share = (level - self.levels[i - 1]) / (self.levels[i] - self.levels[i - 1])
+        found: Array = self.logs[:, i - 1] + np.clip(share, 0.0, 1.0) * (self.logs[:, i] - self.logs[:, i - 1])
+        return found
+
+    def bins(self) -> Array:
+        """Probabilities of the eight bins, as `Forecast.bins` gives them, of all rows."""
+        below = np.array([[_below(self.levels, row, math.log(b)) for b in BINS] for row in self.logs]).reshape(len(self.logs), len(BINS))
+        return np.diff(np.column_stack([np.zeros(len(below)), below, np.ones(len(below))]), axis=1)
+
+
+def _below(levels: Sequence[float], row: Array, at: float) -> float:
+    if at <= row[0]:
+        return 0.0
+    if at >= row[-1]:
+        return 1.0
+    return float(np.interp(at, row, levels))
+
+
+def left_out(rows: Rows, pairs: Sequence[PairRow], by: str) -> Array:
+    """The part of each row that is left out together: of families, or of devices."""
+    if by == "device":
+        names = sorted({p.device for p in pairs})
+        return np.array([names.index(p.device) for p in pairs])
+    return dealt(rows.family, min(PARTS, len(set(rows.family.tolist()))))
+
+
+def spread_about(name: str, base: Array, rows: Rows, folds: Array) -> Answers:
+    """A model of one number a pair (`base`, a logarithm), with the spread of its errors on the other parts."""
+    logs = np.zeros((len(rows), len(LEVELS)))
+    for fold in range(int(folds.max()) + 1):
+        rest = (folds != fold) & np.isfinite(rows.measured) & np.isfinite(base)
+        wrong = np.quantile((rows.measured - base)[rest], LEVELS) if rest.any() else np.zeros(len(LEVELS))
+        logs[folds == fold] = base[folds == fold, None] + wrong[None, :]
+    return Answers(name, logs)
+
+
+def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Callable[[str], None] = print) -> dict[str, tuple[Answers, list[Model]]]:
+    """Learned models by name, trained without each part in turn and asked about it; also the models, in the order of the parts. Their options differ in what
+    comes after the location, which is trained once for all of them."""
+    models: dict[str, list[Model]] = {name: [] for name in options}
+    for fold in range(int(folds.max()) + 1):
+        told(f"{', '.join(options)}: part {fold + 1} of {int(folds.max()) + 1}")
+        rest = rows.take(folds != fold)
+        located = locate(rest, next(iter(options.values())))
+        for name, each in options.items():
+            models[name].append(train(rest, each, located=located))
+    return {name: (asked(name, held, rows, folds), held) for name, held in models.items()}
+
+
+def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bool = False) -> Answers:
+    """What models that were each trained without a part say of that part."""
+    logs, fails, defers = np.zeros((len(rows), len(LEVELS))), np.zeros(len(rows)), np.zeros(len(rows), bool)
+    seen, turned = rows.seen, rows.turned
+    if code:
+        there = np.isfinite(rows.seen_code).max(axis=1)[:, None]
+        seen, turned = np.where(there, rows.seen_code, seen), np.where(there, rows.turned_code, turned)
+    for fold, model in enumerate(models):
+        here = folds == fold
+        logs[here], fails[here], own = model.predict(seen[here], turned[here])
+        defers[here] = own > model.far
+    return Answers(name, logs, LEVELS, fails, defers)
+
+
+# --------------------------------------------------------------------------------------------------------- what is compared with, and the analytic model
+def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> Answers:
+    """The analytic forecaster as it stands, on every pair, from the seconds that the features hold; with `code`, from machine code where both
+    programs have some."""
+    logs, fails = np.full((len(pairs), len(LEVELS)), np.nan), np.zeros(len(pairs))
+    for i, p in enumerate(pairs):
+        keys = [(q, p.device, sizes_text(p.sizes)) for q in (p.before, p.after)]
+        held = states.code if code and all(k in states.code for k in keys) else states.plain
+        before, after = (held[k] for k in keys)
+        parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
+        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1])
+        logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
+    return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
+
+
+def roofline(states: States, pairs: Sequence[PairRow]) -> Array:
+    """A plain roofline: bytes of the tensors over bandwidth, or operations of matrix units over their peak, whichever is longer, and a launch a kernel."""
+    def seconds(program: str, p: PairRow) -> float:
+        found, device = states.plain[(program, p.device, sizes_text(p.sizes))], target_of(p.device).device
+        return LAUNCH * found["n.kernels"] + max(found["w.compulsory"] / device.bandwidth, found["w.tensor"] / device.tensor.f16)
+    return np.array([math.log(seconds(p.before, p) / seconds(p.after, p)) for p in pairs])
+
+
+def frozen(data: Data, pairs: Sequence[PairRow]) -> Array:
+    """What the cost model said when the data were made (the table `modelled`); NaN where that was not kept."""
+    held = {(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled}
+
+    def of(program: str, p: PairRow) -> float:
+        return held.get((program, p.device, sizes_text(p.sizes)), math.nan)
+    return np.array([math.log(of(p.before, p) / of(p.after, p)) for p in pairs])

@@ -1,0 +1,547 @@
+"""Host code in Python followed without running it, as far as the launches of kernels: assignments, calls of functions of the same folder, tests of sizes.
+
+Nothing is imported or executed. Of a loop one turn is followed, of a branch that nothing decides the part that launches.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import cached_property
+from pathlib import Path
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32
+from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Array, Known, Quotient, Unknown, Value, decided, floored, is_condition
+
+from .host_values import External, Lazy, Method, Shape, array, attribute, called, external, method, number
+
+DEEPEST = 8
+"""Calls inside one another that are followed."""
+MOST_STATEMENTS = 20_000
+"""Statements that are followed for one entry."""
+_ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A Python file: its functions and classes by name, and which of its functions are kernels (or factories of them)."""
+
+    path: Path
+    tree: ast.Module
+    kernels: frozenset[str]
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Functions on the first level, and methods as `Class.method`."""
+        out: dict[str, ast.FunctionDef] = {}
+        for s in self._top(self.tree.body):
+            if isinstance(s, ast.FunctionDef):
+                out[s.name] = s
+            elif isinstance(s, ast.ClassDef):
+                out.update({f"{s.name}.{m.name}": m for m in s.body if isinstance(m, ast.FunctionDef)})
+        return out
+
+    def _top(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+        for s in body:
+            if isinstance(s, (ast.If, ast.Try, ast.With)):
+                yield from self._top(s.body)
+            else:
+                yield s
+
+
+@dataclass(frozen=True)
+class Called:
+    """A function of the folder as a value; `self_` is what a method is called on."""
+
+    file: HostFile
+    node: ast.FunctionDef | ast.Lambda
+    scope: Mapping[str, Value] = field(default_factory=dict)
+    bound: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as a value, with the grid once it is subscripted; a factory's with what it was called with."""
+
+    name: str
+    grid: Value = None
+    given: Mapping[str, Value] | None = None
+
+
+class _Return(Exception):
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class _Raised(Exception):
+    """The host code refuses its call here."""
+
+
+class Follower:
+    """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value."""
+
+    def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value]) -> None:
+        self.files, self.on_call = files, on_call
+        self.known = Known()
+        self.launches: list[HostLaunch] = []
+        self.depth = self.followed = 0
+        self.modules: dict[str, dict[str, Value]] = {}
+
+    # ------------------------------------------------------------------------------------------------------------------ entries
+    def module(self, file: HostFile) -> dict[str, Value]:
+        """The names of a file: what its first level assigns and imports, without what only a main program does."""
+        key = str(file.path)
+        if key not in self.modules:
+            scope: dict[str, Value] = {}
+            self.modules[key] = scope
+            for s in file.tree.body:
+                if isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Try)):
+                    self.try_(file, s, scope)
+        return self.modules[key]
+
+    def main(self, file: HostFile) -> None:
+        """Everything that running the file does."""
+        scope = self.module(file)
+        rest = [s for s in file.tree.body if not isinstance(s, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))]
+        for s in rest:
+            if isinstance(s, ast.Assign) and not any(isinstance(x, ast.Call) for x in ast.walk(s)):
+                continue
+            self.try_(file, s, scope)
+
+    def entry(self, file: HostFile, f: ast.FunctionDef) -> None:
+        """A function called by whom nobody sees: its arguments are what they turn out to be; those that a test is given by a mark, as there."""
+        scope = self.module(file)
+        given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in _parameters(f)}, **self._marked(file, f, scope)}
+        for p in _parameters(f):
+            default = self._default(file, f, p, scope)
+            if p.arg not in given or (isinstance(given[p.arg], Lazy) and isinstance(default, (bool, str))):
+                given[p.arg] = default
+        try:
+            self.call(Called(file, f, scope), [], given)
+        except _Raised:
+            return
+
+    def _marked(self, file: HostFile, f: ast.FunctionDef, scope: dict[str, Value]) -> dict[str, Value]:
+        out: dict[str, Value] = {}
+        for d in f.decorator_list:
+            if isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr == "parametrize" and len(d.args) >= 2:
+                names, rows = d.args[0], self.value(file, d.args[1], scope)
+                labels = [x.strip() for x in names.value.split(",")] if isinstance(names, ast.Constant) and isinstance(names.value, str) else []
+                if isinstance(rows, list) and rows:
+                    row = rows[0] if len(labels) > 1 and isinstance(rows[0], list) else [rows[0]]
+                    out |= {k: self._size(k, v) for k, v in zip(labels, row)}
+        return out
+
+    def _size(self, name: str, v: Value) -> Value:
+        """A number that the caller chose, as a size of which it is an example."""
+        e = number(v)
+        if isinstance(e, n.Const) and int(e.value) > 1:
+            made = self.known.fresh("", int(e.value))
+            self.known.called(made, name)
+            return made
+        return v
+
+    def _default(self, file: HostFile, f: ast.FunctionDef | ast.Lambda, p: ast.arg, scope: dict[str, Value]) -> Value:
+        names = [*f.args.posonlyargs, *f.args.args]
+        pairs = dict(zip([a.arg for a in names[len(names) - len(f.args.defaults):]], f.args.defaults))
+        pairs |= {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None}
+        if p.arg not in pairs:
+            return None
+        found = self.value(file, pairs[p.arg], scope)
+        return int(found.value) if isinstance(found, n.Const) and not isinstance(found.value, bool) else found
+
+    # --------------------------------------------------------------------------------------------------------------- statements
+    def try_(self, file: HostFile, s: ast.stmt, scope: dict[str, Value]) -> None:
+        """A statement of a file's first level; one that refuses or returns ends itself alone."""
+        try:
+            self.run(file, [s], scope)
+        except (_Return, _Raised):
+            return
+
+    def run(self, file: HostFile, body: Sequence[ast.stmt], scope: dict[str, Value]) -> None:
+        """Statements in order."""
+        for s in body:
+            self.followed += 1
+            if self.followed > MOST_STATEMENTS:
+                raise _Return(Unknown("more statements than are followed"))
+            match s:
+                case ast.Import() | ast.ImportFrom():
+                    self._import(file, s, scope)
+                case ast.FunctionDef(name=name):
+                    scope[name] = Kernel(name) if name in file.kernels else Called(file, s, scope)
+                case ast.ClassDef(name=name):
+                    scope[name] = External(f"{file.path.stem}.{name}")
+                case ast.Assign(targets=targets, value=value):
+                    found = self.value(file, value, scope)
+                    for t in targets:
+                        self.assign(file, t, found, scope)
+                case ast.AnnAssign(target=target, value=value) if value is not None:
+                    self.assign(file, target, self.value(file, value, scope), scope)
+                case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+                    scope[name] = self._binary(op, scope.get(name), self.value(file, value, scope))
+                case ast.Expr(value=value):
+                    self.value(file, value, scope)
+                case ast.Return(value=value):
+                    raise _Return(None if value is None else self.value(file, value, scope))
+                case ast.Raise():
+                    raise _Raised
+                case ast.Assert(test=test):
+                    self._holds(self.value(file, test, scope))
+                case ast.If():
+                    self._branch(file, s, scope)
+                case ast.For(target=target, iter=over, body=inner):
+                    turns = self.value(file, over, scope)
+                    first = turns[0] if isinstance(turns, (list, tuple)) and turns else Unknown("a turn of a loop")
+                    self.assign(file, target, self._size(target.id, first) if isinstance(target, ast.Name) else first, scope)
+                    self.run(file, inner, scope)
+                case ast.While(body=inner) | ast.Try(body=inner):
+                    self.run(file, inner, scope)
+                case ast.With(items=items, body=inner):
+                    for item in items:
+                        found = self.value(file, item.context_expr, scope)
+                        if item.optional_vars is not None:
+                            self.assign(file, item.optional_vars, found, scope)
+                    self.run(file, inner, scope)
+                case _:
+                    pass
+
+    def assign(self, file: HostFile, target: ast.expr, v: Value, scope: dict[str, Value]) -> None:
+        """A value for a name, or for several."""
+        match target:
+            case ast.Name(id=name):
+                old = scope.get(name)
+                if isinstance(old, n.Expr) and isinstance(v, n.Expr) and isinstance(old, n.Var) and isinstance(v, n.Var):
+                    self.known.same(old, v)  # the author gives one name to both
+                self.known.called(v, name)
+                if isinstance(v, Array) and not v.hint:
+                    v.hint = name
+                scope[name] = v
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                for t, each in zip(elts, self._unpacked(v, elts)):
+                    self.assign(file, t, each, scope)
+            case ast.Attribute(value=ast.Name(id=owner), attr=attr):
+                scope[f"{owner}.{attr}"] = v
+            case _:
+                pass
+
+    def _unpacked(self, v: Value, into: Sequence[ast.expr]) -> list[Value]:
+        if isinstance(v, Shape):
+            starred = next((k for k, t in enumerate(into) if isinstance(t, ast.Starred)), None)
+            if starred is None:
+                return list(v.of.of_rank(len(into)) or [Unknown("an extent")] * len(into))
+            after = len(into) - starred - 1
+            return [*(v.of.extent(k) for k in range(starred)), Unknown("extents"), *(v.of.extent(k - after) for k in range(after))]
+        if isinstance(v, (list, tuple)) and len(v) == len(into):
+            return list(v)
+        if isinstance(v, Called | Kernel):
+            return [v] * len(into)
+        return [Unknown("a part of what is not known")] * len(into)
+
+    def _branch(self, file: HostFile, s: ast.If, scope: dict[str, Value]) -> None:
+        if _is_main(s.test):
+            self.run(file, s.body, scope)
+            return
+        test = self.value(file, s.test, scope)
+        answer = self.truth(test)
+        if answer is None and is_condition(test) and isinstance(test, n.Expr):
+            example = decided(self.known.resolved(test), self.known.examples)
+            if example is not None:
+                answer = example
+                self._holds(test if example else _opposite(test))
+        if answer is None:
+            leaves = _leaves(s.body)
+            if leaves and not s.orelse:
+                self._holds(_opposite(test))
+                return
+            answer = not leaves and (self._launching(file, s.body) or not s.orelse or not self._launching(file, s.orelse))
+        self.run(file, s.body if answer else s.orelse, scope)
+
+    def _holds(self, test: Value) -> None:
+        """A condition that every call keeps."""
+        if isinstance(test, list):
+            for each in test:
+                self._holds(each)
+        elif isinstance(test, n.Binary) and is_condition(test):
+            if test.op == "eq" and any(isinstance(x, n.Var) for x in (test.a, test.b)):
+                self.known.same(test.a, test.b)
+            else:
+                self.known.fact(test)
+
+    def _launching(self, file: HostFile, body: Sequence[ast.stmt]) -> bool:
+        held = self.modules.get(str(file.path), {})
+        for s in body:
+            for x in ast.walk(s):
+                if isinstance(x, ast.Name) and x.id in file.kernels:
+                    return True
+                if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and isinstance(held.get(x.func.id), (Called, Kernel)):
+                    return True
+        return False
+
+    def _import(self, file: HostFile, s: ast.Import | ast.ImportFrom, scope: dict[str, Value]) -> None:
+        for alias in s.names:
+            dotted = alias.name if isinstance(s, ast.Import) else f"{s.module or ''}.{alias.name}".lstrip(".")
+            own = self.files.get((s.module or "").rpartition(".")[2]) if isinstance(s, ast.ImportFrom) else self.files.get(alias.name)
+            name = alias.asname or alias.name.partition(".")[0]
+            if isinstance(s, ast.ImportFrom) and own is not None and own.path != file.path:
+                for each in ([alias.name] if alias.name != "*" else [*self.module(own)]):
+                    scope[alias.asname or each] = self.module(own).get(each, external(dotted))
+            elif isinstance(s, ast.ImportFrom) and alias.name in self.files:
+                scope[name] = self.files[alias.name]
+            elif own is not None and isinstance(s, ast.Import):
+                scope[name] = own
+            else:
+                scope[name] = external(dotted if alias.asname or isinstance(s, ast.ImportFrom) else name)
+
+    # -------------------------------------------------------------------------------------------------------------- expressions
+    def value(self, file: HostFile, e: ast.expr, scope: Mapping[str, Value]) -> Value:
+        """What an expression is, as far as it can be told."""
+        match e:
+            case ast.Constant(value=bool() | str() | float() | None as value):
+                return value
+            case ast.Constant(value=int() as value):
+                return build.const(value) if abs(value) < 1 << 31 else Unknown("a large number")
+            case ast.Name(id=name):
+                if name in scope:
+                    return scope[name]
+                held = self.modules.get(str(file.path), {})
+                return held[name] if name in held else External(name)
+            case ast.Attribute(value=owner, attr=attr):
+                return self._attribute(file, e, self.value(file, owner, scope), attr, scope)
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                return [self.value(file, x, scope) for x in elts]
+            case ast.Dict(keys=keys, values=values):
+                return {k.value: self.value(file, v, scope) for k, v in zip(keys, values) if isinstance(k, ast.Constant)}
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._binary(op, self.value(file, left, scope), self.value(file, right, scope))
+            case ast.UnaryOp(op=op, operand=operand):
+                return self._unary(op, self.value(file, operand, scope))
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                return self._compare(file, left, ops, others, scope)
+            case ast.BoolOp(op=op, values=values):
+                return self._logic(op, [self.value(file, v, scope) for v in values])
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._chosen(file, test, body, orelse, scope)
+            case ast.Subscript(value=owner, slice=index):
+                return self._subscript(file, self.value(file, owner, scope), index, scope)
+            case ast.Lambda():
+                return Called(file, e, dict(scope))
+            case ast.Call():
+                return self._call(file, e, scope)
+            case ast.ListComp(elt=elt, generators=[only]):
+                over = self.value(file, only.iter, scope)
+                if not isinstance(over, (list, tuple)) or not over:
+                    return Unknown("a list")
+                inner = dict(scope)
+                self.assign(file, only.target, over[0], inner)
+                return [self.value(file, elt, inner)]
+            case _:
+                return Unknown(type(e).__name__.lower())
+
+    def _chosen(self, file: HostFile, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: Mapping[str, Value]) -> Value:
+        found = self.value(file, test, scope)
+        answer = self.truth(found)
+        if answer is None and isinstance(found, n.Expr):
+            answer = decided(self.known.resolved(found), self.known.examples)
+        return self.value(file, body if answer is not False else orelse, scope)
+
+    def _attribute(self, file: HostFile, e: ast.Attribute, owner: Value, attr: str, scope: Mapping[str, Value]) -> Value:
+        if isinstance(e.value, ast.Name) and f"{e.value.id}.{attr}" in scope:
+            return scope[f"{e.value.id}.{attr}"]
+        if isinstance(owner, HostFile):
+            return self.module(owner).get(attr, Unknown(attr))
+        if isinstance(owner, External):
+            klass = owner.dotted.rpartition(".")[2]
+            method_ = next((h.functions.get(f"{klass}.{'forward' if attr == 'apply' else attr}") for h in self.files.values()
+                            if f"{klass}.{'forward' if attr == 'apply' else attr}" in h.functions), None)
+            if method_ is not None:
+                return Called(next(h for h in self.files.values() if method_ in h.functions.values()), method_, bound=attr == "apply")
+            return external(f"{owner.dotted}.{attr}")
+        if isinstance(owner, Kernel):
+            return owner if attr in ("run", "kernel", "fn", "warmup") else Unknown(attr)
+        if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
+            owner = owner.array()
+        return attribute(owner, attr) if isinstance(owner, Array) else Unknown(f".{attr}")
+
+    def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:
+        at = self.value(file, index, scope)
+        if isinstance(owner, Kernel):
+            return Kernel(owner.name, at, owner.given)
+        if isinstance(owner, Shape) and isinstance(e := number(at), n.Const):
+            return owner.of.extent(int(e.value)) or Unknown("an extent")
+        if isinstance(owner, (list, tuple)) and isinstance(e := number(at), n.Const) and -len(owner) <= int(e.value) < len(owner):
+            return owner[int(e.value)]
+        if isinstance(owner, dict) and isinstance(at, str):
+            return owner.get(at, n.Var(at, I32) if at.isidentifier() and owner.get("") == "metas" else Unknown(at))
+        return Unknown("an element")
+
+    def _unary(self, op: ast.unaryop, v: Value) -> Value:
+        if isinstance(op, ast.Not):
+            answer = self.truth(v)
+            return (not answer) if answer is not None else _opposite(v)
+        e = number(v)
+        if isinstance(op, ast.USub) and e is not None:
+            return build.negate(e)
+        return -v if isinstance(op, ast.USub) and isinstance(v, float) else Unknown("an operator")
+
+    def _binary(self, op: ast.operator, left: Value, right: Value) -> Value:
+        if isinstance(op, ast.Add) and isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+            return [*left, *right]
+        a, b = number(left), number(right)
+        if a is None or b is None:
+            if (x := array(left)) is not None or (x := array(right)) is not None:
+                return Array(self.known, "", x.shape, x.dtype) if not isinstance(op, ast.MatMult) else Unknown("a product of matrices")
+            return Unknown("arithmetic on what is not known")
+        a, b = self.known.resolved(a), self.known.resolved(b)
+        match op:
+            case ast.Add():
+                return build.add(a, b)
+            case ast.Sub():
+                return build.sub(a, b)
+            case ast.Mult():
+                return build.mul(a, b)
+            case ast.FloorDiv():
+                return floored(a, b)
+            case ast.Div():
+                return Quotient(a, b)
+            case ast.Mod():
+                return build.mod(a, b)
+            case ast.Pow() | ast.LShift() | ast.RShift() if isinstance(a, n.Const) and isinstance(b, n.Const) and 0 <= int(b.value) < 31:
+                first, second = int(a.value), int(b.value)
+                return build.const(first ** second if isinstance(op, ast.Pow) else first << second if isinstance(op, ast.LShift) else first >> second)
+            case _:
+                return Unknown("an operator")
+
+    def _compare(self, file: HostFile, left: ast.expr, ops: Sequence[ast.cmpop], others: Sequence[ast.expr], scope: Mapping[str, Value]) -> Value:
+        out: list[Value] = []
+        a = self.value(file, left, scope)
+        for op, each in zip(ops, others):
+            b = self.value(file, each, scope)
+            out.append(self._compared(op, a, b))
+            a = b
+        return out[0] if len(out) == 1 else out
+
+    def _compared(self, op: ast.cmpop, a: Value, b: Value) -> Value:
+        if isinstance(op, (ast.Is, ast.IsNot)) and (a is None or b is None):
+            known = not any(isinstance(x, (Unknown, Lazy)) for x in (a, b))
+            return (a is b) == isinstance(op, ast.Is) if known else isinstance(op, ast.IsNot)
+        if isinstance(a, Shape) and isinstance(b, Shape) and isinstance(op, ast.Eq):
+            rank = next((len(x.of.shape) for x in (a, b) if x.of.shape is not None), None)
+            if rank is not None:
+                for x, y in zip(a.of.of_rank(rank) or (), b.of.of_rank(rank) or ()):
+                    self.known.same(x, y)
+            return True
+        first, second = number(a), number(b)
+        if first is not None and second is not None and type(op) in _ORDER:
+            return build.compare(_ORDER[type(op)], self.known.resolved(first), self.known.resolved(second))
+        if isinstance(op, (ast.Eq, ast.NotEq)) and isinstance(a, str) and isinstance(b, str):
+            return (a == b) == isinstance(op, ast.Eq)
+        return Unknown("a comparison")
+
+    def _logic(self, op: ast.boolop, values: list[Value]) -> Value:
+        answers = [self.truth(v) for v in values]
+        whole = isinstance(op, ast.And)
+        if (not whole) in [a for a in answers if a is not None]:
+            return not whole
+        left = [v for v, a in zip(values, answers) if a is None]
+        return whole if not left else left[0] if len(left) == 1 else left if whole else Unknown("one condition or another")
+
+    def truth(self, v: Value) -> bool | None:
+        """Whether a value counts as true; None where that is not known."""
+        if isinstance(v, bool) or v is None or isinstance(v, (str, float)):
+            return bool(v)
+        if isinstance(v, n.Const):
+            return bool(v.value)
+        if isinstance(v, (list, tuple)) and v and all(isinstance(x, (bool, n.Expr)) for x in v):
+            answers = [self.truth(x) for x in v]
+            return None if None in answers else all(answers)
+        return None
+
+    def _call(self, file: HostFile, e: ast.Call, scope: Mapping[str, Value]) -> Value:
+        f = self.value(file, e.func, scope)
+        args: list[Value] = []
+        for a in e.args:
+            found = self.value(file, a.value if isinstance(a, ast.Starred) else a, scope)
+            if isinstance(found, Shape) and isinstance(a, ast.Starred):
+                found = list(found.of.shape or ())
+            args += list(found) if isinstance(a, ast.Starred) and isinstance(found, (list, tuple)) else [found]
+        named: dict[str, Value] = {}
+        for k in e.keywords:
+            found = self.value(file, k.value, scope)
+            named |= {k.arg: found} if k.arg is not None else {str(x): v for x, v in found.items()} if isinstance(found, dict) else {}
+        if isinstance(f, Kernel):
+            return self.on_call(self, file, f, e, args, named)
+        if isinstance(f, Called):
+            return self.call(f, args, named)
+        if isinstance(f, Method):
+            return method(f.of, f.name, [self._plain(x) for x in args], {k: self._plain(v) for k, v in named.items()})
+        if isinstance(f, External):
+            for inner in (x for x in args if isinstance(x, Called) and isinstance(x.node, ast.Lambda)):
+                self.call(inner, [], {})  # do_bench(lambda: f(..)) calls it
+            return called(self.known, f, [self._plain(x) for x in args], {k: self._plain(v) for k, v in named.items()})
+        return Unknown("a call")
+
+    def _plain(self, v: Value) -> Value:
+        """A shape as its extents, where they are known."""
+        if isinstance(v, Shape):
+            v.of.settle()
+            return list(v.of.shape) if v.of.shape is not None else v
+        return v
+
+    def call(self, f: Called, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        """A function of the folder, followed."""
+        if self.depth >= DEEPEST:
+            return Unknown("calls too deep")
+        given = list(args)
+        if f.bound:
+            given = [External("ctx"), *given]
+        scope: dict[str, Value] = dict(f.scope)
+        names = [p.arg for p in _parameters(f.node)]
+        scope.update(dict(zip(names, given)))
+        for p in _parameters(f.node)[len(given):]:
+            scope[p.arg] = named[p.arg] if p.arg in named else _constant(self._default(f.file, f.node, p, scope))
+        for name in names:
+            v = scope.get(name)
+            if isinstance(v, Lazy):
+                continue
+            self.known.called(v, name, 1)
+            if isinstance(v, Array) and not v.hint:
+                v.hint = name
+        self.depth += 1
+        try:
+            if isinstance(f.node, ast.Lambda):
+                return self.value(f.file, f.node.body, scope)
+            self.run(f.file, f.node.body, scope)
+            return None
+        except _Return as back:
+            return back.value
+        finally:
+            self.depth -= 1
+
+
+def _constant(v: Value) -> Value:
+    return build.const(v) if isinstance(v, int) and not isinstance(v, bool) else v
+
+
+def _parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
+    return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
+
+
+def _opposite(test: Value) -> Value:
+    if isinstance(test, n.Binary) and test.op in _NEGATED:
+        return build.compare(_NEGATED[test.op], test.a, test.b)
+    return Unknown("the opposite of a condition")
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    """Whether statements end in a refusal."""
+    return bool(body) and isinstance(body[-1], ast.Raise)
+
+
+def _is_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"

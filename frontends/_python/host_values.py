@@ -1,0 +1,281 @@
+"""What torch, triton and Python's own functions are to a reader of host code: tensors of known shapes, numbers over sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_number
+
+DTYPES = {
+    "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "float64": "f64", "double": "f64", "int8": "i8", "int16": "i16",
+    "int32": "i32", "int": "i32", "int64": "i64", "long": "i64", "uint8": "u8", "bool": "bool", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2",
+    "short": "i16", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+}
+"""IR dtypes by torch's names."""
+TRITON = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "float8e4nv": "f8e4m3", "float8e5": "f8e5m2", "int1": "bool",
+          **{f"{k}int{b}": f"{k or 'i'}{b}" for k in ("", "u") for b in (8, 16, 32, 64)}}
+"""IR dtypes by triton.language's names."""
+MAKERS = frozenset({"randn", "rand", "empty", "zeros", "ones", "full", "randint", "arange", "tensor", "randperm", "empty_strided", "linspace"})
+SAME = frozenset({"contiguous", "cuda", "cpu", "clone", "detach", "requires_grad_", "abs", "softmax", "clamp", "relu", "fill_", "zero_", "normal_", "uniform_",
+                  "mul_", "add_", "div_", "neg", "exp", "sigmoid", "record_stream", "pin_memory", "masked_fill", "npu", "xpu"})
+"""Methods whose result has the shape and dtype of the tensor."""
+CASTS = frozenset({"half", "float", "double", "bfloat16", "int", "long", "bool", "short"})
+
+
+@dataclass(frozen=True)
+class External:
+    """A name of a package that is not read: `torch.randn`."""
+
+    dotted: str
+
+    @property
+    def last(self) -> str:
+        """Its last word."""
+        return self.dotted.rpartition(".")[2]
+
+
+class Lazy:
+    """An argument of which only the name is known: a tensor once it is used as one, a number once it is used as that."""
+
+    def __init__(self, known: Known, name: str, default: Value = None) -> None:
+        self.known, self.name, self.default = known, name, default
+        self.array_: Array | None = None
+        self.number_: n.Expr | None = None
+
+    def array(self) -> Array:
+        """It is a tensor."""
+        self.array_ = self.array_ or Array(self.known, self.name)
+        return self.array_
+
+    def number(self) -> n.Expr:
+        """It is a number, a caller's choice; where the signature gives a default, that is its example."""
+        if self.number_ is None:
+            given = self.default
+            self.number_ = self.known.fresh("", given if isinstance(given, int) and not isinstance(given, bool) else None)
+            self.known.called(self.number_, self.name, 1)
+        return self.number_
+
+
+def number(v: Value) -> n.Expr | None:
+    """A value as a whole number, where it is one."""
+    if isinstance(v, Lazy):
+        return v.number() if v.array_ is None else None
+    if isinstance(v, bool) or v is None:
+        return None
+    if isinstance(v, int):
+        return build.const(v)
+    if isinstance(v, Quotient):
+        return None
+    return v if isinstance(v, n.Expr) and is_number(v) else None
+
+
+def array(v: Value) -> Array | None:
+    """A value as a tensor, where it is one."""
+    if isinstance(v, Lazy):
+        return v.array() if v.number_ is None else None
+    return v if isinstance(v, Array) else None
+
+
+def external(dotted: str) -> Value:
+    """A name of a package, where it means a value: a dtype."""
+    owner, _, last = dotted.rpartition(".")
+    if owner in ("torch", "numpy", "np", "cupy", "cp") and last in DTYPES:
+        return Dtype(DTYPES[last])
+    if owner.endswith(("tl", "triton.language")) and last in TRITON:
+        return Dtype(TRITON[last])
+    return External(dotted)
+
+
+def _dims(known: Known, values: Sequence[Value]) -> list[n.Expr] | None:
+    """A shape from arguments: numbers, or one list of them. A number that is written out is a size of its own, of which it is an example."""
+    items = list(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else list(values)
+    out: list[n.Expr] = []
+    for each in items:
+        e = number(each)
+        if e is None:
+            return None
+        out.append(known.fresh("", int(e.value)) if isinstance(e, n.Const) and int(e.value) > 1 else e)
+    return out
+
+
+def _dtype(named: Mapping[str, Value], default: str) -> str:
+    given = named.get("dtype")
+    return given.name if isinstance(given, Dtype) else default if given is None else ""
+
+
+def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+    """What a function of a package gives."""
+    word = f.last
+    if word in MAKERS and f.dotted.split(".")[0] in ("torch", "numpy", "np", "cupy", "cp", "jax", "random", word):
+        return _made(known, word, args, named)
+    if word.endswith("_like") and args and (like := array(args[0])) is not None:
+        made = Array(known, "", like.shape, _dtype(named, like.dtype))
+        made.like = like
+        return made
+    if word in ("cdiv", "ceil_div", "ceildiv", "div_up", "cdiv_fn") and len(args) == 2:
+        a, b = number(args[0]), number(args[1])
+        return build.ceildiv(a, b) if a is not None and b is not None else Unknown(word)
+    if word in ("next_power_of_2", "next_pow2", "next_power_of_two") and args and (e := number(args[0])) is not None:
+        return known.power_of_two(e)
+    if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
+        return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
+    if word == "ceil" and args:
+        return build.ceildiv(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
+    if word in ("int", "floor") and args:
+        return floored(args[0].over, args[0].under) if isinstance(args[0], Quotient) else args[0]
+    if word == "len" and args and isinstance(args[0], (list, tuple)):
+        return build.const(len(args[0]))
+    if word in ("tuple", "list") and args and isinstance(args[0], (list, tuple)):
+        return list(args[0])
+    if word == "prod" and args and isinstance(args[0], (list, tuple)) and all(number(a) is not None for a in args[0]):
+        whole: n.Expr = build.const(1)
+        for each in args[0]:
+            whole = build.mul(whole, number(each) or whole)
+        return whole
+    if word in ("is_available", "is_cuda") or f.dotted.endswith("cuda.is_available"):
+        return True
+    return Unknown(f"{f.dotted}(..)")
+
+
+def _extreme(known: Known, word: str, values: Sequence[n.Expr]) -> Value:
+    """The least or the most of numbers; beside one that is written out, what it is in the call that was seen."""
+    fold: Callable[[n.Expr, n.Expr], n.Expr] = build.minimum if word == "min" else build.maximum
+    made = values[0]
+    for each in values[1:]:
+        made = fold(made, each)
+    return made
+
+
+def _made(known: Known, word: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+    if word == "full":
+        args = args[:1]
+    if word == "randint":
+        args = args[-1:] if args and isinstance(args[-1], (list, tuple)) else [named.get("size")]
+    if word == "tensor":
+        inner = args[0] if args else None
+        return Array(known, "", [build.const(len(inner))] if isinstance(inner, list) else None, _dtype(named, ""))
+    if word == "arange":
+        args = [args[1] if len(args) > 1 else args[0]] if args else []
+    if "size" in named and not args:
+        args = [named["size"]]
+    shape = _dims(known, args)
+    default = "i64" if word in ("randint", "arange", "randperm") else "f32"
+    return Array(known, "", shape, _dtype(named, default))
+
+
+def _shape(a: Array) -> tuple[n.Expr, ...] | None:
+    a.settle()
+    return a.shape
+
+
+def attribute(a: Array, name: str) -> Value:
+    """An attribute of a tensor; `Method` for what is called."""
+    if name == "shape":
+        return Shape(a)
+    if name == "dtype":
+        return Dtype(a.dtype)
+    if name == "ndim":
+        return build.const(len(a.shape)) if a.shape is not None else Unknown("the rank of a tensor")
+    if name in ("T", "mT"):
+        return method(a, "t", (), {})
+    if name == "is_cuda":
+        return True
+    return Method(a, name)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a tensor, before it is unpacked or subscripted."""
+
+    of: Array
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a tensor, before it is called."""
+
+    of: Array
+    name: str
+
+
+def method(a: Array, name: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+    """What a method of a tensor gives."""
+    known = a.known
+    axis = next((int(e.value) for e in (number(x) for x in (*args, *named.values())) if isinstance(e, n.Const)), None)
+    if name == "size":
+        return Shape(a) if axis is None else _or_unknown(a.extent(axis), "an extent")
+    if name == "stride":
+        if axis is not None:
+            return a.stride(axis)
+        shape = _shape(a)
+        return [a.stride(k) for k in range(len(shape))] if shape is not None else Unknown("the strides of a tensor")
+    if name in ("numel", "nelement"):
+        return a.elements()
+    if name in ("dim", "ndimension"):
+        return attribute(a, "ndim")
+    if name in ("data_ptr", "view_as", "expand_as") or name in SAME:
+        return a
+    if name in ("to", "type", "astype"):
+        chosen = next((x for x in (*args, *named.values()) if isinstance(x, Dtype)), None)
+        return a if chosen is None else _with_dtype(a, chosen.name)
+    if name in CASTS:
+        return _with_dtype(a, DTYPES[name])
+    if name == "is_contiguous":
+        return True
+    if name.startswith("new_"):
+        return _made(known, name.removeprefix("new_"), args, {"dtype": Dtype(a.dtype), **named})
+    if name == "element_size":
+        return Unknown("bytes of an element")
+    if name in ("t", "transpose"):
+        shape = a.of_rank(2)
+        return Array(known, "", (shape[1], shape[0]), a.dtype, (a.stride(1), a.stride(0))) if shape is not None else Unknown("a transposed tensor")
+    if name in ("view", "reshape", "flatten"):
+        return _viewed(a, args)
+    return Unknown(f".{name}(..)")
+
+
+def _or_unknown(v: Value, what: str) -> Value:
+    return Unknown(what) if v is None else v
+
+
+def _with_dtype(a: Array, dtype: str) -> Array:
+    if a.dtype == "" and a.shape is None:
+        a.dtype = dtype
+        return a
+    return Array(a.known, a.hint, _shape(a), dtype, a.strides)
+
+
+def _viewed(a: Array, args: Sequence[Value]) -> Value:
+    """A tensor with other axes: one extent may be -1, what is left."""
+    items = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args) or [-1]
+    given = [e for e in (number(x) for x in items) if e is not None]
+    if len(given) != len(items):
+        return Unknown("a view")
+    rest: n.Expr = build.const(1)
+    for e in given:
+        if not build.is_const(e, -1):
+            rest = build.mul(rest, e)
+    if a.shape is None and len(given) == 2 and build.is_const(given[0], -1):
+        rows = a.known.fresh("rows")  # all axes before the last as one
+        a.folded = (rows, given[1])
+        return Array(a.known, a.hint, a.folded, a.dtype)
+    left = rest if rest is None else _over(a.elements(), rest)
+    return Array(a.known, a.hint, [left if build.is_const(e, -1) else e for e in given], a.dtype)
+
+
+def _over(whole: n.Expr, part: n.Expr) -> n.Expr:
+    """A product without one of its factors."""
+    terms = build.polynomial(whole)
+    inner = build.polynomial(part)
+    if len(terms) == 1 and len(inner) == 1:
+        (atoms, c), (less, d) = next(iter(terms.items())), next(iter(inner.items()))
+        left = list(atoms)
+        if c % d == 0 and all(x in left and left.remove(x) is None for x in less):  # type: ignore[func-returns-value]  # removes as it checks
+            made: n.Expr = build.const(c // d)
+            for x in left:
+                made = build.mul(made, x)
+            return made
+    return floored(whole, part)

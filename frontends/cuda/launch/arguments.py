@@ -1,0 +1,57 @@
+"""A launch in host code as the arguments of a kernel: its parameters by name, its template arguments, its block."""
+
+from __future__ import annotations
+
+import re
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Array, Dtype, Unknown, Value, is_number
+
+from ..source.syntax import declared_name, text
+from ..symbols.symbols import Function
+from .geometry import BLOCK, words_of
+
+
+def parameters_of(fn: Function) -> dict[str, str]:
+    """The text of each parameter of a kernel, by its name."""
+    named = ((declared_name(d), q) for q in fn.parameters() if (d := q.child_by_field_name("declarator")) is not None)
+    return {text(name): text(q) for name, q in named if name is not None}
+
+
+def named_arguments(fn: Function, launch: HostLaunch) -> dict[str, Value]:
+    """The arguments of a launch by the kernel's parameters."""
+    return dict(zip(parameters_of(fn), launch.arguments))
+
+
+def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:
+    """What a launch says of the kernel's compile-time values: template arguments, those that follow from the arguments' types, the block and the
+    bytes of dynamic shared memory."""
+    words = words_of(fn)
+    out: dict[str, Value] = {p.name: v for p, v in zip(fn.params or (), launch.templates) if not p.pack}
+    kinds, named = parameters_of(fn), named_arguments(fn, launch)
+    for p in fn.params or ():
+        held = out.get(p.name)
+        if p.kind == "type" and (held is None or isinstance(held, Unknown)):
+            of = re.compile(rf"\b{re.escape(p.name)}\b[^*]*\*")
+            given = next((named[k] for k, kind in kinds.items() if of.search(kind) and isinstance(named.get(k), Array)), None)
+            if isinstance(given, Array):
+                out[p.name] = Dtype(given.dtype)
+    for word, extent in zip(BLOCK, launch.block):
+        if word == BLOCK[0] or not build.is_const(extent, 1):  # type: ignore[arg-type]  # an extent is a number, or unknown
+            out[words[word]] = extent
+    shared = launch.shared_bytes
+    if isinstance(shared, n.Expr) and is_number(shared) and not build.is_const(shared, 0):
+        out[words["shared_bytes"]] = _enough(launch, shared)
+    return out
+
+
+def _enough(launch: HostLaunch, shared: n.Expr) -> n.Expr:
+    """Bytes of shared memory as in the call that was seen; no call needs more."""
+    value = launch.known.pinned(shared)
+    shared = launch.known.resolved(shared)
+    if not isinstance(shared, n.Const):
+        launch.known.fact(build.compare("le", shared, value))
+    return build.const(value)
+

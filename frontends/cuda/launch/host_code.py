@@ -1,0 +1,533 @@
+"""The launches of a CUDA kernel in the C++ around it, followed without running it: `kernel<<<grid, block, bytes>>>(..)`, `cudaLaunchKernel`, `cuLaunchKernel`.
+
+Assignments, allocations, functions of the same folder and torch's C++ are followed; of a loop one turn, of a branch that nothing decides the part that
+launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kir.base.diagnostic import KirError
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, decided, floored, is_condition, is_number
+
+from ..source.source import Node, Sources, Unit, fragment
+from ..source.syntax import declared_name, function_declarator, text
+from ..types.errors import NotUnderstood
+from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Rank, Sizes, allocated, bytes_of, method, named_types, torch_made
+
+MOST_FILES, MOST_BYTES = 20, 400_000
+DEEPEST, MOST_STATEMENTS = 8, 20_000
+_OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
+_ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+_CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
+_ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
+_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
+
+
+def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> list[HostLaunch]:
+    """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first."""
+    units = [*sources.units, *_beside(source, kernel, {u.path.resolve() for u in sources.units})]
+    functions: dict[str, tuple[Unit, Node]] = {}
+    for unit in units:
+        if unit.launches or b"LaunchKernel" in unit.text or unit is main:
+            for f in _functions(unit.root):
+                functions.setdefault(_function_name(f), (unit, f))
+    names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
+    found: dict[str, HostLaunch] = {}
+    for name in names:
+        unit, node = functions[name]
+        follower = _Follower(functions, units)
+        follower.entry(unit, node)
+        for each in follower.launches:
+            if each.kernel == kernel:
+                found.setdefault(each.place, each)
+    return list(found.values())
+
+
+def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, arguments: Sequence[Passed]) -> list[HostLaunch]:
+    """The launches of every kernel that one call of a host function makes, with the arguments that it is given; [] where there is no such function."""
+    units = [*sources.units]
+    functions = {_function_name(f): (unit, f) for unit in reversed(units) for f in _functions(unit.root)}
+    if function not in functions:
+        return []
+    follower = _Follower(functions, units, True)
+    follower.entry(*functions[function], [_given(follower.known, each) for each in arguments])
+    return follower.launches
+
+
+Passed = tuple[str, tuple[int, ...], tuple[int, ...]] | int | float | bool | None
+"""An argument of a call: of a tensor its dtype, shape and strides."""
+
+
+def _given(known: Known, v: Passed) -> Value:
+    if isinstance(v, tuple):
+        shape = tuple(build.const(d) for d in v[1])
+        strides = [build.const(s) for s in v[2]]
+        return Array(known, "", shape, v[0], None if tuple(strides) == build.row_major(shape) else strides)
+    return build.const(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 31 else v
+
+
+def _beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
+    out: list[Unit] = []
+    for path in sorted(p for p in source.parent.iterdir() if p.suffix in _ENDINGS and p.resolve() not in seen)[:400]:
+        try:
+            data = path.read_bytes()
+            if len(data) <= MOST_BYTES and kernel.encode() in data and (b"<<<" in data or b"LaunchKernel" in data) and len(out) < MOST_FILES:
+                out.append(Sources("sm_80").read(path))
+        except (OSError, KirError):
+            continue
+    return out
+
+
+def _functions(node: Node) -> list[Node]:
+    """The definitions of functions that are no kernels."""
+    out, stack = [], [node]
+    while stack:
+        top = stack.pop()
+        if top.type == "function_definition":
+            if not text(top).lstrip().startswith("__thread") and "__thread" not in text(top).partition("(")[0]:
+                out.append(top)
+        elif top.type in ("translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"):
+            stack += reversed(top.named_children)
+    return out
+
+
+def _function_name(node: Node) -> str:
+    try:
+        name = declared_name(function_declarator(node))
+    except NotUnderstood:
+        return ""
+    return text(name).rpartition("::")[2] if name is not None else ""
+
+
+class _Return(Exception):
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+class _Follower:
+    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False) -> None:
+        self.functions, self.units = functions, units
+        self.known = Known()
+        self.launches: list[HostLaunch] = []
+        self.depth = self.followed = 0
+        self.concrete = concrete
+        """Whether numbers are those of one call: none is a size then."""
+        self.globals: dict[str, Value] = {}
+        self.unit = units[0]
+        for unit in units:
+            self.unit = unit
+            for s in unit.root.named_children:
+                if s.type == "declaration":
+                    self.declaration(s, self.globals)
+
+    # ------------------------------------------------------------------------------------------------------------------ entries
+    def entry(self, unit: Unit, node: Node, given: Sequence[Value] = ()) -> None:
+        """A function with what it is given; of one that is called by whom nobody sees the arguments are of the types that it states."""
+        scope: dict[str, Value] = {}
+        for k, p in enumerate(_parameters(node)):
+            name = declared_name(p.child_by_field_name("declarator") or p)
+            if name is not None:
+                scope[text(name)] = given[k] if k < len(given) else self._argument(p, text(name))
+        self.body(unit, node, scope)
+
+    def _argument(self, p: Node, name: str) -> Value:
+        words = text(p)
+        kind = text(t) if (t := p.child_by_field_name("type")) is not None else ""
+        if "ensor" in kind:
+            return Array(self.known, name)
+        if "*" in words:
+            return Memory(self.known, name, None, TYPES.get(kind, ""))
+        if kind in TYPES and _is_integer(kind):
+            return self._named(name, None)
+        return Unknown(name)
+
+    def _named(self, name: str, example: int | None) -> n.Var:
+        made = self.known.fresh("", example)
+        self.known.called(made, name)
+        return made
+
+    def body(self, unit: Unit, node: Node, scope: dict[str, Value]) -> Value:
+        """A function's statements; what it returns."""
+        before, self.unit = self.unit, unit
+        self.depth += 1
+        try:
+            inner = node.child_by_field_name("body")
+            if inner is not None and self.depth <= DEEPEST:
+                self.run(inner, scope)
+            return None
+        except _Return as back:
+            return back.value
+        finally:
+            self.depth -= 1
+            self.unit = before
+
+    # --------------------------------------------------------------------------------------------------------------- statements
+    def run(self, s: Node, scope: dict[str, Value]) -> None:
+        """A statement."""
+        self.followed += 1
+        if self.followed > MOST_STATEMENTS:
+            raise _Return(Unknown("more statements than are followed"))
+        match s.type:
+            case "compound_statement" | "ERROR" | "do_statement" | "try_statement" | "for_statement" | "while_statement" | "for_range_loop" | "case_statement" \
+                    | "switch_statement" | "else_clause" | "labeled_statement":
+                for each in s.named_children:
+                    if each.type in ("declaration", "switch_statement") or each.type.endswith(("_statement", "clause", "_loop")):
+                        self.run(each, scope)
+            case "declaration":
+                self.declaration(s, scope)
+            case "expression_statement":
+                for each in s.named_children:
+                    self.value(each, scope)
+            case "return_statement":
+                raise _Return(self.value(s.named_children[0], scope) if s.named_children else None)
+            case "if_statement":
+                self._branch(s, scope)
+            case _:
+                pass
+
+    def _branch(self, s: Node, scope: dict[str, Value]) -> None:
+        condition, then, other = (s.child_by_field_name(x) for x in ("condition", "consequence", "alternative"))
+        test = self.value(condition.named_children[-1], scope) if condition is not None and condition.named_children else Unknown()
+        answer = test if isinstance(test, bool) else None
+        if isinstance(test, n.Expr) and is_condition(test):
+            answer = decided(self.known.resolved(test), self.known.examples)
+            if answer is not None:
+                self._holds(test if answer else _opposite(test))
+        if answer is None:
+            leaves = then is not None and not self._launching(then) and any(word in text(then) for word in ("return", "throw", "abort", "exit"))
+            if leaves and other is None:
+                self._holds(_opposite(test))
+                return
+            answer = not leaves and (self._launching(then) or other is None or not self._launching(other))
+        chosen = then if answer else other
+        if chosen is not None:
+            self.run(chosen, scope)
+
+    def _launching(self, s: Node | None) -> bool:
+        if s is None:
+            return False
+        return "LaunchKernel" in text(s) or any(s.start_byte <= self._byte(at) < s.end_byte for at, _ in self.unit.launches)
+
+    def _byte(self, at: int) -> int:
+        return at if self.unit.ascii else len(self.unit.text.decode(errors="replace")[:at].encode())
+
+    def _holds(self, test: Value) -> None:
+        if isinstance(test, list):
+            for each in test:
+                self._holds(each)
+        elif isinstance(test, n.Binary) and is_condition(test):
+            if test.op == "eq" and any(isinstance(x, n.Var) for x in (test.a, test.b)):
+                self.known.same(test.a, test.b)
+            else:
+                self.known.fact(test)
+
+    def declaration(self, s: Node, scope: dict[str, Value]) -> None:
+        """Variables with their first values."""
+        kind = text(t) if (t := s.child_by_field_name("type")) is not None else ""
+        for d in s.children_by_field_name("declarator"):
+            name = declared_name(d)
+            if name is None:
+                continue
+            pointer = "pointer_declarator" in (d.type, (i.type if (i := d.child_by_field_name("declarator")) is not None else ""))
+            init = d.child_by_field_name("value")
+            if d.type == "function_declarator":  # `dim3 grid(m, n)` looks like one
+                listed = d.child_by_field_name("parameters")
+                items = [self._name(text(x), scope) for x in (listed.named_children if listed is not None else [])]
+                v: Value = Extents(tuple(items)) if kind == "dim3" else Unknown(kind)
+            elif init is None:
+                v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else Unknown(kind)
+            elif init.type in ("argument_list", "initializer_list"):
+                items = [self.value(x, scope) for x in init.named_children]
+                many = d.type == "array_declarator" or "[" in text(d)
+                v = Extents(tuple(items)) if kind == "dim3" else items if many else items[0] if items else Unknown(kind)
+            else:
+                v = self.value(init, scope)
+            if not self.concrete and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
+                v = self._named(text(name), int(v.value))
+            if isinstance(v, Array) and pointer and not v.dtype:
+                v.dtype = TYPES.get(kind, "")
+            if pointer and not isinstance(v, (Array, list)):
+                v = Memory(self.known, text(name), None, TYPES.get(kind, ""))
+            self._assign(text(name), Extents((v,)) if kind == "dim3" and is_number(v) else v, scope)
+
+    def _assign(self, name: str, v: Value, scope: dict[str, Value]) -> None:
+        self.known.called(v, name)
+        if isinstance(v, Array) and not v.hint:
+            v.hint = name
+        scope[name] = v
+
+    def _name(self, name: str, scope: Mapping[str, Value]) -> Value:
+        if name in scope:
+            return scope[name]
+        if name in self.globals:
+            return self.globals[name]
+        return Dtype(SCALARS[last]) if (last := name.rpartition("::")[2]) in SCALARS else Unknown(name)
+
+    # -------------------------------------------------------------------------------------------------------------- expressions
+    def value(self, e: Node, scope: dict[str, Value]) -> Value:
+        """What an expression is, as far as it can be told."""
+        match e.type:
+            case "number_literal":
+                return _literal(text(e))
+            case "true" | "false":
+                return e.type == "true"
+            case "nullptr" | "null":
+                return None
+            case "parenthesized_expression" | "condition_clause" | "init_statement":
+                return self.value(e.named_children[-1], scope) if e.named_children else Unknown()
+            case "identifier" | "qualified_identifier" | "type_identifier":
+                return self._name(text(e), scope)
+            case "binary_expression":
+                return self._binary(text(op) if (op := e.child_by_field_name("operator")) is not None else "", *self._sides(e, scope))
+            case "assignment_expression":
+                left, right = e.child_by_field_name("left"), e.child_by_field_name("right")
+                v = self.value(right, scope) if right is not None else Unknown()
+                if left is not None and left.type == "identifier":
+                    self._assign(text(left), v, scope)
+                elif left is not None and left.type == "field_expression" and isinstance(v, n.Expr):
+                    self._member(left, v, scope)
+                return v
+            case "unary_expression":
+                inner = self.value(e.named_children[-1], scope)
+                if text(e).startswith("-") and isinstance(inner, n.Expr) and is_number(inner):
+                    return build.negate(inner)
+                return (not inner) if text(e).startswith("!") and isinstance(inner, bool) else _opposite(inner) if text(e).startswith("!") else Unknown()
+            case "pointer_expression":
+                inner_node = e.named_children[-1]
+                return Pointed(text(inner_node)) if text(e).startswith("&") and inner_node.type == "identifier" else self.value(inner_node, scope)
+            case "cast_expression":
+                kind = text(t) if (t := e.child_by_field_name("type")) is not None else ""
+                return self._cast(kind, self.value(e.named_children[-1], scope))
+            case "conditional_expression":
+                return self._chosen(e, scope)
+            case "sizeof_expression":
+                inside = " ".join(text(c) for c in e.named_children).strip("()")
+                found = self._name(inside, scope)
+                width = bytes_of(found.name if isinstance(found, Dtype) else TYPES.get(inside.replace("const", "").strip(), ""))
+                return build.const(width) if width else Unknown("sizeof")
+            case "initializer_list":
+                return [self.value(x, scope) for x in e.named_children]
+            case "compound_literal_expression" if text(e).startswith("dim3"):
+                return Extents(tuple(self.value(x, scope) for x in e.named_children[-1].named_children))
+            case "subscript_expression":
+                return self._subscript(e, scope)
+            case "field_expression":
+                return self._field(e, scope)
+            case "call_expression":
+                return self._call(e, scope)
+            case _:
+                return Unknown(e.type)
+
+    def _sides(self, e: Node, scope: dict[str, Value]) -> tuple[Value, Value]:
+        left, right = e.child_by_field_name("left"), e.child_by_field_name("right")
+        return (self.value(left, scope) if left is not None else Unknown(), self.value(right, scope) if right is not None else Unknown())
+
+    def _binary(self, op: str, a: Value, b: Value) -> Value:
+        if isinstance(a, Rank) and isinstance(b, n.Const) and op in ("==", "!="):
+            a.of.of_rank(int(b.value))
+            return op == "=="
+        if op in ("&&", "and"):
+            return False if a is False or b is False else b if a is True else a if b is True else [a, b]
+        if isinstance(a, Dtype) and isinstance(b, Dtype):
+            if op == "==" and not a.name:
+                return Unknown("a dtype")
+            return (a == b) == (op == "==")
+        if isinstance(a, Array) and op in ("+", "-"):
+            return a
+        if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_number(b)):
+            return Unknown("arithmetic on what is not known")
+        a, b = self.known.resolved(a), self.known.resolved(b)
+        if op in _OPERATORS and not (op in "/%" and build.is_const(b, 0)):
+            return _OPERATORS[op](a, b)
+        if op in _ORDER:
+            return build.compare(_ORDER[op], a, b)
+        x, y = self.known.example(a), self.known.example(b)
+        if op in ("<<", ">>") and x is not None and y is not None and 0 <= y < 31:
+            return build.const(x << y if op == "<<" else x >> y)
+        return Unknown("an operator")
+
+    def _cast(self, kind: str, v: Value) -> Value:
+        dtype = TYPES.get(kind.replace("const", " ").strip().rstrip("* ").strip())
+        if isinstance(v, Array) and "*" in kind and dtype and not v.dtype:
+            v.dtype = dtype
+        return v
+
+    def _chosen(self, e: Node, scope: dict[str, Value]) -> Value:
+        test = self.value(e.named_children[0], scope)
+        answer = test if isinstance(test, bool) else decided(self.known.resolved(test), self.known.examples) if isinstance(test, n.Expr) else None
+        return self.value(e.named_children[1 if answer is not False else 2], scope)
+
+    def _subscript(self, e: Node, scope: dict[str, Value]) -> Value:
+        owner = self.value(e.named_children[0], scope)
+        at = self.value(e.named_children[-1].named_children[0], scope) if e.named_children[-1].named_children else Unknown()
+        if isinstance(at, n.Const) and isinstance(owner, Sizes):
+            return owner.of.extent(int(at.value)) or Unknown()
+        return owner[int(at.value)] if isinstance(owner, list) and isinstance(at, n.Const) and 0 <= int(at.value) < len(owner) else Unknown("an element")
+
+    def _field(self, e: Node, scope: dict[str, Value]) -> Value:
+        owner = self.value(e.named_children[0], scope)
+        word = text(e.named_children[-1])
+        if isinstance(owner, Extents) and word in "xyz":
+            return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)
+        return Unknown(f".{word}")
+
+    def _member(self, e: Node, v: n.Expr, scope: dict[str, Value]) -> None:
+        """`grid.x = ..`"""
+        name, word = text(e.named_children[0]), text(e.named_children[-1])
+        if word in ("x", "y", "z"):
+            held = scope.get(name)
+            items = [*(held.of if isinstance(held, Extents) else ()), *([build.const(1)] * 3)][:3]
+            items["xyz".index(word)] = v
+            scope[name] = Extents(tuple(items))
+
+    # ------------------------------------------------------------------------------------------------------------------- calls
+    def _call(self, e: Node, scope: dict[str, Value]) -> Value:
+        f, listed = e.child_by_field_name("function"), e.child_by_field_name("arguments")
+        if f is None or listed is None:
+            return Unknown("a call")
+        launched = next((words for at, words in self.unit.launches if f.end_byte <= self._byte(at) <= listed.start_byte), None)
+        name_node = f.child_by_field_name("name") if f.type == "template_function" else f
+        name = text(name_node) if name_node is not None else text(f)
+        templates = self._templates(f, scope)
+        if launched is not None:
+            self._launched(name, e, launched, templates, [self.value(x, scope) for x in listed.named_children], scope)
+            return None
+        if f.type == "field_expression":
+            owner = self.value(f.named_children[0], scope)
+            field = f.named_children[-1]
+            inner = field.child_by_field_name("name") if field.type == "template_method" else field
+            args = [self.value(x, scope) for x in listed.named_children]
+            if isinstance(owner, Array):
+                return method(owner, text(inner if inner is not None else field), args, self._templates(field, scope))
+            if isinstance(owner, Dtype):
+                return next((x for x in args if isinstance(x, Dtype)), owner)
+            return Unknown("a method")
+        if name in _CASTS or (f.type == "template_function" and name.endswith("_cast")):
+            kind = text(t) if (t := f.child_by_field_name("arguments")) is not None else ""
+            return self._cast(kind.strip("<>"), self.value(listed.named_children[-1], scope)) if listed.named_children else Unknown()
+        return self._function(name, e, listed, scope, templates)
+
+    def _templates(self, f: Node, scope: dict[str, Value]) -> list[Value]:
+        listed = f.child_by_field_name("arguments") if f.type in ("template_function", "template_method") else None
+        out: list[Value] = []
+        for each in listed.named_children if listed is not None else ():
+            if each.type == "type_descriptor":
+                words = text(each)
+                held = self._name(words, scope)
+                out.append(held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words))
+            else:
+                out.append(self.value(each, scope))
+        return out
+
+    def _function(self, name: str, e: Node, listed: Node, scope: dict[str, Value], templates: list[Value]) -> Value:
+        last = name.rpartition("::")[2]
+        for each in listed.named_children:
+            inner = each
+            while inner.type == "parenthesized_expression" and inner.named_children:
+                inner = inner.named_children[0]
+            if inner.type == "lambda_expression" and (body := inner.child_by_field_name("body")) is not None:
+                self.run(body, {**scope, "scalar_t": Dtype("")})  # AT_DISPATCH_..: of the dtypes that it offers, one
+                return None
+        args = [self.value(x, scope) for x in listed.named_children]
+        if last in ("TORCH_CHECK", "assert", "AT_ASSERT", "CHECK", "TORCH_CHECK_EQ"):
+            self._holds(args[0] if last != "TORCH_CHECK_EQ" or len(args) < 2 else self._binary("==", args[0], args[1]))
+            return None
+        if last in ("cudaMalloc", "cudaMallocManaged", "cudaMallocAsync", "cudaMallocHost", "cuMemAlloc") and len(args) >= 2:
+            held = scope.get(args[0].name) if isinstance(args[0], Pointed) else None
+            if isinstance(held, Array):
+                allocated(held, args[1])
+            return build.const(0)
+        if last == "cudaLaunchKernel" and len(args) >= 5:
+            given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in (args[3] if isinstance(args[3], list) else [])]
+            words = text(listed.named_children[0]).rpartition(")")[2].strip("& ()")
+            self._record(words.partition("<")[0], e, given, args[1], args[2], args[4], [])
+            return build.const(0)
+        if last == "cuLaunchKernel" and len(args) >= 10:
+            held = scope.get(text(listed.named_children[0]))
+            given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in (args[9] if isinstance(args[9], list) else [])]
+            self._record(held if isinstance(held, str) else "", e, given, Extents(tuple(args[1:4])), Extents(tuple(args[4:7])), args[7], [])
+            return build.const(0)
+        if last == "cuModuleGetFunction" and len(args) >= 3 and isinstance(args[0], Pointed):
+            scope[args[0].name] = text(listed.named_children[2]).strip('"')
+            return build.const(0)
+        if last == "dim3":
+            return Extents(tuple(args))
+        if last == "dtype" and args:
+            return args[0]
+        if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
+            return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
+        if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
+            return build.ceildiv(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
+        if name.startswith(("torch::", "at::")) and args:
+            return torch_made(self.known, last, args)
+        if last in self.functions:
+            return self._followed(last, args, templates)
+        if len(args) == 1 and last in TYPES:
+            return args[0]
+        return Unknown(f"{name}(..)")
+
+    def _followed(self, name: str, args: list[Value], templates: list[Value]) -> Value:
+        unit, node = self.functions[name]
+        scope: dict[str, Value] = {}
+        around = node.parent
+        if around is not None and around.type == "template_declaration" and (listed := around.child_by_field_name("parameters")) is not None:
+            names = [text(d) for p in listed.named_children if (d := declared_name(p) or (p.named_children[-1] if p.named_children else None)) is not None]
+            scope.update(dict(zip(names, templates)))
+        for p, v in zip(_parameters(node), args):
+            d = declared_name(p.child_by_field_name("declarator") or p)
+            if d is not None:
+                self.known.called(v, text(d), 1)
+                scope[text(d)] = v
+        return self.body(unit, node, scope)
+
+    def _launched(self, name: str, e: Node, words: str, templates: list[Value], args: list[Value], scope: dict[str, Value]) -> None:
+        listed = fragment(f"f({words})")
+        call = next((c for c in listed.named_children if c.type == "call_expression"), None)
+        given = call.child_by_field_name("arguments") if call is not None else None
+        parts = [self.value(x, scope) for x in given.named_children] if given is not None else []
+        grid, block = (parts[k] if k < len(parts) else build.const(1) for k in (0, 1))
+        self._record(name.rpartition("::")[2], e, args, grid, block, parts[2] if len(parts) > 2 else build.const(0), templates)
+
+    def _record(self, name: str, e: Node, args: Sequence[Value], grid: Value, block: Value, shared: Value, templates: Sequence[Value]) -> None:
+        def extents(v: Value) -> tuple[Value, ...]:
+            return v.of if isinstance(v, Extents) else (v,)
+        origin = self.unit.origin(e)
+        self.launches.append(HostLaunch(name, origin.file, origin.line, self.known, tuple(args), {}, extents(grid), extents(block), shared, tuple(templates)))
+
+
+def _is_integer(kind: str) -> bool:
+    """Whether a C++ type holds whole numbers."""
+    return TYPES[kind][0] in "iu"
+
+
+def _parameters(node: Node) -> list[Node]:
+    try:
+        listed = function_declarator(node).child_by_field_name("parameters")
+    except NotUnderstood:
+        return []
+    return [] if listed is None else [p for p in listed.named_children if p.type in ("parameter_declaration", "optional_parameter_declaration")]
+
+
+def _opposite(test: Value) -> Value:
+    if isinstance(test, n.Binary) and test.op in _NEGATED:
+        return build.compare(_NEGATED[test.op], test.a, test.b)
+    return Unknown("the opposite of a condition")
+
+
+def _literal(words: str) -> Value:
+    plain = words.replace("'", "").rstrip("uUlL")
+    try:
+        value = int(plain, 0)
+        return build.const(value) if value < 1 << 31 else Unknown("a large number")
+    except ValueError:
+        try:
+            return float(plain.rstrip("fF"))
+        except ValueError:
+            return Unknown(words)

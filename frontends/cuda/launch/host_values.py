@@ -1,0 +1,135 @@
+"""What the host side of CUDA is to a reader that does not run it: memory that was allocated, tensors of torch's C++, extents of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import DTYPES
+from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, floored, is_number
+
+TYPES = {
+    "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "at::Half": "f16", "c10::Half": "f16", "torch::Half": "f16", "__nv_bfloat16": "bf16",
+    "nv_bfloat16": "bf16", "at::BFloat16": "bf16", "c10::BFloat16": "bf16", "torch::BFloat16": "bf16", "int": "i32", "int32_t": "i32", "unsigned": "u32",
+    "unsigned int": "u32", "uint32_t": "u32", "long": "i64", "int64_t": "i64", "long long": "i64", "size_t": "u64", "uint64_t": "u64", "char": "i8",
+    "int8_t": "i8", "unsigned char": "u8", "uint8_t": "u8", "bool": "bool", "short": "i16", "int16_t": "i16", "uint16_t": "u16",
+}
+"""IR dtypes by the names of C++ types."""
+SCALARS = {"kFloat32": "f32", "kFloat": "f32", "kFloat16": "f16", "kHalf": "f16", "kBFloat16": "bf16", "kFloat64": "f64", "kDouble": "f64", "kInt32": "i32",
+           "kInt": "i32", "kInt64": "i64", "kLong": "i64", "kInt8": "i8", "kUInt8": "u8", "kBool": "bool"}
+"""IR dtypes by torch's `ScalarType`."""
+MAKERS = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A `dim3`."""
+
+    of: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Pointed:
+    """A variable whose address is taken: `&d_x`."""
+
+    name: str
+
+
+class Memory(Array):
+    """A pointer of the host's, whose extent shows when memory is allocated for it."""
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes of an element; 0 where the dtype is open."""
+    return DTYPES[dtype].bits // 8 if dtype in DTYPES else 0
+
+
+def allocated(pointer: Array, size: Value) -> None:
+    """Memory of so many bytes for a pointer."""
+    width = bytes_of(pointer.dtype)
+    if width and isinstance(size, n.Expr) and is_number(size):
+        pointer.shape = (divided(pointer.known.resolved(size), width),)
+
+
+def divided(e: n.Expr, by: int) -> n.Expr:
+    """A number of bytes as one of elements."""
+    terms = build.polynomial(e)
+    if all(c % by == 0 for c in terms.values()):
+        return build.from_polynomial({m: c // by for m, c in terms.items()}, e.type)  # type: ignore[arg-type]  # an i32
+    return floored(e, build.const(by))
+
+
+def dims(known: Known, values: Sequence[Value]) -> list[n.Expr] | None:
+    """A shape; a number that is written out is a size of its own, of which it is an example."""
+    out: list[n.Expr] = []
+    for v in values:
+        if not isinstance(v, n.Expr) or not is_number(v):
+            return None
+        out.append(known.fresh("", int(v.value)) if isinstance(v, n.Const) and int(v.value) > 1 else v)
+    return out
+
+
+def torch_made(known: Known, word: str, args: Sequence[Value]) -> Value:
+    """A tensor that torch's C++ makes."""
+    if word.endswith("_like") and args and isinstance(args[0], Array):
+        made = Array(known, "", args[0].shape, args[0].dtype, None)
+        made.like = args[0]
+        return made
+    if word in MAKERS and args:
+        shape = dims(known, args[0]) if isinstance(args[0], list) else list(args[0].shape or ()) if isinstance(args[0], Array) else None
+        dtype = next((x.name for x in args[1:] if isinstance(x, Dtype)), "f32")
+        return Array(known, "", shape, dtype)
+    return Unknown(word)
+
+
+def method(a: Array, name: str, args: Sequence[Value], templates: Sequence[Value]) -> Value:
+    """What a method of a tensor gives."""
+    first = args[0] if args else None
+    axis = int(first.value) if isinstance(first, n.Const) else None
+    if name == "size" and axis is not None:
+        found = a.extent(axis)
+        return found if found is not None else Unknown("an extent")
+    if name == "stride" and axis is not None:
+        return a.stride(axis)
+    if name in ("numel", "nelement"):
+        return a.elements()
+    if name in ("data_ptr", "mutable_data_ptr", "const_data_ptr", "data", "get"):
+        if templates and isinstance(templates[0], Dtype) and templates[0].name and not a.dtype:
+            a.dtype = templates[0].name
+        return a
+    if name in ("scalar_type", "dtype", "options", "type"):
+        return Dtype(a.dtype)
+    if name in ("to", "toType") and isinstance(first, Dtype):
+        return Array(a.known, a.hint, a.shape, first.name, a.strides)
+    if name in ("contiguous", "cuda", "clone", "detach", "value"):
+        return a
+    if name in ("dim", "ndimension"):
+        return Rank(a)
+    if name == "sizes":
+        return Sizes(a)
+    return True if name.startswith("is_") or name == "defined" or name == "has_value" else Unknown(f".{name}()")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The number of axes of a tensor, before it is compared."""
+
+    of: Array
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All extents of a tensor."""
+
+    of: Array
+
+
+def named_types(words: str) -> Value:
+    """A type as a template argument."""
+    plain = " ".join(words.replace("const", " ").split()).rstrip("*& ")
+    return Dtype(TYPES[plain]) if plain in TYPES else Unknown(plain)
+
+
+Scope = Mapping[str, Value]

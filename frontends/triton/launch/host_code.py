@@ -1,0 +1,33 @@
+"""The launches of a Triton kernel, `kernel[grid](..)`, in the Python around it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import libcst as cst
+
+from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Unknown, Value
+
+from ..._python.host_files import decorated, host_launches
+from ..._python.host_run import Called, Follower, HostFile, Kernel
+from ..._python.signature import parameters
+
+JIT = frozenset({"jit", "autotune", "heuristics"})
+
+
+def triton_launches(source: Path, node: cst.FunctionDef) -> list[HostLaunch]:
+    """Every launch of a kernel that its own file and its folder show, with arguments by name."""
+    names = [p.name.value for p in parameters(node)]
+
+    def on_call(follower: Follower, file: HostFile, kernel: Kernel, e: ast.Call, args: list[Value], named: dict[str, Value]) -> Value:
+        grid = named.pop("grid", kernel.grid)
+        named.pop("warmup", None)
+        given = {**dict(zip(names, args)), **named} if kernel.name == node.name.value else named
+        if isinstance(grid, Called):
+            grid = follower.call(grid, [{"": "metas", **given}], {})
+        extents = tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)
+        follower.launches.append(HostLaunch(kernel.name, str(file.path), e.lineno, follower.known, (), given, extents))
+        return Unknown("what a launch returns")
+    return host_launches(source, node.name.value, lambda f: decorated(f, JIT), on_call)

@@ -1,0 +1,88 @@
+"""The learned forecaster: the shipped model over the analytic terms and the structure of a pair. It needs NumPy alone, no torch and no LightGBM.
+
+    Learned()(Pair(before, after, {"M": 4096, "N": 4096, "K": 4096}, target("h200"), "stage-shared{..}@main/A"))
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kir.learning.forecast.distribution import Forecast, Pair, Reason
+from kir.learning.forecast.features import State, of_pair, state, vector
+from kir.learning.forecast.model import Model
+
+SHIPPED = "forecast/effects.model"
+"""The model that comes with KIR, in `skills/`."""
+KEPT = 512
+"""Programs whose features are kept."""
+SPAN = 4.0
+"""A pair of which nothing narrower than this factor can be said (from end to end of the 80 % interval) is one that the model does not know."""
+REASON = 1e-7
+"""Seconds that a resource must move to be a reason."""
+
+
+def shipped() -> Path:
+    """The file of the model that comes with KIR."""
+    return Path(str(resources.files("kir.skills"))) / SHIPPED
+
+
+class Learned:
+    """A forecaster over a model file, by default the shipped one. Raises KirError KIR-E005 for a file that does not fit."""
+
+    name = "learned"
+
+    def __init__(self, path: Path | None = None, model: Model | None = None) -> None:
+        self.model = model if model is not None else Model.read(path or shipped())
+        self._known: OrderedDict[Any, tuple[Any, State]] = OrderedDict()
+
+    def __call__(self, pair: Pair) -> Forecast:
+        """The forecast. Raises KirError KIR-E007 for sizes that are no launch."""
+        before, after = (self._state(pair, i) for i in (0, 1))
+        seen = of_pair(before, after, pair.step, pair.surface, pair.target)
+        turned = of_pair(after, before, opposite(pair.step), pair.surface, pair.target)
+        rows = [np.array([vector(each, self.model.names)]) for each in (seen, turned)]
+        logs, fails, own = self.model.predict(*rows)
+        found = tuple(float(x) for x in logs[0])
+        made = Forecast(self.model.levels, found, float(fails[0]), reasons(before, after), self.name, "", (before["t.total"], after["t.total"]))
+        return Forecast(made.levels, made.logs, made.fails, made.reasons, made.model, self._defers(made, float(own[0]), pair), made.seconds)
+
+    def _state(self, pair: Pair, side: int) -> State:
+        """The features of one program, worked out once as long as it is asked for again."""
+        program, artifact = (pair.before, pair.after)[side], pair.compiled[side]
+        key = (id(program), id(artifact), tuple(pair.sizes.items()), pair.target.name, pair.surface)
+        held = self._known.get(key)
+        if held is None:
+            held = ((program, artifact), state(program, pair.sizes, pair.target, pair.surface, artifact))
+            self._known[key] = held  # the program is kept too, so that its number stays its own
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return held[1]
+
+    def _defers(self, made: Forecast, own: float, pair: Pair) -> str:
+        if own > self.model.far:
+            return f"nothing like it was measured: {own:.2f} spreads from the nearest, and {self.model.far:.2f} is where errors are known"
+        low, high = made.interval(0.8)
+        if high / low > SPAN:
+            return f"too little is known of such a step: 80 % between {low:.2f}x and {high:.2f}x"
+        return ""
+
+
+def reasons(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Reason, ...]:
+    """The analytic parts that move, most first."""
+    names = [name for name in dict.fromkeys([*before, *after]) if name.startswith("t.") and name != "t.total"]
+    found = [Reason(name[2:], before.get(name, 0.0), after.get(name, 0.0)) for name in names]
+    moved = [r for r in found if abs(r.after - r.before) >= REASON]
+    return tuple(sorted(moved, key=lambda r: -abs(r.after - r.before)))
+
+
+def opposite(step: str) -> str:
+    """The text of a step the other way round."""
+    text = step.strip()
+    return text[1:] if text.startswith("~") else f"~{text}" if text else ""

@@ -1,0 +1,198 @@
+"""The data set as matrices: features of every pair, worked out on the CPU in several processes and kept by content."""
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target as target_of
+from kir.ir.parser import parse_program
+from kir.learning.forecast.data import Data, PairRow, ProgramRow
+from kir.learning.forecast.features import State, of_pair, state, vector
+from kir.learning.forecast.learned import opposite
+from kir.learning.forecast.training import Rows
+from kir.surface import Artifact
+
+SOURCES = ("gate/*.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py", "learning/forecast/analytic.py")
+"""Files of KIR that features depend on: what is kept was worked out by the same."""
+LEFT_OUT = 0.002
+"""Features that fewer of the rows have than this are dropped."""
+Wanted = tuple[str, str, str]
+"""A program, a device, sizes as JSON."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One program at several places: device and sizes (JSON), and the artifact where it was compiled for the device's architecture."""
+
+    row: ProgramRow
+    places: tuple[tuple[str, str, Artifact | None], ...]
+
+
+@dataclass(frozen=True)
+class States:
+    """Features of programs by program, device and sizes: as they are, and with machine code where there is some. `why` says why others have none."""
+
+    plain: Mapping[Wanted, State]
+    code: Mapping[Wanted, State]
+    why: Mapping[Wanted, str]
+
+
+def sizes_text(sizes: Any) -> str:
+    """Sizes as one text."""
+    return json.dumps(sizes, sort_keys=True, separators=(",", ":"))
+
+
+def states(data: Data, folder: Path | None = None, jobs: int = 1, told: Callable[[int, int], None] = lambda done, all_: None) -> States:
+    """The features of every program at every place where a pair wants it; with a `folder`, kept there. `told` hears of progress."""
+    places: dict[str, dict[tuple[str, str], None]] = {}
+    for p in data.pairs:
+        for program in (p.before, p.after):
+            places.setdefault(program, {})[(p.device, sizes_text(p.sizes))] = None
+    tasks = [Task(data.programs[program], tuple((d, s, data.artifact(program, target_of(d).architecture.name)) for d, s in wanted))
+             for program, wanted in places.items()]
+    plain: dict[Wanted, State] = {}
+    code: dict[Wanted, State] = {}
+    why: dict[Wanted, str] = {}
+    for done, (task, found) in enumerate(kept(tasks, _states_of, _key, folder, jobs), 1):
+        for (device, sizes, _), (bare, made, refused) in zip(task.places, found, strict=True):
+            key = (task.row.program, device, sizes)
+            if refused:
+                why[key] = refused
+            else:
+                plain[key] = bare
+                if made:
+                    code[key] = made
+        told(done, len(tasks))
+    return States(plain, code, why)
+
+
+def _states_of(task: Task) -> list[tuple[State, State, str]]:
+    out: list[tuple[State, State, str]] = []
+    try:
+        program = parse_program(task.row.text, task.row.program)
+    except KirError as bad:
+        return [({}, {}, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}") for _ in task.places]
+    for device, sizes, artifact in task.places:
+        try:
+            at, target = json.loads(sizes), target_of(device)
+            bare = state(program, at, target, task.row.surface)
+            made = state(program, at, target, task.row.surface, artifact) if artifact is not None else {}
+            out.append((bare, made, ""))
+        except KirError as bad:
+            out.append(({}, {}, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
+        except (ArithmeticError, ValueError, TypeError) as bad:  # what the model cannot count: the row is left out, and that is said
+            out.append(({}, {}, f"{type(bad).__name__} {bad}"))
+    return out
+
+
+def _key(task: Task) -> str:
+    made = [(d, s, artifact.record() if artifact is not None else None) for d, s, artifact in task.places]
+    return json.dumps([task.row.program, task.row.surface, made], sort_keys=True)
+
+
+def kept(tasks: Sequence[Any], work: Callable[[Any], Any], key: Callable[[Any], str], folder: Path | None, jobs: int) -> Iterator[tuple[Any, Any]]:
+    """Each task with what `work` makes of it (JSON), in no order: taken from `folder` where that was worked out before by the same code."""
+    keys = [hashlib.sha256(f"{code_version()} {work.__qualname__} {key(t)}".encode()).hexdigest() for t in tasks]
+    store = _Store(folder) if folder is not None else None
+    try:
+        left = []
+        for task, name in zip(tasks, keys, strict=True):
+            held = store.get(name) if store is not None else None
+            if held is None:
+                left.append((task, name))
+            else:
+                yield task, held
+        for (task, name), found in zip(left, _done([t for t, _ in left], work, jobs), strict=True):
+            if store is not None:
+                store.put(name, found)
+            yield task, found
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _done(tasks: Sequence[Any], work: Callable[[Any], Any], jobs: int) -> Iterable[Any]:
+    if jobs <= 1 or len(tasks) < 8:
+        yield from map(work, tasks)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(work, tasks, chunksize=max(1, min(16, len(tasks) // (4 * jobs))))
+
+
+class _Store:
+    """Results by key, in one SQLite file."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._held = sqlite3.connect(folder / "forecast-features.sqlite", timeout=60.0)
+        self._held.execute("CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, content BLOB)")
+        self._open = 0
+
+    def get(self, name: str) -> Any:
+        row = self._held.execute("SELECT content FROM kept WHERE name = ?", (name,)).fetchone()
+        return json.loads(zlib.decompress(row[0])) if row is not None else None
+
+    def put(self, name: str, content: Any) -> None:
+        self._held.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, zlib.compress(json.dumps(content).encode(), 1)))
+        self._open += 1
+        if self._open % 64 == 0:
+            self._held.commit()
+
+    def close(self) -> None:
+        self._held.commit()
+        self._held.close()
+
+
+@cache
+def code_version() -> str:
+    """The SHA-256 of the code that features depend on."""
+    root = Path(__file__).parents[2]
+    files = sorted(f for pattern in SOURCES for f in root.glob(pattern))
+    return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()
+
+
+def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
+    """The matrices of all pairs whose programs have features, and those pairs in the same order."""
+    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after))]
+    both: list[tuple[dict[str, float], dict[str, float], dict[str, float], dict[str, float]]] = []
+    for p in pairs:
+        at, target, surface = sizes_text(p.sizes), target_of(p.device), data.programs[p.after].surface
+        before, after = ((p.before, p.device, at), (p.after, p.device, at))
+        a, b = found.plain[before], found.plain[after]
+        one = of_pair(a, b, p.step, surface, target), of_pair(b, a, opposite(p.step), surface, target)
+        if before in found.code and after in found.code:
+            a, b = found.code[before], found.code[after]
+            both.append((*one, of_pair(a, b, p.step, surface, target), of_pair(b, a, opposite(p.step), surface, target)))
+        else:
+            both.append((*one, {}, {}))
+    names, used = names_of(both)
+    matrices = [np.array([vector(each[i], names) if each[i] else [np.nan] * len(names) for each in both]).reshape(len(both), len(names)) for i in range(4)]
+    measured = np.array([np.log(p.speedup) if not p.fault else np.nan for p in pairs])
+    about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
+    seen, turned, seen_code, turned_code = matrices
+    made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
+                np.array([p.family for p in pairs], dtype=object), about)
+    return made, pairs
+
+
+def names_of(both: Sequence[Sequence[Mapping[str, float]]]) -> tuple[tuple[str, ...], int]:
+    """Names of features that enough rows have, those that only the distance sees last; and how many the forests see."""
+    counts: dict[str, int] = {}
+    for each in both:
+        for name in dict.fromkeys([*each[0], *each[2]]):
+            counts[name] = counts.get(name, 0) + 1
+    enough = sorted(name for name, count in counts.items() if count >= LEFT_OUT * len(both))
+    seen = [name for name in enough if not name.startswith("mix ")]
+    return (*seen, *(name for name in enough if name.startswith("mix "))), len(seen)

@@ -1,0 +1,176 @@
+"""The learned model as a file and as numbers: three forests over the features of a pair, what calibrates them, and how far off a pair may lie.
+
+A forecast is the analytic model's logarithm times `trust`, moved by a location forest, with the width that a scale forest gives and the quantiles that errors
+on kernel families left out of training have shown. A third forest tells failures. The file is a line that names the schema, then, compressed, a JSON
+header and arrays. It needs NumPy alone.
+"""
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.base.store import write_atomic
+from kir.learning.forecast.trees import Array, Forest
+
+SCHEMA = 1
+"""Raised whenever features or their meaning change, or the file does."""
+MAGIC = b"kir.forecast/"
+ANALYTIC = "log t.total"
+"""The feature that is the analytic model's answer: log2 of modelled time before over after."""
+NARROWEST, WIDEST = math.log(0.004), math.log(3.0)
+"""Ends of the logarithm of the scale."""
+CLIP = 4.0
+"""How far apart two pairs may be in one feature, in spreads of the training data, as far as their distance goes."""
+FORESTS = ("location", "scale", "fail")
+
+
+@dataclass(frozen=True)
+class Model:
+    """`names` are the features, the first `used` of them seen by the forests, the others only by the distance. `trust`, `start` (of the scale, a logarithm) and
+    `levels` with `quantiles` (errors over scale) make the distribution; `odds`, `rates` turn the fail forest's value into a probability. `center`, `spread` and
+    `centroids` (of the features `compared`) measure the distance of a pair from what was trained on, `far` is where it is out of reach. `about` says
+    what it was trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
+
+    names: tuple[str, ...]
+    used: int
+    location: Forest
+    scale: Forest
+    fail: Forest
+    trust: float
+    start: float
+    levels: tuple[float, ...]
+    quantiles: tuple[float, ...]
+    odds: tuple[float, ...]
+    rates: tuple[float, ...]
+    compared: tuple[int, ...]
+    center: Array
+    spread: Array
+    centroids: Array
+    far: float
+    about: Mapping[str, Any]
+
+    def predict(self, rows: Array, mirrored: Array) -> tuple[Array, Array, Array]:
+        """For pairs (rows x features) and the same pairs the other way round: quantiles of the logarithm of the speedup (rows x levels), the probability
+        of failure, and the distance."""
+        middle, own = self.middle(rows, mirrored), self.distance(rows)
+        width = np.exp(self.widths(rows, middle, own))
+        logs = middle[:, None] + width[:, None] * np.array(self.quantiles)
+        return logs, self.failing(rows), own
+
+    def base(self, rows: Array) -> Array:
+        """What the analytic model says, as a natural logarithm; 0 for a model without it."""
+        if ANALYTIC not in self.names:
+            return np.zeros(len(rows))
+        found: Array = rows[:, self.names.index(ANALYTIC)] * math.log(2.0)
+        return found
+
+    def middle(self, rows: Array, mirrored: Array) -> Array:
+        """The location: of a pair and its mirror image, one is the other's negative."""
+        both = self.location(np.concatenate([rows, mirrored])[:, :self.used])
+        found: Array = self.trust * self.base(rows) + 0.5 * (both[:len(rows)] - both[len(rows):])
+        return found
+
+    def widths(self, rows: Array, middle: Array, own: Array) -> Array:
+        """The logarithm of the scale."""
+        seen = with_own(rows[:, :self.used], self.base(rows), middle, own)
+        found: Array = np.clip(self.start + self.scale(seen), NARROWEST, WIDEST)
+        return found
+
+    def failing(self, rows: Array) -> Array:
+        """The probability of failure, before anything is compiled."""
+        found: Array = np.interp(self.fail(without_code(rows, self.names)[:, :self.used]), self.odds, self.rates)
+        return found
+
+    def distance(self, rows: Array) -> Array:
+        """How far each pair lies from the nearest centroid, in spreads a feature."""
+        return distances(rows[:, list(self.compared)], self.center, self.spread, self.centroids)
+
+    def packed(self) -> bytes:
+        """The file."""
+        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "quantiles", "odds", "rates", "compared",
+                                                              "far", "about")}
+        head |= {"forests": {name: getattr(self, name).sizes() for name in FORESTS}, "centroids": self.centroids.shape}
+        arrays = b"".join(getattr(self, name).packed() for name in FORESTS)
+        arrays += b"".join(np.ascontiguousarray(a, "<f4").tobytes() for a in (self.center, self.spread, self.centroids))
+        text = json.dumps(head, separators=(",", ":")).encode()
+        return b"%s%d\n" % (MAGIC, SCHEMA) + zlib.compress(len(text).to_bytes(4, "little") + text + arrays, 9)
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        write_atomic(path, self.packed())
+
+    @classmethod
+    def read(cls, path: Path, data: str = "") -> Model:
+        """A model from its file. With `data`, one trained on data of this hash. Raises KirError KIR-E005."""
+        try:
+            content = path.read_bytes()
+        except OSError as bad:
+            raise _unfit(path, f"cannot be read: {bad.strerror}") from bad
+        first, _, rest = content.partition(b"\n")
+        schema = first.removeprefix(MAGIC)
+        if not first.startswith(MAGIC) or not schema.isdigit():
+            raise _unfit(path, "is no model of effects")
+        if int(schema) != SCHEMA:
+            raise _unfit(path, f"has schema {int(schema)}; this KIR reads {SCHEMA}")
+        try:
+            model = cls._of(zlib.decompress(rest))
+        except (zlib.error, ValueError, KeyError, TypeError) as bad:
+            raise _unfit(path, "is cut short or damaged") from bad
+        if data and model.about["data"] != data:
+            raise _unfit(path, f"was trained on data {model.about['data'][:12]}, and not on {data[:12]}")
+        return model
+
+    @classmethod
+    def _of(cls, content: bytes) -> Model:
+        size = int.from_bytes(content[:4], "little")
+        head = json.loads(content[4:4 + size])
+        at = 4 + size
+        forests: dict[str, Any] = {}
+        for name in FORESTS:
+            forests[name], at = Forest.read(head["forests"][name], content, at)
+        rows, columns = head["centroids"]
+        flat = np.frombuffer(content, "<f4", (rows + 2) * columns, at).astype(np.float64)
+        kept: dict[str, Any] = {k: tuple(head[k]) for k in ("names", "levels", "quantiles", "odds", "rates", "compared")}
+        return cls(**kept, **forests, **{k: head[k] for k in ("used", "trust", "start", "far", "about")}, center=flat[:columns],
+                   spread=flat[columns:2 * columns], centroids=flat[2 * columns:].reshape(rows, columns))
+
+
+def with_own(rows: Array, base: Array, middle: Array, own: Array) -> Array:
+    """Features with what a model has said itself: how far from 1 the analytic model and the location are, how far apart, and how far the pair is off."""
+    return np.column_stack([rows, np.abs(base), np.abs(middle), np.abs(middle - base), own])
+
+
+def without_code(rows: Array, names: Sequence[str]) -> Array:
+    """Rows as if nothing had been compiled."""
+    columns = [i for i, name in enumerate(names) if " s." in name]
+    out = rows.copy()
+    out[:, columns] = np.nan
+    return out
+
+
+def distances(rows: Array, center: Array, spread: Array, centroids: Array) -> Array:
+    """The root mean square, over features, of how many spreads a row is off its nearest centroid."""
+    if not len(centroids):
+        return np.zeros(len(rows))
+    scaled = scaled_by(rows, center, spread)
+    square = (scaled ** 2).sum(axis=1)[:, None] - 2.0 * scaled @ centroids.T + (centroids ** 2).sum(axis=1)[None, :]
+    found: Array = np.sqrt(np.maximum(square.min(axis=1), 0.0) / max(1, rows.shape[1]))
+    return found
+
+
+def scaled_by(rows: Array, center: Array, spread: Array) -> Array:
+    """Features in spreads of the training data, no further out than `CLIP`."""
+    found: Array = np.clip((np.nan_to_num(rows) - center) / spread, -CLIP, CLIP)
+    return found
+
+
+def _unfit(path: Path, why: str) -> KirError:
+    return error("KIR-E005", f"{path} {why}", needs="a model of this version, trained on these data", attempt="python -m benchmarks.forecast train")

@@ -1,0 +1,329 @@
+"""Training the learned model: forests grown by LightGBM (extra `forecast`) on the error of the analytic one, and calibrated on families left out.
+
+Location and scale are grown for the logarithmic score of a Student distribution, which is proper and does not let a few wild pairs decide. Every error
+that widths, quantiles and rates are fitted to is one on families that the forest had not seen.
+"""
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
+from kir.learning.forecast.distribution import BINS
+from kir.learning.forecast.model import ANALYTIC, NARROWEST, WIDEST, Model, distances, scaled_by, with_own, without_code
+from kir.learning.forecast.trees import Array, Forest, nothing
+
+LEVELS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
+FREEDOM = 3.0
+"""Degrees of freedom of the Student distribution."""
+NOISE = 0.1
+"""Its scale while the location is grown: errors much smaller are as good as none, much larger ones count little more."""
+FOLDS = 5
+"""Parts that families are dealt into for errors on families left out."""
+SHARE_TRUSTED = 0.8
+"""How much of the analytic model's own slope is taken as it is: the trees add the rest where it helps, and may only add."""
+CENTROIDS = 96
+MOST = 14_000
+"""Pairs that the location is trained on, at most."""
+MORE = (" t.", "log n.kernels", "log s.spills", "log k.kernels")
+"""Less of these never hurts: seconds of a resource, launches, spilled bytes. The location rises with log2 of before over after."""
+WORSE = ("limit ", "at l.illegal")
+"""More of these never makes a program likelier to run."""
+ANALYTIC_KINDS = (" t.", " w.", " o.", "limit ")
+"""What comes from the analytic model's counting."""
+TREES = {"location": 240, "scale": 120, "fail": 160}
+GROWN: Mapping[str, Any] = {"learning_rate": 0.06, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
+                            "bagging_freq": 1,
+                            "lambda_l2": 5.0, "max_depth": 8, "max_bin": 127, "verbosity": -1, "deterministic": True, "force_row_wise": True}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Pairs as matrices: features (`seen`), those of the pair the other way round (`turned`), the same with machine code where both programs were compiled
+    (`seen_code`, `turned_code`; rows of NaN where not), the logarithm of the measured speedup (NaN where it failed), `fault`, and the family of each."""
+
+    names: tuple[str, ...]
+    used: int
+    seen: Array
+    turned: Array
+    seen_code: Array
+    turned_code: Array
+    measured: Array
+    fault: Array
+    family: Array
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    def take(self, chosen: Array) -> Rows:
+        """Some of the rows, by a mask or by number."""
+        parts = {k: getattr(self, k)[chosen] for k in ("seen", "turned", "seen_code", "turned_code", "measured", "fault", "family")}
+        return replace(self, **parts)
+
+    def without_analytic(self) -> Rows:
+        """The same rows without what the analytic model counts."""
+        keep = [i for i, name in enumerate(self.names) if not any(kind in name for kind in ANALYTIC_KINDS)]
+        used = sum(i < self.used for i in keep)
+        parts = {k: getattr(self, k)[:, keep] for k in ("seen", "turned", "seen_code", "turned_code")}
+        return replace(self, names=tuple(self.names[i] for i in keep), used=used, **parts)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is trained. `shaped` adds the Brier score of the eight bins to what the scale is grown for, in which the reward of GPU Forecasters
+    (arXiv 2605.31464) rewards calibration; `calibrated` is off only to show what calibration does; `trees` scales the number of trees."""
+
+    seed: int = 0
+    shaped: float = 0.0
+    calibrated: bool = True
+    monotone: bool = True
+    trees: float = 1.0
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Located:
+    """What a model's width and failures are trained on: a model with its location, and for each measured pair what one without its family says (`middle`), how
+    far the pair lies from that one's training data (`own`), and the part that was left out (`folds`)."""
+
+    model: Model
+    held: Rows
+    middle: Array
+    own: Array
+    folds: Array
+
+
+def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None, located: Located | None = None) -> Model:
+    """A model of rows; `located` is what `locate` made of the same rows, if it is at hand. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than
+    two families."""
+    o = options or Options()
+    found = located or locate(rows, o)
+    full = _calibrated(found, o)
+    odds, rates, fail = _failing(rows, o)
+    return replace(full, fail=fail, odds=odds, rates=rates, about={**rows.about, **(about or {}), "seed": o.seed, "shaped": o.shaped})
+
+
+def locate(rows: Rows, o: Options) -> Located:
+    """The first half of training: the location, on all measured pairs and without each part of the families."""
+    good = np.flatnonzero(np.isfinite(rows.measured))
+    if (count := len(set(rows.family[good].tolist()))) < 2:
+        raise error("KIR-E011", f"there are measured pairs of {count} kernel famil{'y' if count == 1 else 'ies'}",
+                    needs="two at least: every error is one on a family left out")
+    held = rows.take(_fewer(rows.family, good, o))
+    folds = dealt(held.family, min(FOLDS, len(set(held.family.tolist()))))
+    base = _bare(rows)
+    trust = _slope(base.base(held.seen), held.measured, _weights(held.family)) if ANALYTIC in rows.names else 0.0
+    compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(("mix ", "share ", "at ")) and " s." not in name)
+    base = replace(base, trust=trust, compared=compared)
+    full = _near(replace(base, location=_location(held, trust, base, o)), held, o)
+    middle, own = np.zeros(len(held)), np.zeros(len(held))
+    for fold in range(int(folds.max()) + 1):
+        rest, out = held.take(folds != fold), folds == fold
+        part = _near(replace(base, location=_location(rest, trust, base, o)), rest, o)
+        middle[out], own[out] = part.middle(held.seen[out], held.turned[out]), part.distance(held.seen[out])
+    return Located(replace(full, far=float(np.quantile(own, 0.99))), held, middle, own, folds)
+
+
+def _fewer(family: Array, rows: Array, o: Options) -> Array:
+    """At most `MOST` of some rows, the same number of every family that has as many; drawn by the seed."""
+    if len(rows) <= MOST:
+        return rows
+    draw = np.random.default_rng(o.seed).permutation(rows)
+    most = next(n for n in range(MOST, 0, -max(1, MOST // 100)) if sum(min(n, c) for c in Counter(family[rows].tolist()).values()) <= MOST)
+    seen: Counter[str] = Counter()
+    kept = []
+    for i in draw.tolist():
+        seen[family[i]] += 1
+        if seen[family[i]] <= most:
+            kept.append(i)
+    return np.array(sorted(kept))
+
+
+def dealt(family: Array, parts: int) -> Array:
+    """The part of each row: whole families, the largest first to the part with the fewest rows. The same for the same families."""
+    counts = Counter(family.tolist())
+    loads = [0] * max(1, parts)
+    part = {}
+    for name, count in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0])):
+        part[name] = loads.index(min(loads))
+        loads[part[name]] += count
+    return np.array([part[name] for name in family.tolist()], dtype=np.int64)
+
+
+def _bare(rows: Rows) -> Model:
+    """A model that says nothing yet."""
+    none = np.zeros(0)
+    return Model(rows.names, rows.used, nothing(), nothing(), nothing(), 0.0, math.log(0.3), LEVELS, tuple(0.0 for _ in LEVELS), (0.0, 1.0), (0.0, 0.0),
+                 (), none, none, np.zeros((0, 0)), math.inf, rows.about)
+
+
+def _weights(family: Array) -> Array:
+    """Rows of a family count together as the square root of how many they are."""
+    counts = Counter(family.tolist())
+    found = np.array([counts[name] ** -0.5 for name in family.tolist()])
+    return found / found.mean() if len(found) else found
+
+
+def _slope(base: Array, measured: Array, weights: Array) -> float:
+    """How much of the analytic model's logarithm is measured: the slope with the least absolute error, 0 to 1, of which `SHARE_TRUSTED` is kept."""
+    tried = np.linspace(0.0, 1.0, 41)
+    lost = [float((weights * np.abs(measured - t * base)).sum()) for t in tried]
+    return SHARE_TRUSTED * float(tried[int(np.argmin(lost))])
+
+
+def _location(rows: Rows, trust: float, base: Model, o: Options) -> Forest:
+    """The forest of what the analytic model gets wrong, over pairs both ways round, with machine code and without."""
+    seen = [(rows.seen, 1.0), (rows.turned, -1.0)]
+    compiled = np.isfinite(rows.seen_code).any(axis=1)
+    blocks = [(x, sign * rows.measured, rows.family) for x, sign in seen]
+    blocks += [(x[compiled], sign * rows.measured[compiled], rows.family[compiled]) for x, sign in ((rows.seen_code, 1.0), (rows.turned_code, -1.0))]
+    matrix = np.concatenate([x for x, _, _ in blocks])
+    wanted = np.concatenate([y for _, y, _ in blocks]) - trust * base.base(matrix)
+    signs = [1 if o.monotone and any(kind in name for kind in MORE) and name.startswith("log ") else 0 for name in rows.names[:rows.used]]
+
+    def objective(guess: Array, _: Any) -> tuple[Array, Array]:
+        wrong = guess - wanted
+        near = (FREEDOM + 1.0) / (FREEDOM * NOISE ** 2 + wrong ** 2) * NOISE ** 2
+        return near * wrong, near
+    return _grown(matrix[:, :rows.used], _weights(np.concatenate([f for _, _, f in blocks])), objective, "location", o, signs)
+
+
+def _near(model: Model, rows: Rows, o: Options) -> Model:
+    """The model with centroids of what it was trained on."""
+    from scipy.cluster.vq import kmeans2
+
+    seen = np.nan_to_num(rows.seen[:, list(model.compared)])
+    if not len(seen) or not model.compared:
+        return model
+    center = np.median(seen, axis=0)
+    spread = np.maximum(np.quantile(seen, 0.9, axis=0) - np.quantile(seen, 0.1, axis=0), 0.05)
+    scaled = scaled_by(seen, center, spread)
+    unlike = np.unique(scaled.round(3), axis=0)
+    if len(unlike) > CENTROIDS:
+        unlike, _ = kmeans2(unlike, CENTROIDS, iter=12, minit="++", seed=np.random.default_rng(o.seed))
+    return replace(model, center=center, spread=spread, centroids=unlike)
+
+
+def _calibrated(found: Located, o: Options) -> Model:
+    """The model with widths and quantiles, from errors on families left out."""
+    full, rows, middle, own, folds = found.model, found.held, found.middle, found.own, found.folds
+    wrong = rows.measured - middle
+    start = float(np.clip(math.log(max(float(np.median(np.abs(wrong))), 1e-4)), NARROWEST, WIDEST))
+    seen = with_own(rows.seen[:, :rows.used], full.base(rows.seen), middle, own)
+    weights = _weights(rows.family)
+
+    def grown(chosen: Array) -> Forest:
+        return _scale(seen[chosen], wrong[chosen], middle[chosen], weights[chosen], start, o)
+    if not o.calibrated:
+        normal = tuple(_student(level) for level in LEVELS)
+        return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, quantiles=normal)
+    width = np.zeros(len(rows))
+    for fold in range(folds.max() + 1):
+        out = folds == fold
+        width[out] = grown(~out)(seen[out])
+    relative = wrong / np.exp(np.clip(start + width, NARROWEST, WIDEST))
+    quantiles = np.maximum.accumulate(_weighted_quantiles(relative, weights, LEVELS))
+    rising = quantiles + np.arange(len(LEVELS)) * 1e-6
+    return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, quantiles=tuple(float(q) for q in rising))
+
+
+def _scale(seen: Array, wrong: Array, middle: Array, weights: Array, start: float, o: Options) -> Forest:
+    """The forest of the logarithm of the scale, for the logarithmic score of errors; `shaped` adds the Brier score of the bins."""
+    def objective(guess: Array, _: Any) -> tuple[Array, Array]:
+        log_scale = np.clip(start + guess, NARROWEST, WIDEST)
+        square = wrong ** 2 * np.exp(-2.0 * log_scale)
+        slope = 1.0 - (FREEDOM + 1.0) * square / (FREEDOM + square)
+        bend = np.maximum(2.0 * (FREEDOM + 1.0) * FREEDOM * square / (FREEDOM + square) ** 2, 0.2)
+        if o.shaped:
+            slope = slope + o.shaped * (_brier(middle, log_scale + 0.05, wrong) - _brier(middle, log_scale - 0.05, wrong)) / 0.1
+        return slope, bend
+    return _grown(seen, weights, objective, "scale", o, [0] * seen.shape[1])
+
+
+def _brier(middle: Array, log_scale: Array, wrong: Array) -> Array:
+    """The Brier score over the eight bins, each row's."""
+    from scipy.special import stdtr
+
+    ends = np.log(np.array(BINS))
+    below = stdtr(FREEDOM, (ends[None, :] - middle[:, None]) / np.exp(log_scale)[:, None])
+    bins = np.diff(np.column_stack([np.zeros(len(middle)), below, np.ones(len(middle))]), axis=1)
+    held = np.searchsorted(ends, middle + wrong, side="right")
+    found: Array = ((bins - np.eye(len(BINS) + 1)[held]) ** 2).sum(axis=1)
+    return found
+
+
+def _student(level: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(FREEDOM, level))
+
+
+def _failing(rows: Rows, o: Options) -> tuple[tuple[float, ...], tuple[float, ...], Forest]:
+    """The forest of failures, and its values turned into rates by isotonic regression on families left out."""
+    fault = rows.fault.astype(np.float64)
+    share = (fault.sum() + 0.5) / (len(fault) + 1.0)
+    if not 0 < fault.sum() < len(fault):
+        return (0.0, 1.0), (float(share), float(share)), nothing()
+    seen = without_code(rows.seen, rows.names)[:, :rows.used]
+    weights = _weights(rows.family)
+    signs = [1 if o.monotone and name.startswith(WORSE) else 0 for name in rows.names[:rows.used]]
+
+    def grown(chosen: Array) -> Forest:
+        happened = fault[chosen]
+
+        def objective(guess: Array, _: Any) -> tuple[Array, Array]:
+            likely = 1.0 / (1.0 + np.exp(-guess - math.log(share / (1.0 - share))))
+            return likely - happened, np.maximum(likely * (1.0 - likely), 0.02)
+        return _grown(seen[chosen], weights[chosen], objective, "fail", o, signs)
+    folds = dealt(rows.family, min(FOLDS, len(set(rows.family.tolist()))))
+    values = np.zeros(len(rows))
+    for fold in range(folds.max() + 1):
+        values[folds == fold] = grown(folds != fold)(seen[folds == fold])
+    odds, rates = isotonic(values, fault, weights)
+    return odds, rates, grown(np.ones(len(rows), bool))
+
+
+def isotonic(values: Array, happened: Array, weights: Array, most: int = 40) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The rising rates nearest to what happened (pool adjacent violators), at up to `most` values; never 0 or 1."""
+    order = np.argsort(values, kind="stable")
+    blocks: list[list[float]] = []
+    for part in np.array_split(order, min(len(order), most)):
+        w = float(weights[part].sum())
+        blocks.append([float(np.average(values[part], weights=weights[part])), float((weights[part] * happened[part]).sum()), w])
+        while len(blocks) > 1 and blocks[-2][1] / blocks[-2][2] >= blocks[-1][1] / blocks[-1][2]:
+            late = blocks.pop()
+            total = blocks[-1][2] + late[2]
+            blocks[-1] = [(blocks[-1][0] * blocks[-1][2] + late[0] * late[2]) / total, blocks[-1][1] + late[1], total]
+    rates = [(b[1] + 0.5) / (b[2] + 1.0) for b in blocks]
+    return tuple(b[0] for b in blocks), tuple(float(r) for r in np.maximum.accumulate(rates))
+
+
+def _grown(matrix: Array, weights: Array, objective: Callable[[Array, Any], tuple[Array, Array]], name: str, o: Options, signs: Sequence[int]) -> Forest:
+    try:
+        import lightgbm
+    except ImportError as bad:
+        raise error("KIR-E006", "the learned model is trained with LightGBM, which is not installed", attempt="pip install 'kernel-lineage[forecast]'") from bad
+
+    def weighted(guess: Array, data: Any) -> tuple[Array, Array]:
+        slope, bend = objective(guess, data)
+        return slope * weights, bend * weights
+    settings = {**GROWN, "objective": weighted, "seed": o.seed, "num_threads": o.threads, **({"monotone_constraints": list(signs)} if any(signs) else {})}
+    data = lightgbm.Dataset(matrix, label=np.zeros(len(matrix)), free_raw_data=True)
+    return Forest.of(lightgbm.train(settings, data, num_boost_round=max(1, round(TREES[name] * o.trees))).dump_model(), matrix.shape[1])
+
+
+def _weighted_quantiles(values: Array, weights: Array, levels: Sequence[float]) -> Array:
+    order = np.argsort(values)
+    passed = (np.cumsum(weights[order]) - 0.5 * weights[order]) / weights.sum()
+    found: Array = np.interp(levels, passed, values[order])
+    return found
+
+
+__all__ = ["LEVELS", "Located", "Options", "Rows", "dealt", "distances", "isotonic", "locate", "train"]

@@ -1,0 +1,91 @@
+"""The binding of a kernel that nobody wrote: kept from an earlier answer, or found in the host code that launches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kir.analysis.heuristics import settled
+from kir.base.diagnostic import Diagnostic, error, usage
+from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
+from kir.ir.nodes import Program
+from kir.surface import Frontend
+from kir.surface.launches.assembled import Assumed, Found
+from kir.surface.launches.axes import with_axes
+from kir.surface.launches.extents import open_shapes, with_shapes
+from kir.surface.launches.recorded import generalized
+
+
+def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
+    """What each launch of a kernel that host code shows says of it, shapes that only a run shows worked out; the one that is taken first.
+
+    A frontend that reads host code offers `launches(path, kernel)`. Raises what it raises for a source that cannot be read.
+    """
+    offered: Callable[[Path, str], list[Found]] | None = getattr(reader, "launches", None)
+    if offered is None:
+        return []
+    found = sorted(offered(path, kernel), key=lambda f: (len(f.open) > len(open_shapes(f.binding)), len(f.open)))
+    return [_whole(reader, path, kernel, each) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+
+
+def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Program]:
+    """The specialized program of a kernel as a function of its binding. It raises KirError as the frontend and `specialize` do."""
+    instantiate = getattr(reader, "instantiate", None)
+
+    def made(binding: Binding) -> Program:
+        generic = instantiate(path, kernel, binding) if instantiate is not None else reader.parse(path, kernel)
+        return specialize(generic, settled(binding))
+    return made
+
+
+def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
+    """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
+    wanted, made = open_shapes(found.binding), under(reader, path, kernel)
+    if len(found.open) > len(wanted):
+        return found
+    binding = with_shapes(found.binding, made) if wanted else found.binding
+    said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
+                    "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
+    return replace(found, binding=binding if open_shapes(binding) else with_axes(binding, made), assumed=(*found.assumed, *said))
+
+
+def notice(found: Found, others: list[Found], name: str, command: str) -> Diagnostic:
+    """Where a binding was found, what was assumed beside, and which other launches say otherwise."""
+    metas = ", ".join(f"{k} = {v}" for k, v in found.binding.metas.items())
+    differing = [f"{o.place} launches it with {_difference(found.binding, o.binding)}" for o in others if _difference(found.binding, o.binding)]
+    return Diagnostic(
+        "KIR-S040", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
+        notes=(*(f"assumed, as nothing says it: {each.text}" for each in found.assumed), *differing),
+        attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
+
+
+def _difference(a: Binding, b: Binding) -> str:
+    """What compile-time values another launch has."""
+    told = [f"{k} = {v}" for k, v in b.metas.items() if a.metas.get(k) != v]
+    told += [f"{k} left out" for k in b.absent if k not in a.absent]
+    return ", ".join(told)
+
+
+def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Sequence[Binding] = (), names: Sequence[str] = ()) -> Found:
+    """What can be found out of a kernel's binding: from recorded `calls`, else from its launch in host code (at a `line`), else from its source alone,
+    with a question mark in every place that nothing fills. Raises KirError KIR-F005 for a frontend that writes no skeletons, KIR-F014 for calls that do
+    not fit together, KIR-S042 for a line on which there is no launch."""
+    if calls:
+        made = generalized(calls, names)
+        left = tuple(Assumed(f"{each} is of other compile-time values, and left out") for each in made.left)
+        return replace(made.found, assumed=(*made.found.assumed, *left))
+    found = launches_of(reader, path, kernel)
+    if line:
+        chosen = [f for f in found if f.place.endswith(f":{line}")]
+        if not chosen:
+            raise usage("KIR-S042", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
+                        needs="the line of one of its launches")
+        found = chosen
+    if found:
+        return found[0]
+    make: Callable[[Path, str], Binding] | None = getattr(reader, "skeleton", None)
+    if make is None:
+        raise error("KIR-F005", f"the frontend '{reader.surface}' writes no skeletons of bindings", needs="a binding by hand")
+    return Found(make(path, kernel), "")

@@ -1,0 +1,216 @@
+"""A binding from a kernel's skeleton and a launch that host code shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting, Tensor, unfilled
+from kir.ir.printer import expr_text
+from kir.ir.types import DTYPES, I32
+from kir.ir.visit import substitute
+from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, is_number, variables
+
+UNKNOWN = "?"
+_RESERVED = frozenset({"size", "fact", "kernel", "program", "grid", "threads", "min", "max", "let", "for", "if", "in", "out", "inout", "scalar", "pass", "true",
+                       "false", "step", "at", "to", "load", "store", "barrier", "clip", "cast", "else", "meta"})
+"""Words that no size is called by."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What was taken for true because nothing says it: the text, and the field of the binding that it went into (() for none)."""
+
+    text: str
+    field: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
+    `examples` are sizes as a call that was seen has them, `numbers` its other arguments."""
+
+    binding: Binding
+    place: str
+    assumed: tuple[Assumed, ...] = ()
+    examples: Mapping[str, int] | None = None
+    numbers: Mapping[str, float] | None = None
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The fields that still hold a question mark."""
+        return unfilled(self.binding)
+
+
+def assembled(skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value] | None = None) -> Found:
+    """The skeleton with what a launch says. `named` are its arguments by the kernel's parameters, `metas` further compile-time values."""
+    return _Assembly(skeleton, launch, named, metas or {}).found()
+
+
+def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value], sizes: Iterable[str]) -> Found:
+    """The skeleton of a kernel that a factory makes, with what the factory is `given`: these arguments as sizes of their own names, the others as
+    compile-time values."""
+    made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes})
+    metas, absent = made._metas()
+    metas = {k: v for k, v in metas.items() if k not in sizes}
+    named = [*dict.fromkeys([*(k for k in skeleton.metas if k in sizes), *skeleton.sizes])]
+    examples = {k: e for k in named if isinstance(v := given.get(k), n.Expr) and (e := launch.known.example(v)) is not None}
+    binding = skeleton.changed(sizes=named, facts=[f"{x} >= 1" for x in named], metas=metas, absent=[*skeleton.absent, *absent])
+    return Found(binding, launch.place, tuple(made.assumed), examples)
+
+
+class _Assembly:
+    def __init__(self, skeleton: Binding, launch: HostLaunch, named: Mapping[str, Value], metas: Mapping[str, Value]) -> None:
+        self.skeleton, self.launch, self.known = skeleton, launch, launch.known
+        self.named = {k: self._typed(k, v) for k, v in named.items()}
+        self.given = {**self.named, **metas}
+        self.assumed: list[Assumed] = []
+        self.sizes: dict[str, str] = {}
+        """Names of the sizes by the host's variables."""
+        self.taken = {*skeleton.tensors, *skeleton.metas, *skeleton.heuristics, *(k for c in skeleton.configs for k in c), *LAUNCH_OPTIONS, *_RESERVED}
+
+    def _typed(self, name: str, v: Value) -> Value:
+        """An argument of the host's, as the kernel takes it."""
+        array, number = getattr(v, "array", None), getattr(v, "number", None)
+        if name in self.skeleton.tensors and callable(array) and getattr(v, "number_", None) is None:
+            made: Value = array()
+            return made
+        if name in self.skeleton.scalars and callable(number) and getattr(v, "array_", None) is None:
+            made = number()
+            return made
+        return v
+
+    def found(self) -> Found:
+        """The binding, with its sizes named."""
+        arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
+        for a in arrays.values():
+            a.settle()
+        for name in self.skeleton.scalars:
+            if is_number(v := self.named.get(name)):
+                self.known.called(v, name, 1)
+        metas, more = self._metas()
+        tensors, absent = self._tensors(), [k for k in self.skeleton.tensors if k in self.named and self.named[k] is None]
+        scalars = {k: s for k, v in self.skeleton.scalars.items() if (s := self._scalar(k, v)) is not None}
+        options = {**self.skeleton.options, **{k: int(e.value) for k, v in self.named.items() if k in LAUNCH_OPTIONS and isinstance(e := v, n.Const)}}
+        sizes = list(dict.fromkeys([*self.sizes.values(), *self.skeleton.sizes]))
+        grid = self._grid()
+        sizes = list(dict.fromkeys([*self.sizes.values(), *sizes]))
+        binding = self.skeleton.changed(
+            sizes=sizes, facts=self._facts(sizes), grid=grid, absent=[*self.skeleton.absent, *absent, *more], metas=metas, scalars=scalars, tensors=tensors,
+            options=options)
+        names = {v: k for k, v in self.sizes.items()}
+        examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
+        self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
+        return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
+        known = [a.dtype for a in arrays.values() if a.dtype in DTYPES and DTYPES[a.dtype].is_float]
+        out: dict[str, Tensor] = {}
+        for name, t in self.skeleton.tensors.items():
+            v = self.named.get(name)
+            if v is None and name in self.named:
+                continue
+            if not isinstance(v, Array):
+                out[name] = t
+                continue
+            dtype = t.dtype if t.dtype != UNKNOWN else v.dtype
+            if dtype in ("", UNKNOWN):
+                dtype = known[0] if known else "f32"
+                self.assumed.append(Assumed(f"{name} is {dtype}", ("tensors", name, "dtype")))
+            shape = [self._text(d) for d in v.shape] if v.shape is not None else t.shape
+            strides = [self._text(s) for s in v.strides] if v.strides is not None else None
+            out[name] = replace(t, shape=shape, dtype=dtype, strides=strides)
+        return out
+
+    def _metas(self) -> tuple[dict[str, Setting], list[str]]:
+        """Compile-time values, and those that are None."""
+        out: dict[str, Setting] = {}
+        absent = []
+        for name, default in self.skeleton.metas.items():
+            v = self.given.get(name, Unknown())
+            if v is None:
+                absent.append(name)
+                continue
+            tuned = name in {k for c in self.skeleton.configs for k in c}
+            made = default if tuned and not isinstance(v, n.Const) else self._setting(v)
+            if isinstance(v, Dtype) and not v.name:
+                self.assumed.append(Assumed(f"{name} is f32", ("metas", name)))
+            out[name] = made if made is not None else default
+        return out, absent
+
+    def _setting(self, v: Value) -> Setting | None:
+        number = getattr(v, "number", None)
+        if callable(number):
+            v = number()
+        if isinstance(v, Dtype):
+            return v.name or "f32"
+        if isinstance(v, (bool, str, float)):
+            return v
+        if isinstance(v, n.Expr):
+            e = self.known.resolved(v)
+            if isinstance(e, n.Const) and isinstance(e.value, (bool, int)):
+                return e.value
+            if isinstance(e, n.Expr) and is_number(e):
+                value = self.known.pinned(e)
+                self.known.same(e, build.const(value))
+                return value
+        return None
+
+    def _scalar(self, name: str, default: str | int | float) -> str | int | float | None:
+        v = self.named.get(name, Unknown())
+        if is_number(v) and isinstance(v, n.Expr):
+            return self._text(v)
+        if isinstance(v, bool):
+            return int(v)
+        return None if not isinstance(v, Unknown) or default == UNKNOWN else default
+
+    def _grid(self) -> list[str | int]:
+        axes = len(self.skeleton.grid)
+        extents: list[str | int] = []
+        for each in self.launch.grid[:3]:
+            extents.append(self._text(each) if is_number(each) and isinstance(each, n.Expr) else UNKNOWN)
+        while len(extents) > axes and extents[-1] == 1:
+            extents.pop()
+        return [*extents, *([1] * (axes - len(extents)))] if self.launch.grid else list(self.skeleton.grid)
+
+    def _text(self, e: n.Expr) -> str | int:
+        """An expression over the named sizes."""
+        e = self.known.resolved(e)
+        if isinstance(e, n.Const):
+            return int(e.value)
+        own = [x for x in dict.fromkeys(variables(e)) if x.startswith("host_")]
+        for x in own:
+            if x not in self.sizes:
+                self.sizes[x] = self._name(x)
+        return expr_text(_canonical(substitute(e, {x: n.Var(self.sizes[x], I32) for x in own})))
+
+    def _name(self, variable: str) -> str:
+        hint = re.sub(r"\W", "_", self.known.names.get(variable, (9, ""))[1]) or "n"
+        hint = hint if not hint[0].isdigit() else f"n{hint}"
+        name, k = hint, 1
+        while name in self.taken or name in self.sizes.values():
+            k += 1
+            name = f"{hint}_{k}" if hint not in _RESERVED else f"n_{hint}"
+        return name
+
+    def _facts(self, sizes: Iterable[str]) -> list[str]:
+        out = [f"{x} >= 1" for x in sizes if not any(re.match(rf"{re.escape(x)}\s*>=", f) for f in self.skeleton.facts)]
+        for f in self.known.facts:
+            f = self.known.resolved(f)
+            own = [x for x in variables(f) if x.startswith("host_")]
+            if own and all(x in self.sizes for x in own) and isinstance(f, n.Binary) and f.a != f.b:
+                out.append(expr_text(substitute(f, {x: n.Var(self.sizes[x], I32) for x in own})))
+        return list(dict.fromkeys([*self.skeleton.facts, *out]))
+
+
+def _canonical(e: n.Expr) -> n.Expr:
+    return build.from_polynomial(build.polynomial(e), e.type) if isinstance(e, n.Binary) and e.op in ("add", "sub", "mul") else e  # type: ignore[arg-type]  # an i32
+
+
+__all__ = ["Found", "Known", "assembled"]

@@ -1,0 +1,104 @@
+"""How large a tensor is that no host code shows: the fewest elements, of those that sizes give, at which the kernel stays inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from kir.base.diagnostic import KirError
+from kir.interp.launch import run
+from kir.interp.numerics.number import storage
+from kir.interp.state.result import Result
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, fact_expressions
+from kir.ir.build import const, int_value
+from kir.ir.types import I32, DType
+from kir.ir.visit import substitute
+from kir.surface.launches.values import decided
+
+MOST_ELEMENTS = 1 << 22
+MOST_STEPS = 400_000
+"""How large a run may be by which shapes are tried: elements of a tensor, statements."""
+PRIMES = ((3, 5, 7, 11, 13, 17), (7, 3, 11, 5, 17, 13))
+"""What sizes are in the two runs: no product of some is one of others."""
+FACTORS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def open_shapes(binding: Binding) -> list[str]:
+    """The tensors whose shape nobody states."""
+    return [name for name, t in binding.tensors.items() if "?" in t.shape]
+
+
+def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with a shape for each tensor that has none: the smallest of the products of sizes at which runs at small sizes never leave
+    the tensor. One that leaves them all keeps its question mark. `made` gives the program under a binding."""
+    left = dict.fromkeys(open_shapes(binding), 0)
+    candidates = list(_products(binding.sizes))
+    if not left or not candidates:
+        return binding
+    while True:
+        now = binding.changed(tensors={k: replace(t, shape=[candidates[left[k]]]) if k in left else t for k, t in binding.tensors.items()})
+        try:
+            program = made(now)
+        except KirError:
+            return binding
+        outside = set()
+        for primes in PRIMES:
+            found = _ran(program, now, primes)
+            if found is None:
+                return binding
+            outside |= {name for x in found.findings if x.kind == "bounds" for name in left if x.buffer in (name, f"{name}_flat", now.tensors[name].name)}
+        if not outside:
+            return now
+        for name in outside:
+            left[name] += 1
+            if left[name] == len(candidates):
+                return binding
+
+
+def _products(sizes: Sequence[str]) -> Iterator[str | int]:
+    """One element, then products of up to three different sizes, the short ones first."""
+    yield 1
+    for k in (1, 2, 3):
+        for each in combinations_with_replacement(sizes, k):
+            if len(set(each)) == k:
+                yield " * ".join(each)
+
+
+def _ran(program: n.Program, binding: Binding, primes: Sequence[int]) -> Result | None:
+    """A run at small sizes that keep the facts, in checking mode; None where it cannot be made."""
+    sizes = small_sizes(binding, primes)
+    if sizes is None:
+        return None
+    scalars: dict[str, int | float] = {
+        p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
+    known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
+    random, arrays = np.random.default_rng(0), {}
+    for p in program.params:
+        if isinstance(p.of, n.Buffer) and p.role != "out":
+            shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
+            if np.prod(shape) > MOST_ELEMENTS:
+                return None
+            drawn = random.standard_normal(shape) if p.of.dtype.is_float else random.integers(0, 2, shape)
+            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
+    try:
+        return run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
+    except KirError:
+        return None
+
+
+def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[str, int] | None:
+    """Small sizes that keep the facts of a binding, no two alike; None where a few tries find none."""
+    names = {x: n.Var(x, I32) for x in binding.sizes}
+    try:
+        facts = fact_expressions(binding.facts, names)
+    except KirError:
+        return None
+    for factor in FACTORS:
+        values = {name: factor * prime for name, prime in zip(binding.sizes, [*primes, *range(19, 99, 2)])}
+        if all(decided(f, values) is not False for f in facts):
+            return values
+    return None

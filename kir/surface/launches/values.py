@@ -1,0 +1,297 @@
+"""Values of host code as they are known without running it: numbers over named sizes, tensors of such shapes, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, I32
+from kir.ir.visit import substitute, walk
+
+ASSUMED = 1024
+"""What a size is taken for where a compile-time value follows from it and nobody says how large it is."""
+_FOLDED: Mapping[str, Callable[[int, int], int]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": min, "max": max,
+           "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "ceildiv": lambda a, b: -(-a // b)}
+_DECIDED: Mapping[str, Callable[[int, int], bool]] = {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+            "eq": lambda a, b: a == b, "ne": lambda a, b: a != b}
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that the host code does not tell, and why."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A division that is not rounded yet: what `ceil` and `int` make a number of."""
+
+    over: n.Expr
+    under: n.Expr
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A dtype of the IR, as the host names it; "" where it is a caller's choice."""
+
+    name: str
+
+
+class Array:
+    """A tensor of the host's. Its rank shows when its axes are named; until then only what was asked of it is known.
+
+    `dtype` is the IR's, "" where nothing says it. `strides` are in elements, None for a dense row-major tensor.
+    """
+
+    def __init__(self, known: Known, hint: str = "", shape: Sequence[n.Expr] | None = None, dtype: str = "", strides: Sequence[n.Expr] | None = None) -> None:
+        self.known, self.hint, self.dtype = known, hint, dtype
+        self.shape: tuple[n.Expr, ...] | None = None if shape is None else tuple(shape)
+        self.strides: tuple[n.Expr, ...] | None = None if strides is None else tuple(strides)
+        self.asked: dict[int, n.Expr] = {}
+        """Extents asked for while the rank was open, by axis; negative ones from the end."""
+        self.stepped: dict[int, n.Expr] = {}
+        """Strides asked for while the rank was open."""
+        self.count: n.Expr | None = None
+        self.folded: tuple[n.Expr, ...] | None = None
+        """Its shape with all axes before the last as one, where the host views it so."""
+        self.like: Array | None = None
+        """The tensor that it was made like."""
+
+    def of_rank(self, rank: int) -> tuple[n.Expr, ...] | None:
+        """The shape, once it is known to have so many axes; None where it has others."""
+        if self.shape is None:
+            dims = [self.known.fresh(f"{self.hint}_{k}" if self.hint else "") for k in range(rank)]
+            self.shape = tuple(dims)
+            for axis, asked in self.asked.items():
+                if -rank <= axis < rank:
+                    self.known.same(asked, dims[axis])
+            for axis, step in self.stepped.items():
+                if -rank <= axis < rank:
+                    self.known.same(step, self.stride(axis))
+            if self.count is not None:
+                self.known.same(self.count, self.elements())
+        return self.shape if len(self.shape) == rank else None
+
+    def extent(self, axis: int) -> n.Expr | None:
+        """The extent of an axis."""
+        if self.shape is not None:
+            return self.shape[axis] if -len(self.shape) <= axis < len(self.shape) else None
+        return self.asked.setdefault(axis, self.known.fresh(self.hint and f"{self.hint}_{axis if axis >= 0 else f'last{-axis}'}"))
+
+    def elements(self) -> n.Expr:
+        """How many elements it has."""
+        if self.shape is None:
+            if self.count is None:
+                self.count = self.known.fresh(self.hint and f"{self.hint}_elements")
+            return self.count
+        made: n.Expr = build.const(1)
+        for d in self.shape:
+            made = build.mul(made, d)
+        return made
+
+    def stride(self, axis: int) -> n.Expr:
+        """Elements from one place to the next along an axis."""
+        if self.shape is None:
+            return self.stepped.setdefault(axis, self.known.fresh())
+        steps = self.strides if self.strides is not None else build.row_major(self.shape)
+        return steps[axis] if -len(steps) <= axis < len(steps) else self.known.fresh()
+
+    def settle(self) -> None:
+        """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
+        if self.shape is None and self.like is not None:
+            self.like.settle()
+            self.shape, self.dtype = self.like.shape, self.dtype or self.like.dtype
+        if self.shape is None and self.folded is not None:
+            self.shape = self.folded
+        if self.shape is not None:
+            return
+        axes = [*self.asked, *self.stepped]
+        rank = max([k + 1 if k >= 0 else -k for k in axes], default=0)
+        if any(k < 0 for k in self.asked) and any(k >= 0 for k in axes):
+            rank = max(rank, 2)
+        if rank == 1 and self.stepped and not any(k == 0 for k in self.asked) and self.count is None:
+            rank = 2  # one that is walked by the stride of its first axis has rows
+        if not rank and self.count is not None:
+            rank = 1
+        if rank:
+            self.of_rank(rank)
+
+
+Value = object
+"""`n.Expr` (a number, or a condition), `bool`, `float`, `str`, None, `Array`, `Dtype`, `Unknown`, lists and dicts of these."""
+
+
+@dataclass
+class Known:
+    """What one reading of host code has found: which numbers are the same, what they are called, how large they are in the calls that were
+    seen, and what every call keeps."""
+
+    replaced: dict[str, n.Expr] = field(default_factory=dict)
+    names: dict[str, tuple[int, str]] = field(default_factory=dict)
+    examples: dict[str, int] = field(default_factory=dict)
+    facts: list[n.Expr] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    number: int = 0
+
+    def fresh(self, hint: str = "", example: int | None = None) -> n.Var:
+        """A number of which nothing is known yet."""
+        self.number += 1
+        made = n.Var(f"host_{self.number}_", I32)
+        if hint:
+            self.names[made.name] = (2, hint)
+        if example is not None:
+            self.examples[made.name] = example
+        return made
+
+    def resolved(self, e: n.Expr) -> n.Expr:
+        """The expression with numbers that proved the same written as one."""
+        for _ in range(64):
+            mentioned = {x.name for x in walk(e) if isinstance(x, n.Var)} & self.replaced.keys()
+            if not mentioned:
+                return e
+            e = _refolded(substitute(e, {name: self.replaced[name] for name in mentioned}))
+        return e
+
+    def same(self, a: n.Expr, b: n.Expr) -> None:
+        """Two numbers are equal: one of them is written for the other."""
+        a, b = self.resolved(a), self.resolved(b)
+        if a == b:
+            return
+        if isinstance(a, n.Var) and isinstance(b, n.Var):
+            first, second = (self.names.get(x.name, (9, "")) for x in (a, b))
+            if second < first:
+                a, b = b, a
+            self._replace(b.name, a)
+        elif isinstance(a, n.Var) and not _mentions(b, a.name):
+            self._replace(a.name, b)
+        elif isinstance(b, n.Var) and not _mentions(a, b.name):
+            self._replace(b.name, a)
+        elif b.type == I32 and a.type == I32 and not isinstance(a, n.Const):
+            self.facts.append(build.compare("eq", a, b))
+
+    def _replace(self, name: str, by: n.Expr) -> None:
+        self.replaced[name] = by
+        example = self.examples.get(name)
+        if example is not None and isinstance(by, n.Var):
+            self.examples.setdefault(by.name, example)
+        if isinstance(by, n.Var) and name in self.names:
+            self.names[by.name] = min(self.names.get(by.name, (9, "")), self.names[name])
+
+    def called(self, e: object, name: str, rank: int = 0) -> None:
+        """What the author calls a number; `rank` 0 for a variable, 1 for a parameter."""
+        if isinstance(e, n.Expr):
+            e = self.resolved(e)
+            if isinstance(e, n.Var) and e.name.startswith("host_"):
+                self.names[e.name] = min(self.names.get(e.name, (9, "")), (rank, name))
+
+    def example(self, e: n.Expr) -> int | None:
+        """What a number is in the call that was seen."""
+        return evaluated(self.resolved(e), self.examples)
+
+    def pinned(self, e: n.Expr) -> int:
+        """A number that is a compile-time value: as in the call that was seen, else as `ASSUMED` has it for every size."""
+        value = self.example(e)
+        if value is not None:
+            return value
+        e = self.resolved(e)
+        for x in walk(e):
+            if isinstance(x, n.Var) and x.name not in self.examples:
+                self.examples[x.name] = ASSUMED
+                self.assumed.append(x.name)
+        return self.example(e) or 0
+
+    def power_of_two(self, e: n.Expr) -> n.Expr:
+        """`next_power_of_2` of a number: the power that the call that was seen has, and the fact that no call exceeds it."""
+        if isinstance(e := self.resolved(e), n.Const):
+            return build.const(1 << max(0, int(e.value) - 1).bit_length())
+        made = 1 << max(0, self.pinned(e) - 1).bit_length()
+        self.fact(build.compare("le", e, made))
+        return build.const(made)
+
+    def fact(self, condition: n.Expr) -> None:
+        """Something that every call keeps."""
+        if isinstance(condition, n.Binary) and condition.op in _DECIDED:
+            self.facts.append(condition)
+
+
+def evaluated(e: n.Expr, values: Mapping[str, int]) -> int | None:
+    """A whole number of an expression at values of its variables; None where one is missing, or it divides by nothing."""
+    match e:
+        case n.Const(value=bool()):
+            return None
+        case n.Const(value=int() as value):
+            return value
+        case n.Var(name=name):
+            return values.get(name)
+        case n.Cast(x=x):
+            return evaluated(x, values)
+        case n.Binary(op=op, a=a, b=b) if op in _FOLDED:
+            left, right = evaluated(a, values), evaluated(b, values)
+            if left is None or right is None or (op in ("floordiv", "mod", "ceildiv") and right == 0):
+                return None
+            return int(_FOLDED[op](left, right))
+        case n.Unary(op="neg", x=x):
+            found = evaluated(x, values)
+            return None if found is None else -found
+        case _:
+            return None
+
+
+def decided(e: n.Expr, values: Mapping[str, int]) -> bool | None:
+    """Whether a comparison holds at values of its variables."""
+    match e:
+        case n.Const(value=bool() as value):
+            return value
+        case n.Binary(op=op, a=a, b=b) if op in _DECIDED:
+            left, right = evaluated(a, values), evaluated(b, values)
+            return None if left is None or right is None else bool(_DECIDED[op](left, right))
+        case _:
+            return None
+
+
+def variables(e: n.Expr) -> Iterator[str]:
+    """The names in an expression."""
+    yield from (x.name for x in walk(e) if isinstance(x, n.Var))
+
+
+def is_number(v: object) -> bool:
+    """Whether a value is a whole number, known or not."""
+    return isinstance(v, n.Expr) and v.type == I32
+
+
+def is_condition(v: object) -> bool:
+    """Whether a value is a condition over numbers."""
+    return isinstance(v, n.Expr) and v.type == BOOL
+
+
+def rounded_up(over: n.Expr, under: n.Expr) -> n.Expr:
+    """A quotient rounded up."""
+    return build.ceildiv(over, under)
+
+
+def floored(over: n.Expr, under: n.Expr) -> n.Expr:
+    """A quotient rounded down; `(n + b - 1) // b` is what everybody writes for one rounded up."""
+    less = build.sub(over, build.sub(under, 1))
+    if len(build.polynomial(less)) < len(build.polynomial(over)):
+        return build.ceildiv(less, under)
+    return build.floordiv(over, under)
+
+
+def _mentions(e: n.Expr, name: str) -> bool:
+    return name in set(variables(e))
+
+
+def _refolded(e: n.Expr) -> n.Expr:
+    """The expression with its constants worked out."""
+    match e:
+        case n.Binary(op=op, a=a, b=b) if op in (*_FOLDED, *_DECIDED):
+            left, right = _refolded(a), _refolded(b)
+            if op == "floordiv":
+                return floored(left, right)
+            return build.ceildiv(left, right) if op == "ceildiv" else build.binary(op, left, right)
+        case _:
+            return e

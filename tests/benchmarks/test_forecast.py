@@ -1,0 +1,112 @@
+"""The figures of forecasts: measures on answers that are known, pools, splits, the page."""
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.forecast import answers, measures, page, plots, pools
+from kir.ir.printer import program_text
+from kir.learning.forecast import Forecast
+from kir.learning.forecast.data import read, write
+from kir.learning.forecast.matrices import rows_of, states
+from kir.learning.forecast.training import LEVELS, Options
+from tests.kir.forecast.made import copying, rows
+
+SURE = np.array([math.log(2.0), math.log(0.6), 0.0, math.log(1.02), math.log(1.3)])
+"""Effects: three beyond 3 %, of which two are between 0.5x and 2x."""
+
+
+def exact(middle: np.ndarray, wide: float = 0.01) -> answers.Answers:
+    return answers.Answers("x", middle[:, None] + wide * np.linspace(-1, 1, len(LEVELS))[None, :])
+
+
+def test_right_signs_are_counted_beyond_three_percent() -> None:
+    no = np.zeros(5, bool)
+    best = measures.figures(exact(SURE), SURE, no)
+    assert best.sign == (1.0, 3) and best.sign_near == (1.0, 2) and best.pairs == 5 and best.score < 0.05
+    assert measures.figures(exact(-SURE), SURE, no).sign == (0.0, 3)
+    assert measures.figures(exact(0 * SURE), SURE, no).sign == (0.0, 3)  # "no effect" is no sign
+    assert math.isnan(best.area) and math.isnan(best.deferred)
+
+
+def test_intervals_hold_what_they_hold() -> None:
+    r = np.random.default_rng(0)
+    truth = r.normal(size=4000)
+    from statistics import NormalDist
+    normal = answers.Answers("normal", np.tile([NormalDist().inv_cdf(q) for q in LEVELS], (4000, 1)))
+    found = measures.figures(normal, truth, np.zeros(4000, bool))
+    assert found.held == pytest.approx(0.8, abs=0.02) and found.error < 0.03
+    assert all(abs(level - share) < 0.03 for level, share in measures.coverage(normal, truth))
+    assert all(abs(sure - right) < 0.08 for sure, right, _ in measures.reliability(normal, truth))
+
+
+def test_bins_of_many_are_the_forecasts_own() -> None:
+    found = exact(SURE, 0.5)
+    for row, bins in zip(found.logs, found.bins(), strict=True):
+        assert Forecast(LEVELS, tuple(row)).bins == pytest.approx(tuple(bins), abs=0.011)  # one of both has mass below its first level
+        assert bins.sum() == pytest.approx(1.0)
+    assert np.exp(found.quantile(0.33)[0]) == pytest.approx(Forecast(LEVELS, tuple(found.logs[0])).quantile(0.33))
+
+
+def test_models_of_one_number_get_the_spread_of_other_parts() -> None:
+    at = rows()
+    folds = answers.dealt(at.family, 4)
+    found = answers.spread_about("1x", np.zeros(len(at)), at, folds)
+    inside = [found.logs[folds == f][0] for f in range(4)]
+    for f in range(4):
+        rest = at.measured[(folds != f) & np.isfinite(at.measured)]
+        assert np.allclose(inside[f], np.quantile(rest, LEVELS))
+
+
+def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
+    pytest.importorskip("lightgbm")
+    at = rows(each=60)
+    folds = answers.dealt(at.family, 3)
+    found, models = answers.learned(at, folds, {"learned": Options(trees=0.05)}, lambda text: None)["learned"]
+    assert len(models) == 3 and np.isfinite(found.logs).all() and found.fails is not None
+    own = models[1].predict(at.seen[folds == 1], at.turned[folds == 1])[0]
+    assert np.allclose(found.logs[folds == 1], own)
+    assert not (set(at.family[folds == 1].tolist()) & set(at.family[folds != 1].tolist()))
+
+
+def test_pools_by_a_perfect_and_a_perverse_score() -> None:
+    seconds = (*tuple(1.0 + i / 10 for i in range(19)), math.inf)
+    pool = pools.Pool("gemm", "h200", "{}", "cuda", tuple(f"p{i:02}" for i in range(20)), seconds)
+    best = pools.figures([pool], lambda p: [-s for s in p.seconds])
+    assert (best.ordered, best.first[0], best.four[0], best.drawn) == (1.0, 1.0, 1.0, 1.0) and math.isnan(best.first[1])
+    worst = pools.figures([pool], lambda p: list(p.seconds))
+    assert worst.ordered == 0.0 and worst.first[0] == 0.0 and worst.drawn < worst.at_random < 1.0
+
+
+def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    programs = {f"{family}{t}": copying(t, k) for k, family in ((1, "once"), (3, "thrice")) for t in (32, 64, 128, 256)}
+    pairs = [{"device": "h200", "group": name[:3], "shape": "s", "sizes": {"N": 1 << 20}, "before": name, "after": other, "step": "", "source": "walk",
+              "family": name[:4],
+              "speedup": 1.1} for name in programs for other in programs if name[:4] == other[:4] and name != other]
+    pairs.append({**pairs[0], "sizes": {"N": 0}})
+    measured = [{"device": "h200", "group": name[:3], "program": name, "shape": "s", "sizes": {"N": 1 << 20}, "warm": 1e-5} for name in programs]
+    write({"programs": [{"program": n, "text": program_text(p), "surface": "cuda", "family": n[:4], "problem": "copy"} for n, p in programs.items()],
+           "pairs": pairs,
+           "measured": measured}, tmp_path)
+    data = read(tmp_path)
+    found = states(data, tmp_path / "cache")
+    assert next(iter(found.why.values())).startswith("KIR-E007")
+    made, kept = rows_of(data, found)
+    assert len(made) == len(kept) == 24 and made.names[:made.used] == tuple(n for n in made.names if not n.startswith("mix "))
+    again, _ = rows_of(data, states(data, tmp_path / "cache"))
+    assert np.array_equal(made.seen, again.seen)
+    assert not pools.pools(data, found)  # four programs are no pool
+    lines = {"family": [page.Line("analytic", measures.figures(answers.analytic(found, kept), made.measured, made.fault))]}
+    text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"])
+    assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
+
+
+def test_a_plot_is_svg() -> None:
+    import xml.etree.ElementTree as tree
+
+    made = plots.square("T", "x", "y", {"one": [(0.0, 0.1), (1.0, 0.9)], "none": []})
+    assert tree.fromstring(made).tag.endswith("svg") and made.count("<circle") == 2

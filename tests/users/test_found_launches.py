@@ -1,0 +1,135 @@
+"""The binding of a user's kernel, found in the host code beside it."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.ir.binding import Binding
+from kir.ir.rules.generic import is_generic
+from kir.surface.reading import launched, load_expert
+from tests.command_line import called
+from tests.users.own_kernels import KERNELS, laid
+
+FOUND = {
+    "softmax with a scale (Triton)": (["m"], {"x_ptr": ["m", "n"], "y_ptr": ["m", "n"]}, {"BLOCK": 1024}, ["m >= 1", "n >= 1", "n <= 1024"]),
+    "RMS norm as an autograd function (Triton)": (["M"], {"X": ["M", "N"], "W": ["N"], "Y": ["M", "N"]}, {"BLOCK_SIZE": 256}, ["M >= 1", "N >= 1"]),
+    "autotuned GEMM, launched by a test (Triton)": (["ceildiv(M, BLOCK_M)", "ceildiv(N, BLOCK_N)"], {"a_ptr": ["M", "K"], "b_ptr": ["K", "N"]},
+                                                    {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}, ["M >= 1", "K >= 1", "N >= 1"]),
+    "RMS norm with a main program (CUDA)": (["m"], {"x": ["m", "n"], "w": ["n"], "y": ["m", "n"]}, {"threads_x": 256, "THREADS": 256}, ["m >= 1", "n >= 1"]),
+    "bias and GELU as a torch extension (CUDA)": (["ceildiv(cols * rows, 256)"], {"x": ["rows", "cols"], "bias": ["cols"]},
+                                                  {"threads_x": 256, "scalar_t": "f32"}, ["rows >= 1", "cols >= 1"]),
+    "GEMM launched from another file (CUDA)": (["ceildiv(N, 16)", "ceildiv(M, 16)"], {"C": ["M", "N"]}, {"threads_x": 16, "threads_y": 16},
+                                               ["M >= 1", "N >= 1", "K >= 1"]),
+    "GEMM (TileLang)": ([], {}, {"block_M": 128, "block_N": 128, "block_K": 32, "dtype": "f16", "accum_dtype": "f32"}, ["M >= 1", "N >= 1", "K >= 1"]),
+    "RMS norm (TileLang)": ([], {}, {"N": 256, "blk_m": 1}, ["M >= 1"]),
+    "addition (TileLang)": ([], {}, {"block": 256, "threads": 128}, ["n >= 1"]),
+}
+"""Grid, shapes, compile-time values and facts of each."""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_with_its_launch_needs_no_binding(name: str, tmp_path: Path) -> None:
+    grid, shapes, metas, facts = FOUND[name]
+    file = laid(tmp_path, name)
+    binding, told = launched(str(file))
+    assert binding is not None and [d.id for d in told] == ["KIR-S040"]
+    assert binding.grid == grid and binding.metas == metas and binding.facts == facts
+    assert {k: binding.tensors[k].shape for k in shapes} == shapes
+    expert = load_expert(str(file))
+    assert not is_generic(expert.program)
+    assert Binding.parse(expert.binding) == binding
+
+
+def test_strides_are_expressions_over_the_sizes(tmp_path: Path) -> None:
+    binding, _ = launched(str(laid(tmp_path, "autotuned GEMM, launched by a test (Triton)")))
+    assert binding is not None
+    strides = {k: v for k, v in binding.scalars.items() if k.startswith("stride")}
+    assert strides == {"stride_am": "K", "stride_ak": 1, "stride_bk": "N", "stride_bn": 1, "stride_cm": "N", "stride_cn": 1}
+    assert {t.dtype for t in binding.tensors.values()} == {"f16"} and len(binding.configs) == 2
+
+
+def test_what_nothing_says_is_assumed_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = laid(tmp_path, "RMS norm as an autograd function (Triton)")
+    code, out, err = called(capsys, "parse", str(file), "--normal")
+    assert code == 0 and "in W: f32[N]" in out
+    assert "warning[KIR-S040]" in err and "X is f32" in err and "W has N elements: all that the kernel reaches" in err and "--ask" in err
+
+
+def test_a_launch_that_says_nothing_of_an_argument_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = KERNELS["softmax with a scale (Triton)"]["scaled.py"].partition("if __name__")[0]
+    file = tmp_path / "scaled.py"
+    file.write_text(text.replace("BLOCK=triton.next_power_of_2(n)", "BLOCK=block_for(x)"), encoding="utf-8")
+    with pytest.raises(KirError) as refused:
+        load_expert(str(file))
+    assert refused.value.diagnostics[0].id == "KIR-S041" and "metas.BLOCK" in refused.value.diagnostics[0].message
+    code, _, err = called(capsys, "bind", str(file), "--ask", "--yes")
+    assert code == 0, err
+    kept = tmp_path / "scaled.softmax_scale_kernel.bind.toml"
+    assert "BLOCK = 64" in kept.read_text(encoding="utf-8")
+    binding, told = launched(str(file))
+    assert binding is not None and binding.metas == {"BLOCK": 64} and kept.name in told[0].message
+
+
+def test_without_a_launch_a_kernel_stays_generic(tmp_path: Path) -> None:
+    text = KERNELS["softmax with a scale (Triton)"]["scaled.py"].partition("def softmax_scale(")[0]
+    (tmp_path / "alone.py").write_text(text, encoding="utf-8")
+    with pytest.raises(KirError) as refused:
+        load_expert(str(tmp_path / "alone.py"))
+    assert refused.value.diagnostics[0].id == "KIR-S016"
+
+
+def test_launches_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = laid(tmp_path, "addition (TileLang)")
+    file.write_text(file.read_text(encoding="utf-8") + "\n\ndef wide(a, b):\n    n = a.shape[0]\n    return elementwise_add(n, block=512)(a, b)\n",
+                    encoding="utf-8")
+    code, _, err = called(capsys, "parse", str(file), "--normal")
+    assert code == 0 and "tl_add.py:23 launches it with block = 512" in err
+    code, out, _ = called(capsys, "bind", str(file), "--launch", "23")
+    assert code == 0 and "block = 512" in out
+    code, _, err = called(capsys, "bind", str(file), "--launch", "7")
+    assert code == 2 and "KIR-S042" in err
+
+
+def test_a_refusal_of_the_host_is_a_fact(tmp_path: Path) -> None:
+    file = laid(tmp_path, "softmax with a scale (Triton)")
+    text = file.read_text(encoding="utf-8").partition("if __name__")[0]
+    made = "    y = torch.empty_like(x)"
+    file.write_text(text.replace(made, "    assert n % 8 == 0\n    if n > 512:\n        raise ValueError\n" + made), encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None and {"n % 8 == 0", "n <= 512"} <= set(binding.facts)
+
+
+def test_a_cuda_check_is_a_fact_and_a_driver_launch_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "scale.cu"
+    file.write_text('''
+extern "C" __global__ void scale(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+void run(CUmodule mod, CUdeviceptr unused, int n) {
+    CUfunction f;
+    float *x, *y;
+    if (n % 4 != 0) throw 1;
+    cuModuleGetFunction(&f, mod, "scale");
+    cudaMalloc(&x, sizeof(float) * n);
+    cudaMalloc(&y, sizeof(float) * n);
+    void* args[] = {&x, &y, &n};
+    cuLaunchKernel(f, (n + 127) / 128, 1, 1, 128, 1, 1, 0, 0, args, 0);
+}
+''', encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None
+    assert binding.grid == ["ceildiv(n, 128)"] and binding.tensors["x"].shape == ["n"] and "n % 4 == 0" in binding.facts and binding.metas["threads_x"] == 128
+
+
+def test_answers_are_asked_for_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    file = laid(tmp_path, "RMS norm as an autograd function (Triton)")
+    monkeypatch.setattr("sys.stdin", io.StringIO("float17\nf16\nf16\nf16\n\n"))
+    code, _, err = called(capsys, "bind", str(file), "--ask")
+    assert code == 0 and "no dtype 'float17'" in err and err.count("which dtype has X?") == 2
+    kept = Binding.read(tmp_path / "rms._rms_fwd.bind.toml")
+    assert {t.dtype for t in kept.tensors.values()} == {"f16"} and kept.tensors["W"].shape == ["N"]

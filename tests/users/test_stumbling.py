@@ -1,0 +1,184 @@
+"""What a new user stumbled over, each with its cure."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kir.base.diagnostic import UsageError
+from kir.faces.cli._options import can_be_written
+from kir.ir.binding import Binding
+from tests.command_line import called
+from tests.users.own_kernels import laid
+
+SOFTMAX = "softmax with a scale (Triton)"
+
+
+@pytest.mark.parametrize("was, made, said", [
+    ("BLOCK = 1024", 'BLOCK = "abc"', "the kernel takes a whole number"), ("BLOCK = 1024", "BLOCK = 3.5", "the kernel takes a whole number"),
+    ('dtype = "f32"', 'dtype = "float17"', "there is no dtype 'float17'"), ('grid = ["m"]', "grid = 7", "field 'grid'")])
+def test_values_of_a_binding_are_checked_at_their_line(was: str, made: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, toml = laid(tmp_path, SOFTMAX), tmp_path / "b.toml"
+    assert called(capsys, "bind", str(file), "-o", str(toml))[0] == 0
+    toml.write_text(toml.read_text(encoding="utf-8").replace(was, made), encoding="utf-8")
+    code, _, err = called(capsys, "parse", str(file), "--bind", str(toml), "--normal")
+    assert code != 0 and said in err and f"{toml.name}:" in err
+
+
+def test_the_output_of_a_template_is_an_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = laid(tmp_path, "RMS norm with a main program (CUDA)")
+    code, out, err = called(capsys, "parse", str(file), "--normal")
+    assert code == 0 and "out y: f32[m, n]" in out and "in x: f32[m, n]" in out, err
+    code, out, _ = called(capsys, "run", str(file), "--check", "--set", "m=2", "--set", "n=40")
+    assert code == 0 and "0 error findings" in out
+
+
+def test_a_problem_that_lacks_a_scalar_says_so_at_once_with_a_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = laid(tmp_path, SOFTMAX)
+    code, _, err = called(capsys, "lineage", str(file), "--problem", "softmax", "-o", str(tmp_path / "out"))
+    assert code == 2 and "the scalar 'scale'" in err and "--set scale=1.0" in err and not (tmp_path / "out").exists()
+    code, out, err = called(capsys, "gate", str(file), "--problem", "softmax", "--set", "scale=1.0", "--target", "sm_90a")
+    assert code == 0 and "accepted" in out, err
+    code, _, err = called(capsys, "gate", str(file), "--problem", "softmax", "--set", "skale=1.0")
+    assert code == 2 and "no scalar 'skale'" in err
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for place in (tmp_path / "file" / "x", Path("/proc/x")):
+        code, _, err = called(capsys, "lineage", "no_such_file.py", "-o", str(place))
+        assert code == 2 and "KIR-C006" in err and "no_such_file" not in err
+    assert can_be_written(tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+    with pytest.raises(UsageError):
+        can_be_written(Path("/proc/self/no/x"))
+
+
+def test_a_lineage_has_a_folder_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = laid(tmp_path, "addition (TileLang)")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = called(capsys, "lineage", str(file), "--steps", "1", "--surface", "cuda", "--json")
+    assert json.loads(out)["files"]["report"] == "add.lineage/report.html" and (tmp_path / "add.lineage" / "lineage.json").is_file() and code in (0, 1)
+
+
+@pytest.mark.torch
+def test_a_function_of_pytorch_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = laid(tmp_path, SOFTMAX)
+    (tmp_path / "right.py").write_text("import torch\n\ndef scaled(x, scale):\n    return torch.softmax(x * scale, dim=-1)\n\n"
+                                       "def wrong(x, scale):\n    return torch.softmax(x + scale, dim=-1)\n", encoding="utf-8")
+    code, out, err = called(capsys, "gate", str(file), "--against", "right:scaled", "--target", "sm_90a")
+    assert code == 0 and "accepted" in out, err
+    code, out, _ = called(capsys, "gate", str(file), "--against", "right:wrong", "--target", "sm_90a")
+    assert code == 1 and "refused at correctness" in out
+    code, _, err = called(capsys, "gate", str(file), "--against", "right:skaled")
+    assert code == 2 and "did you mean 'scaled'" in err
+    code, _, err = called(capsys, "gate", str(file), "--against", "nowhere:f")
+    assert code == 2 and "KIR-S043" in err
+
+
+def test_a_binary_is_no_source_and_its_bytes_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.cu").write_bytes(b"\x7fELF\x02\x01\x00\xff\xfe")
+    code, _, err = called(capsys, "parse", str(tmp_path / "k.cu"))
+    assert code != 0 and "k.cu is no text: its byte 6 is zero" in err and "ELF" not in err
+
+
+def test_a_file_that_is_too_large_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.cu").write_text("// a line of a comment in a file of many lines\n" * 100_000, encoding="utf-8")
+    code, _, err = called(capsys, "parse", str(tmp_path / "k.cu"))
+    assert code != 0 and "k.cu has 4,700,000 characters" in err and "macro" not in err
+
+
+def test_options_have_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, near in ((("run", "--chek", "x"), "--check"), (("skills", "list", "--libary", "x"), "--library"), (("gate", "--aginst", "x"), "--against")):
+        code, _, err = called(capsys, *words)
+        assert code == 2 and f"there is no option {words[-2]}" in err and near in err
+
+
+def test_shipped_things_have_names(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(capsys, "lineages", "--json")
+    names = [row["name"] for row in json.loads(out)["lineages"]]
+    assert code == 0 and {"softmax_cuda", "gemm_sm90"} <= set(names)
+    code, out, _ = called(capsys, "replay", "softmax_cuda")
+    assert code == 0 and "11 of 11 transitions" in out
+    code, out, _ = called(capsys, "problems", "--json")
+    assert code == 0 and "softmax" in [row["name"] for row in json.loads(out)["problems"]]
+    code, out, _ = called(capsys, "opt", "skills/problems/gemm/naive.kir", "-p", "gemm_sm90")
+    assert code == 0 and "program gemm" in out
+    code, out, _ = called(capsys, "skills", "list", "--json")
+    cards = json.loads(out)["cards"]
+    assert code == 0 and len(cards) > 150 and len({c["name"] for c in cards}) == len(cards)
+    code, out, _ = called(capsys, "skills", "show", cards[0]["name"])
+    assert code == 0 and "When it is sound" in out
+
+
+def test_replay_says_which_gate_with_an_option_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = called(capsys, "replay", "softmax_cuda", "--regate", "cpu", "--on", "skills/problems/gemm/naive.kir")
+    assert code == 2 and "--regate" in err
+
+
+@pytest.mark.parametrize("typed, word, found", [("kir li", 1, ["lineage", "lineages"]), ("kir run --ch", 2, ["--check"]),
+                                                ("kir skills s", 2, ["search", "show"])])
+def test_a_shell_completes_commands_and_options(typed: str, word: int, found: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main()"], capture_output=True, text=True, check=True,
+                          env={**os.environ, "COMP_WORDS": typed, "COMP_CWORD": str(word), "_KIR_COMPLETE": "complete_bash"})
+    assert done.stdout.split() == found
+
+
+def test_what_makes_a_shell_complete_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(capsys, "completion", "bash")
+    assert code == 0 and "_KIR_COMPLETE=complete_bash" in out
+
+
+NEW = {"pass": "try-pass", "frontend": "trylang", "backend": "trylist", "problem": "tryproblem"}
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_what_kir_new_writes_conforms(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "made"
+    code, out, err = called(capsys, "new", kind, NEW[kind], "-o", str(folder))
+    assert code == 0 and "next: " in out, err
+    again, _, err = called(capsys, "new", kind, NEW[kind], "-o", str(folder))
+    assert again == 2 and "is there already" in err
+    module = NEW[kind].replace("-", "_")
+    if kind != "problem":  # as pip would leave it: the package, and metadata with its entry point
+        metadata = folder / f"kir_{module}-0.1.dist-info"
+        metadata.mkdir()
+        group = {"pass": "passes", "frontend": "frontends", "backend": "backends"}[kind]
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kir-{NEW[kind]}\nVersion: 0.1\n", encoding="utf-8")
+        (metadata / "entry_points.txt").write_text(f"[kir.{group}]\n{module} = kir_{module}\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)], cwd=folder, text=True, check=False,
+                          capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])})
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_name_that_is_none_or_taken_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("Reverse", "tile"):
+        code, _, err = called(capsys, "new", "pass", name, "-o", str(tmp_path / "x"))
+        assert code == 2 and "KIR-C002" in err and not (tmp_path / "x").exists()
+
+
+def test_a_broken_plugin_is_an_error_of_kir_plugins(tmp_path: Path) -> None:
+    package, metadata = tmp_path / "kir_torn", tmp_path / "kir_torn-0.1.dist-info"
+    package.mkdir()
+    metadata.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "torn.py").write_text("import no_such_package_here\n", encoding="utf-8")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kir-torn\nVersion: 0.1\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[kir.passes]\ntorn = kir_torn\n", encoding="utf-8")
+    for path, code in ((str(tmp_path), 1), ("", 0)):
+        done = subprocess.run([sys.executable, "-c", "from kir.faces.cli import main; main(['plugins'])"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join([p for p in (path, str(Path.cwd())) if p])})
+        assert done.returncode == code, done.stderr
+
+
+def test_a_kept_binding_is_the_one_that_is_read(tmp_path: Path) -> None:
+    from kir.surface.launches.remembered import remember, remembered
+
+    file = laid(tmp_path, SOFTMAX)
+    assert remembered(file, "k") is None
+    path = remember(file, "k", Binding(kernel="k"))
+    assert remembered(file, "k") == path == tmp_path / "scaled.k.bind.toml"
