@@ -93,17 +93,18 @@ def _outside(what: Outside, failed: list[KirError]) -> Callable[..., None]:
 def _array(address: int, count: int, dtype: DType) -> Array:
     kind = number.storage(dtype)
     raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
-    return np.frombuffer(raw, np.uint8).view(kind)
+    out: Array = np.frombuffer(memoryview(raw), np.uint8).view(kind)
+    return out
 
 
 def _worked_out(e: n.Expr, x: list[Array]) -> Array:
     match e:
         case n.Binary():
-            return number.binary(e.op, dtype_of(e.a.type), *x)
+            return number.binary(e.op, dtype_of(e.a.type), x[0], x[1])
         case n.Unary():
-            return number.unary(e.op, dtype_of(e.x.type), *x)
+            return number.unary(e.op, dtype_of(e.x.type), x[0])
         case n.Cast():
-            return number.cast(*x, dtype_of(e.x.type), e.dtype, e.rounding)
+            return number.cast(x[0], dtype_of(e.x.type), e.dtype, e.rounding)
         case n.Call():
             return np.asarray(apply(e.fn, dtype_of(e.args[0].type), tuple(x), dict(e.attrs)))
         case _:

@@ -159,7 +159,11 @@ def test_every_operation(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     p = n.Program("all", params=params, kernels=(n.Kernel("main", (n.Axis("i", size),), build.const(1, I32), (loop,)),))
     called = loops._called
     ended: list[bool] = []
-    monkeypatch.setattr(loops, "_called", lambda *words: ended.append(called(*words)) or ended[-1])
+
+    def noted(*words: Any) -> bool:
+        ended.append(called(*words))
+        return ended[-1]
+    monkeypatch.setattr(loops, "_called", noted)
     same(p, {"X": values, "Y": values[::-1].copy()}, {})
     assert ended == [True]
 
@@ -192,7 +196,7 @@ kernel main grid (c: 4) threads 1
 def test_what_is_wrong_is_said_as_ever(end: str, store: str) -> None:
     p = parse_program(OUTSIDE.format(end=end, store=store), "p.kir")
     x = np.arange(8, dtype=np.float32)
-    said = []
+    said: list[tuple[Any, bytes]] = []
     for compiles in (True, False):
         try:
             made = run(p, {"X": x}, {}, compiles=compiles)
