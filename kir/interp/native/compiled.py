@@ -27,8 +27,13 @@ _LOCK = threading.Lock()
 
 @cache
 def available() -> bool:
-    """Whether llvmlite is installed, for a processor that converts f16 by itself."""
-    return find_spec("llvmlite") is not None and _machine()[1]
+    """Whether llvmlite is installed. It is not imported before there is something to compile."""
+    return find_spec("llvmlite") is not None
+
+
+def converts_half() -> bool:
+    """Whether this processor converts f16 by itself; otherwise nothing is compiled."""
+    return _machine()[1]
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
-from kir.interp.native.compiled import Compiled, available, compiled
+from kir.interp.native.compiled import Compiled, available, compiled, converts_half
 from kir.interp.native.signature import found, lanes_of, names, signature, taken
 from kir.interp.numerics.number import storage
 from kir.interp.numerics.values import Val
@@ -51,6 +51,9 @@ def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
         return False
     values, buffers, written = bound
     if sum(h.memory.data.nbytes for h in written) > SNAPSHOT * work:
+        return False
+    if not converts_half():
+        m.compiles = False
         return False
     code = compiled(signature(s, values, buffers, f))
     if _called(m, s, code, values, buffers, written, f):
