@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
+import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -44,12 +48,24 @@ NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's library is a folder of the test run's, with wrong answers recorded in it as if a user had."""
+    """The user's library is a folder of the test run's, with wrong answers recorded in it as if a user had; so is what gates have found out."""
     folder = tmp_path_factory.mktemp("library")
     recorded(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder))
+        patch.setenv("XDG_CACHE_HOME", str(_own_cache(tmp_path_factory.getbasetemp())))
         yield
+
+
+def _own_cache(base: Path) -> Path:
+    """What gates find out is kept for this run alone, whose workers share it; the grammar's tables are the user's."""
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    tables = Path(platformdirs.user_cache_dir("kir")) / "grammar"
+    tables.mkdir(parents=True, exist_ok=True)
+    (folder / "kir").mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        (folder / "kir" / "grammar").symlink_to(tables)
+    return folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -50,9 +50,9 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
-    and compares, unless the first run has found errors. With `cover` the result says what the run
-    reached. Unless `compiles` is false, long loops of plain mode are compiled where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
-    (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
+    and compares, unless the first run has found errors. With `cover` the result says what the run reached. Unless `compiles` is false, long
+    loops of plain mode are compiled where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
+    KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
     first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None, compiles)
     wrong = any(x.severity == "error" for x in first[0].findings.values())

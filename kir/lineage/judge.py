@@ -56,14 +56,14 @@ class CpuJudge:
     against: Program | None = None
     expert: Program | None = None
     """The kernel that the walk starts from: each state is tried at sizes at which it, too, does all that it can do."""
-    kept: Path | None = None
+    kept: Path | None = field(default=None, kw_only=True)
     """Where compiled code and outcomes of cases are kept by their content, for the next walk."""
 
     @classmethod
     def of(cls, header: Header, expert: Program | None = None) -> CpuJudge:
         """The judge that a lineage's header asks for."""
         problem = load_problem(header.problem) if header.problem else None
-        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert, kept_folder())
+        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert, kept=kept_folder())
 
     @cached_property
     def artifacts(self) -> ArtifactCache | None:
@@ -165,7 +165,7 @@ class GpuJudge(CpuJudge):
     def on(cls, gpu: Gpu, header: Header, expert: Program) -> GpuJudge:
         """The judge that a lineage's header asks for, on a device. The device's architecture is compiled for beside the header's."""
         base = CpuJudge.of(header, expert)
-        return cls(base.surface, (gpu.target,), base.problem, base.against, expert, base.kept, gpu)
+        return cls(base.surface, (gpu.target,), base.problem, base.against, expert, gpu, kept=base.kept)
 
     @cached_property
     def _judged_by(self) -> Problem:

@@ -1,1 +1,4 @@
-"""Loops of plain mode compiled with LLVM, statement by statement over all lanes as the NumPy interpreter runs them. Order: scalars, signature, emitter, compiled, loops."""
+"""Loops of plain mode compiled with LLVM, statement by statement over all lanes as the NumPy interpreter runs them.
+
+Order: scalars, signature, emitter, compiled, loops.
+"""

@@ -27,8 +27,13 @@ _LOCK = threading.Lock()
 
 @cache
 def available() -> bool:
-    """Whether llvmlite is installed, for a processor that converts f16 by itself."""
-    return find_spec("llvmlite") is not None and _machine()[1]
+    """Whether llvmlite is installed. It is not imported before there is something to compile."""
+    return find_spec("llvmlite") is not None
+
+
+def converts_half() -> bool:
+    """Whether this processor converts f16 by itself; otherwise nothing is compiled."""
+    return _machine()[1]
 
 
 @dataclass(eq=False)
@@ -56,10 +61,10 @@ def compiled(of: Signature) -> Compiled:
             return ctypes.cast(made, ctypes.c_void_p).value or 0
         emitted = Emitter(of, half, callback).emitted()
         module = llvm.parse_assembly(emitted.text)
-        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
         builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2))
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1))
         engine.finalize_object()
         call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("loop"))
     return Compiled(call, emitted, failed, (engine, callbacks))
@@ -93,17 +98,18 @@ def _outside(what: Outside, failed: list[KirError]) -> Callable[..., None]:
 def _array(address: int, count: int, dtype: DType) -> Array:
     kind = number.storage(dtype)
     raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
-    return np.frombuffer(raw, np.uint8).view(kind)
+    out: Array = np.frombuffer(memoryview(raw), np.uint8).view(kind)
+    return out
 
 
 def _worked_out(e: n.Expr, x: list[Array]) -> Array:
     match e:
         case n.Binary():
-            return number.binary(e.op, dtype_of(e.a.type), *x)
+            return number.binary(e.op, dtype_of(e.a.type), x[0], x[1])
         case n.Unary():
-            return number.unary(e.op, dtype_of(e.x.type), *x)
+            return number.unary(e.op, dtype_of(e.x.type), x[0])
         case n.Cast():
-            return number.cast(*x, dtype_of(e.x.type), e.dtype, e.rounding)
+            return number.cast(x[0], dtype_of(e.x.type), e.dtype, e.rounding)
         case n.Call():
             return np.asarray(apply(e.fn, dtype_of(e.args[0].type), tuple(x), dict(e.attrs)))
         case _:

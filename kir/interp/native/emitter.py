@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kir.base.dataclass import dataclass
-from kir.interp.native.scalars import Scalars, Value
+from kir.interp.native.scalars import Scalars, Value, plain_float
 from kir.interp.native.signature import Held, Signature
 from kir.interp.numerics import number
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, SKIPPED, TAKEN, TWO, ZERO, Kind
@@ -23,7 +23,6 @@ from kir.ir.visit import statements
 
 WORDS = ("lanes", "mask", "scratch", "bits", "trips", "bytes")
 """Words at the start of the table; all but the first are addresses."""
-INTRINSIC = {"sqrt": "llvm.sqrt", "abs": "llvm.fabs"}
 
 
 @dataclass
@@ -167,8 +166,11 @@ class Emitter:
             if mask is None:
                 yield lane
             else:
-                with self.b.if_then(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self._c(0, self.s.byte))):
+                with self.b.if_then(self._active(mask, lane)):
                     yield lane
+
+    def _active(self, mask: Value, lane: Value) -> Value:
+        return self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self._c(0, self.s.byte))
 
     def _note(self, kind: Kind, s: n.Stmt, bits: Value) -> None:
         """Adds bits (i8) to what is reached at a place."""
@@ -237,7 +239,11 @@ class Emitter:
             case n.Unary():
                 return self.s.knows(dtype_of(e.type)) and (e.op == "not" or not dtype_of(e.type).is_bool)
             case n.Call():
-                return e.type in (F32, F64) and e.fn in ("sqrt", "abs", "rsqrt", "rcp", "fma")
+                if e.fn == "to_tf32":
+                    return e.type == F32
+                if e.fn == "abs":
+                    return plain_float(dtype_of(e.type)) and self.s.knows(dtype_of(e.type))
+                return e.type in (F32, F64) and e.fn in ("sqrt", "rsqrt", "rcp", "fma")
             case _:
                 return True
 
@@ -285,7 +291,7 @@ class Emitter:
             case n.Select():
                 return b.select(self.value(e.cond, lane), self.value(e.a, lane), self.value(e.b, lane))
             case n.Cast():
-                return self.s.cast(b, dtype_of(e.x.type), e.dtype, self.value(e.x, lane))
+                return self.s.cast(b, dtype_of(e.x.type), e.dtype, self.value(e.x, lane), e.rounding)
             case n.Load():
                 return self._loaded(e, lane)
             case n.Call():
@@ -296,6 +302,10 @@ class Emitter:
     def _called(self, e: n.Call, x: list[Value]) -> Value:
         """A function worked out in f64 and rounded once."""
         b, dtype, double = self.b, dtype_of(e.type), self.s.held(F64)
+        if e.fn == "abs":
+            return b.call(self.module.declare_intrinsic("llvm.fabs", [x[0].type]), [x[0]])
+        if e.fn == "to_tf32":
+            return self.s.to_tf32(b, x[0], str(dict(e.attrs).get("rounding", "rn")))
         wide = [self.s.cast(b, dtype, F64, v) for v in x]
         match e.fn:
             case "fma":
@@ -303,8 +313,7 @@ class Emitter:
             case "rcp":
                 made = b.fdiv(self.ir.Constant(double, 1.0), wide[0])
             case _:
-                name = INTRINSIC["abs" if e.fn == "abs" else "sqrt"]
-                made = b.call(self.module.declare_intrinsic(name, [double]), [wide[0]])
+                made = b.call(self.module.declare_intrinsic("llvm.sqrt", [double]), [wide[0]])
                 if e.fn == "rsqrt":
                     made = b.fdiv(self.ir.Constant(double, 1.0), made)
         return self.s.cast(b, F64, dtype, made)
@@ -453,7 +462,7 @@ class Emitter:
         for _, _, some in arms:
             self.b.store(self._c(0, self.s.byte), some)
         with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
-            live = self._c(1, self.ir.IntType(1)) if mask is None else self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self._c(0, self.s.byte))
+            live = self._c(1, self.ir.IntType(1)) if mask is None else self._active(mask, lane)
             for slot, _, _ in arms:
                 self._put(slot, lane, self._c(0, self.ir.IntType(1)))
             with self.b.if_then(live):

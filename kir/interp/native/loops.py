@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
-from kir.interp.native.compiled import Compiled, available, compiled
+from kir.interp.native.compiled import Compiled, available, compiled, converts_half
 from kir.interp.native.signature import found, lanes_of, names, signature, taken
 from kir.interp.numerics.number import storage
 from kir.interp.numerics.values import Val
@@ -15,11 +16,16 @@ from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.types import dtype_of
-from kir.ir.visit import once, statements
+from kir.ir.visit import blocks_of, once, statements
 
-LEAST = 300
-"""Statements that a loop has run, or will run, from which on it is compiled: that takes about as long as NumPy takes for so many."""
+LEAST = 1500
+"""Statements that loops of one text have run, or will run, from which on they are compiled: that takes about as long as NumPy takes for so many."""
+UNKNOWN = 8
+"""Iterations that a loop inside is taken to have where that is not known."""
+MOST = 1 << 14
+"""Loops of which it is known how much they have run."""
 WIDE = 4096
 """Lanes for which NumPy takes as long again as for a statement of one lane."""
 SNAPSHOT = 20_000
@@ -33,10 +39,11 @@ def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
     if not once(s, "_native", lambda: taken(s)):
         m.refused.add(id(s))
         return False
-    length = once(s, "_length", lambda: len(tuple(statements(s.body))))
+    length = once(s, "_length", lambda: sum(map(_statements, s.body)))
     work = trips * length * (1 + f.lanes // WIDE)
-    m.heat[id(s)] = m.heat.get(id(s), 0) + work
-    if m.heat[id(s)] < LEAST or not trips:
+    heat = _heat(s)
+    heat[0] += work
+    if heat[0] < LEAST or not trips:
         return False
     bound = _bound(m, s, f)
     if bound is None:
@@ -45,11 +52,30 @@ def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
     values, buffers, written = bound
     if sum(h.memory.data.nbytes for h in written) > SNAPSHOT * work:
         return False
+    if not converts_half():
+        m.compiles = False
+        return False
     code = compiled(signature(s, values, buffers, f))
     if _called(m, s, code, values, buffers, written, f):
         return True
     m.refused.add(id(s))
     return False
+
+
+def _statements(s: n.Stmt) -> int:
+    """About how many statements one is, those inside it included."""
+    inside = sum(_statements(x) for block in blocks_of(s) for x in block)
+    if not isinstance(s, n.For):
+        return 1 + inside
+    lo, hi, step = (int_value(x) for x in (s.lo, s.hi, s.step))
+    trips = UNKNOWN if lo is None or hi is None or not step else max(0, -(-(hi - lo) // step))
+    return 1 + trips * inside
+
+
+@lru_cache(maxsize=MOST)
+def _heat(loop: n.For) -> list[int]:
+    """Statements that loops of one text have run in this process."""
+    return [0]
 
 
 _Values = list[tuple[str, Any, Val]]

@@ -196,16 +196,23 @@ class Scalars:
 
     def has_cast(self, source: DType, target: DType, rounding: str) -> bool:
         """Whether `cast` knows a conversion."""
-        if rounding != "rn" or not self.knows(source) or not self.knows(target):
+        if not self.knows(source) or not self.knows(target):
+            return False
+        if rounding == "bits":
+            return self.stored(source) != self.byte and number.storage(source).itemsize == number.storage(target).itemsize
+        if rounding != "rn":
             return False
         if target == BOOL or not source.is_float:
             return True
         if target.is_float:
             return target in (F32, F64) or source != F64
-        return False
+        return target.bits < 64
 
-    def cast(self, b: Any, source: DType, target: DType, x: Value) -> Value:
-        """`x` converted to nearest even, as `number.cast`."""
+    def cast(self, b: Any, source: DType, target: DType, x: Value, rounding: str = "rn") -> Value:
+        """`x` converted to nearest even, or its bits, as `number.cast`."""
+        if rounding == "bits":
+            raw = self.store(b, source, x)
+            return self.load(b, target, b.bitcast(raw, self.stored(target)))
         if target == BOOL:
             zero = self.ir.Constant(x.type, 0)
             return b.fcmp_unordered("!=", x, zero) if source.is_float else b.icmp_unsigned("!=", x, zero)
@@ -216,11 +223,33 @@ class Scalars:
             if target == F64:
                 return (b.uitofp if source.name == "u64" else b.sitofp)(wide, self.held(target))
             return self.rounded(b, target, (b.uitofp if source.name == "u64" else b.sitofp)(wide, self.ir.FloatType()))
+        if target.is_integer:
+            return self._truncated(b, target, x if source == F64 else b.fpext(x, self.ir.DoubleType()))
         if target == F64:
             return x if source == F64 else b.fpext(x, self.held(target))
         if source == F64:
             return b.fptrunc(x, self.held(target))
         return self.rounded(b, target, x)
+
+    def _truncated(self, b: Any, target: DType, x: Value) -> Value:
+        """An f64 cut off to an integer of less than 64 bits, clamped to its range; NaN gives 0."""
+        low, high = (self.ir.Constant(x.type, float(v)) for v in target.range)
+        x = b.select(b.fcmp_unordered("uno", x, x), self.ir.Constant(x.type, 0.0), x)
+        x = b.select(b.fcmp_ordered("<", x, low), low, x)
+        x = b.select(b.fcmp_ordered(">", x, high), high, x)
+        return b.trunc(b.fptosi(x, self.long), self.held(target))
+
+    def to_tf32(self, b: Any, x: Value, rounding: str) -> Value:
+        """An f32 with the 10 bits of mantissa of tf32, as `kir.interp.numerics.rounding` gives it."""
+        def c(v: int) -> Value:
+            return self.ir.Constant(self.word, v)
+        bits = b.bitcast(x, self.word)
+        if rounding == "rn":
+            up = b.add(bits, b.add(b.and_(b.lshr(bits, c(13)), c(1)), c(0xFFF)))
+        else:
+            up = b.add(bits, c(0x1000 if rounding == "rna" else 0))
+        finite = b.icmp_unsigned("<", b.and_(bits, c(0x7F800000)), c(0x7F800000))
+        return b.bitcast(b.select(finite, b.and_(up, c(0xFFFFE000)), bits), x.type)
 
     def _resized(self, b: Any, source: DType, x: Value, kind: Any) -> Value:
         if x.type.width == kind.width:

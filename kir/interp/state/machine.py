@@ -49,8 +49,6 @@ class Machine(Findings, ABC):
         self.shortcuts: dict[tuple[int, int, int, int], n.Store | None] = {}
         self.has_views = any(isinstance(s, n.View) for k in program.kernels for s in statements(k.body))
         self.iterations: dict[int, int] = {}
-        self.heat: dict[int, int] = {}
-        """Statements that a loop has run in all."""
         self.refused: set[int] = set()
         """Loops that are not compiled."""
         # what runs, and where it meets

@@ -64,6 +64,7 @@ def _packages() -> list[Finding]:
         "tilelang": ("tilelang", "make full, or pip install tilelang==0.1.15: compiles TileLang output"),
         "torch": ("torch", "make full; only Triton and TileLang use it"),
         "pycuda": ("pycuda", "pip install pycuda: runs CUDA output on a GPU"),
+        "llvmlite": ("llvmlite", "pip install llvmlite, or the extra `fast`: compiles long loops of the interpreter, which NumPy runs until then"),
         "openai": ("openai", "make full, or the extra `llm`: asks models behind that protocol to fill holes"),
         "anthropic": ("anthropic", "make full, or the extra `llm`: asks models behind that protocol to fill holes"),
         "genai-prices": ("genai-prices", "make full, or the extra `llm`: what hosted models cost"),
