@@ -14,9 +14,9 @@ from kir.base.diagnostic import usage
 from kir.faces.agents.calling import Call, Kept, Refused
 from kir.faces.agents.tools import TOOLS
 
-INSTRUCTIONS = """KIR reads GPU kernels (CUDA C++, Triton, TileLang) as programs, finds hazards on the CPU, applies checked optimizing passes, and walks an expert
-kernel back to the naive program. Begin with `parse` of FILE::KERNEL; `run` with check finds races; `sites` lists steps, `opt` applies them, `gate` judges the
-result. Every refusal has an id that `explain` explains. Numbers called modelled come from a cost model, not from a GPU."""
+INSTRUCTIONS = """KIR reads GPU kernels (CUDA C++, Triton, TileLang) as programs, finds hazards on the CPU, applies checked optimizing passes, and
+walks an expert kernel back to the naive program. Begin with `parse` of FILE::KERNEL; `run` with check finds races; `sites` lists steps, `opt`
+applies them, `gate` judges the result. Every refusal has an id that `explain` explains. Numbers called modelled come from a cost model."""
 
 
 def made(folder: Path, version: str) -> Any:
@@ -58,8 +58,8 @@ def made(folder: Path, version: str) -> Any:
     def skill() -> str:
         """How an agent uses KIR."""
         return (Path(next(iter(kir.skills.__path__))) / "agent" / "SKILL.md").read_text(encoding="utf-8")
-    for uri, f, kind in (("kir://program/{hash}", program, "text/plain"), ("kir://report/{name}", report, "text/html"), ("kir://card/{name}", card, "text/markdown"),
-                         ("kir://skill", skill, "text/markdown")):
+    for uri, f, kind in (("kir://program/{hash}", program, "text/plain"), ("kir://report/{name}", report, "text/html"),
+                         ("kir://card/{name}", card, "text/markdown"), ("kir://skill", skill, "text/markdown")):
         server.resource(uri, mime_type=kind)(f)
     return server
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from kir.faces.agents.calling import Call, said, short
 
@@ -20,7 +20,7 @@ Problem = Annotated[str, Field(description="what it must compute: a name of `kir
 MOST_SITES = 40
 
 
-class Program(TypedDict):
+class Program(BaseModel):
     """A program: its text (or the beginning), the resource that has it whole, and what there is to say of it."""
 
     text: str
@@ -28,14 +28,14 @@ class Program(TypedDict):
     notes: list[str]
 
 
-class Place(TypedDict):
+class Place(BaseModel):
     """A place where a pass applies: the step for `opt`, and the ids of preconditions that refuse it."""
 
     step: str
     refused: list[str]
 
 
-class Places(TypedDict):
+class Places(BaseModel):
     """Places, and how many there are in all."""
 
     places: list[Place]
@@ -43,7 +43,7 @@ class Places(TypedDict):
     notes: list[str]
 
 
-class Findings(TypedDict):
+class Findings(BaseModel):
     """A run: whether it is right (None where nothing judges it), hazards, sizes."""
 
     ok: bool
@@ -53,7 +53,7 @@ class Findings(TypedDict):
     notes: list[str]
 
 
-class Judged(TypedDict):
+class Judged(BaseModel):
     """A verdict of the gate: where it refused, why, and seconds by target from the cost model (not measured)."""
 
     accepted: bool
@@ -63,7 +63,7 @@ class Judged(TypedDict):
     notes: list[str]
 
 
-class Story(TypedDict):
+class Story(BaseModel):
     """A lineage: forward steps from naive to the kernel, and where its report is."""
 
     steps: list[str]
@@ -74,7 +74,7 @@ class Story(TypedDict):
     notes: list[str]
 
 
-class Card(TypedDict):
+class Card(BaseModel):
     """A skill card: what it does, where it was seen, its pass."""
 
     name: str
@@ -83,14 +83,14 @@ class Card(TypedDict):
     resource: str
 
 
-class Cards(TypedDict):
+class Cards(BaseModel):
     """Cards, and how many there are in all."""
 
     cards: list[Card]
     total: int
 
 
-class Text(TypedDict):
+class Text(BaseModel):
     """A text."""
 
     text: str
@@ -107,8 +107,8 @@ async def sites(call: Call, file: File, only: Annotated[str, Field(description="
     """List where optimizing passes apply to a kernel (backward: where an optimization can be taken out), with the preconditions that refuse them."""
     found = await call.command("sites", file, *(("--pass", only) if only else ()), *_bound(bind))
     rows = [r for r in found["sites"] if r["direction"] == direction and "step" in r]
-    places: list[Place] = [{"step": r["step"], "refused": r["refused"]} for r in sorted(rows, key=lambda r: bool(r["refused"]))]
-    return {"places": places[:MOST_SITES], "total": len(places), "notes": _notes(found)}
+    places = [Place(step=r["step"], refused=r["refused"]) for r in sorted(rows, key=lambda r: bool(r["refused"]))]
+    return Places(places=places[:MOST_SITES], total=len(places), notes=_notes(found))
 
 
 async def opt(call: Call, file: File, pipeline: Annotated[str, Field(description="steps as `sites` names them, with ; between")],
@@ -121,7 +121,8 @@ async def opt(call: Call, file: File, pipeline: Annotated[str, Field(description
 async def diff(call: Call, a: File, b: File, bind: Bind = "") -> Text:
     """Show the structural difference of two programs: moved statements as moved."""
     found = await call.command("diff", a, b, *_bound(bind))
-    return {"text": short("\n".join(f"{r.get('kind', r.get('change', ''))}: {r.get('text', r)}" for r in found.get("rows", [])) or str(found))}
+    return Text(text=short("\n".join(f"{r['kind']:<8} {r.get('before') or ''}{' -> ' if r.get('before') and r.get('after') else ''}{r.get('after') or ''}"
+                                    for r in found["rows"] if r["kind"] != "kept")))
 
 
 async def run(call: Call, file: File, problem: Problem = "", check: bool = True, bind: Bind = "",
@@ -130,8 +131,8 @@ async def run(call: Call, file: File, problem: Problem = "", check: bool = True,
     given = [word for name, value in (sizes or {}).items() for word in ("--set", f"{name}={value:g}")]
     found = await call.command("run", file, *(("--problem", problem) if problem else ()), *(("--check",) if check else ()), *given, *_bound(bind))
     right = found["correct"]["ok"] if found.get("correct") else None
-    return {"ok": found["exit"] == 0, "correct": right, "findings": [f"{f['severity']}: {f['message']}" for f in found["findings"]][:20],
-            "sizes": found["sizes"], "notes": _notes(found)}
+    return Findings(ok=found["exit"] == 0, correct=right, findings=[f"{f['severity']}: {f['message']}" for f in found["findings"]][:20],
+                    sizes=found["sizes"], notes=_notes(found))
 
 
 async def gate(call: Call, file: File, problem: Problem = "",
@@ -141,28 +142,29 @@ async def gate(call: Call, file: File, problem: Problem = "",
     words = [*(("--problem", problem) if problem else ()), *(("--against", against) if against else ()), *(("--surface", surface) if surface else ())]
     found = await call.command("gate", file, *words, *_bound(bind))
     rows = [r for r in found.get("profile", []) if r.get("kind", "modelled") == "modelled"]
-    return {"accepted": found["exit"] == 0, "stage": str(found.get("stage", "")), "reason": str(found.get("reason", "")),
-            "modelled": {f"{r['target']} at {r['shape']}": r["seconds"] for r in rows}, "notes": _notes(found)}
+    return Judged(accepted=found["exit"] == 0, stage=str(found.get("stage", "")), reason=str(found.get("reason", "")),
+                  modelled={f"{r['target']} at {r['shape']}": r["seconds"] for r in rows}, notes=_notes(found))
 
 
 async def lineage(call: Call, file: File, folder: Annotated[str, Field(description="the folder to write")], problem: Problem = "",
                   steps: Annotated[int, Field(ge=1, description="the most steps")] = 400,
-                  seconds: Annotated[float, Field(ge=0, description="wall time after which the walk ends; the same call goes on")] = 0.0, bind: Bind = "") -> Story:
+                  seconds: Annotated[float, Field(ge=0, description="wall time after which the walk ends; the same call goes on")] = 0.0,
+                  bind: Bind = "") -> Story:
     """Walk a kernel back to the naive program, one gated step at a time: what its author did, as steps that replay forward. Minutes for a large kernel."""
     async with call.alone(Path(folder)):
         found = await call.command("lineage", file, "-o", folder, "--steps", str(steps), "--seconds", str(seconds),
                                    *(("--problem", problem) if problem else ()), *_bound(bind))
     name = Path(folder).name
     call.kept.reports[name] = (call.folder / folder / "report.html").resolve()
-    return {"steps": [s["forward"] for s in found["steps"]], "ended": str(found["ended"]), "replay_exact": bool(found["replay_exact"]), "folder": folder,
-            "report": f"kir://report/{name}", "notes": _notes(found)}
+    return Story(steps=[t["forward"] for t in found["transitions"]], ended=str(found["ended"]), replay_exact=bool(found["replay_exact"]), folder=folder,
+                 report=f"kir://report/{name}", notes=_notes(found))
 
 
 async def skills_search(call: Call, words: Annotated[str, Field(description="words, all of which a card must have; empty: all cards")] = "") -> Cards:
     """Search verified optimization steps (skill cards) taken from lineages of expert kernels."""
     found = await call.command("skills", *(("search", *words.split()) if words.split() else ("list",)))
-    cards: list[Card] = [{"name": c["name"], "intent": c["intent"], "step": c["carrier"], "resource": f"kir://card/{c['name']}"} for c in found["cards"]]
-    return {"cards": cards[:MOST_SITES], "total": len(cards)}
+    cards = [Card(name=c["name"], intent=c["intent"], step=c["carrier"], resource=f"kir://card/{c['name']}") for c in found["cards"]]
+    return Cards(cards=cards[:MOST_SITES], total=len(cards))
 
 
 async def explain(call: Call, id: Annotated[str, Field(description="an id such as KIR-P520")]) -> Text:
@@ -170,7 +172,7 @@ async def explain(call: Call, id: Annotated[str, Field(description="an id such a
     found = await call.command("explain", id)
     told = [str(found.get(key)) for key in ("title", "explain", "mend") if found.get(key)]
     told += [f"{d['pass']}: {d['sentence']} ({d['kind']})" for d in found.get("declared", [])]
-    return {"text": "\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")})}
+    return Text(text="\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")}))
 
 
 TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (parse, sites, opt, diff, run, gate, lineage, skills_search, explain)
@@ -188,4 +190,4 @@ def _notes(found: dict[str, Any]) -> list[str]:
 
 def _program(call: Call, text: str, found: dict[str, Any]) -> Program:
     key = str(found.get("hash") or hashlib.sha256(text.encode()).hexdigest())[:16]
-    return {"text": short(text), "resource": call.kept.keep(text, key), "notes": _notes(found)}
+    return Program(text=short(text), resource=call.kept.keep(text, key), notes=_notes(found))
