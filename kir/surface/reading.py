@@ -29,7 +29,7 @@ from kir.surface import Frontend, KernelRef, frontend, reads
 
 if TYPE_CHECKING:
     from kir.ir.binding import Binding
-    from kir.surface.finding import Found
+    from kir.surface.launches.assembled import Found
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
     KirError KIR-S041 for questions that stay open."""
     from kir.ir.binding import Binding
-    from kir.surface.finding import Found, launches_of, notice
+    from kir.surface.finding import launches_of, notice
+    from kir.surface.launches.assembled import Found
     from kir.surface.launches.remembered import remembered
 
     path, kernel = located(text)
