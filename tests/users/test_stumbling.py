@@ -182,3 +182,13 @@ def test_a_kept_binding_is_the_one_that_is_read(tmp_path: Path) -> None:
     assert remembered(file, "k") is None
     path = remember(file, "k", Binding(kernel="k"))
     assert remembered(file, "k") == path == tmp_path / "scaled.k.bind.toml"
+
+
+def test_long_steps_end_their_lines_between_words() -> None:
+    from kir.faces.report.terminal import Stepped
+
+    step = 'reuse-operand{value="exp(x_ptr[pid_.." other=7}@main/sum'
+    lines = Stepped(step).lines(30)
+    assert "".join(x.strip() for x in lines).replace(" ", "") == step.replace(" ", "") and all(len(x) <= 30 for x in lines)
+    assert lines[-1].strip() == "@main/sum" and Stepped("tile{axis=1}@i").lines(40) == ["tile{axis=1}@i"]
+    assert all(len(x) <= 12 for x in Stepped("a" * 50 + "@b").lines(12))

@@ -56,8 +56,7 @@ def inputs_of(program: Program, problem: str, shape: str, distribution: str, see
 
 
 def random_inputs(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
-
-
+    """Random tensors, and the sizes and scalars that they are drawn for. Raises UsageError KIR-C002 for a size that nothing gives, and MemoryError."""
     free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
     found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
     values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
