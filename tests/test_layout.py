@@ -22,7 +22,7 @@ LINKED = ("passes", "frontends", "backends", "skills", "grammars")
 CODE = ("passes", "frontends", "backends")
 
 OPTIONAL = frozenset({
-    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes", "mcp",
+    *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes", "mcp", "starlette", "uvicorn",
       "pyarrow", "lightgbm"),
     *("numpy", "rich", "jinja2", "platformdirs", "pydantic", "scipy"),
 })

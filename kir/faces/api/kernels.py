@@ -1,4 +1,4 @@
-"""A kernel in hand: read, run, checked, rewritten and taken back, judged, compared, written, walked.
+"""A kernel in hand: read, run, checked, rewritten and restored, judged, compared, written, walked.
 
     k = kir.read("softmax.py")              # its binding is found where its launch is
     kir.check(k).findings                   # races, bounds, undefined values: () where there are none
@@ -13,7 +13,7 @@ A function takes a kernel, a program, or what `read` takes. Each raises :class:`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,8 @@ from kir.lineage.records.record import Header, Lineage
 from kir.lineage.run import tools, usual_targets, walk_back
 from kir.lineage.walk import Budget
 from kir.problem import Comparison, load_problem
-from kir.rewrite import Trace
+from kir.rewrite import Pipeline, Trace
+from kir.rewrite.residue import Residue
 from kir.surface import backend
 from kir.surface.reading import load_expert, own_surface, read_text
 
@@ -77,8 +78,8 @@ class Kernel:
 
     @property
     def pipeline(self) -> str:
-        """The steps taken so far, as a pipeline's text."""
-        return str(self.trace.pipeline)
+        """The steps taken so far, as a pipeline's text that works on other programs too."""
+        return str(Pipeline(tuple(replace(step, residue=Residue(), path=None, hash="") for step in self.trace.pipeline.steps)))
 
     @property
     def text(self) -> str:
