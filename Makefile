@@ -12,7 +12,9 @@ LINEAGE = $(BIN)/kir lineage --on cpu
 DEMO ?= $(LINEAGE) flag_gems:ops/mm.py::mm_kernel_general --bind skills/bindings/flag_gems_mm.toml --problem gemm -o demo-out/gemm && \
 	$(LINEAGE) skills/experts/gemm/gemm_sm80.cu --bind skills/bindings/gemm_sm80.toml --problem gemm -o demo-out/gemm-cuda && \
 	$(LINEAGE) skills/experts/gemm/tilelang.py --bind skills/bindings/tilelang_gemm.toml --problem gemm -o demo-out/gemm-tilelang && \
-	$(BIN)/kir report demo-out/gemm demo-out/gemm-cuda demo-out/gemm-tilelang -o demo-out/report.html
+	$(BIN)/kir report demo-out/gemm demo-out/gemm-cuda demo-out/gemm-tilelang -o demo-out/report.html && \
+	$(BIN)/kir learn demo-out/gemm-cuda -o demo-out/learned --no-trials && \
+	$(BIN)/kir skills apply multi-threaded-block.kernel skills/problems/softmax/naive.kir --library demo-out/learned/cards
 DEMO_FULL ?= $(DEMO) && \
 	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
 	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \
@@ -24,7 +26,7 @@ WORKERS ?= 2
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core $(VENV)/.zoo ## a matrix product from Triton, CUDA and TileLang walked back to one naive program, on any machine
+demo: $(VENV)/.core $(VENV)/.zoo ## a matrix product from Triton, CUDA and TileLang walked back to one naive program, and a skill learned from it applied to a softmax
 	rm -rf demo-out
 	$(DEMO)
 	@echo 'the report: demo-out/report.html (and one for each kernel: demo-out/*/report.html)'

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kir.gate.gpu.statistics import estimate, ratio
-from kir.hardware.target import DEVICES
+from kir.hardware.target import target, target_names
 from kir.learning.forecast.data import FAULTS
 
 Row = dict[str, Any]
@@ -31,8 +31,8 @@ def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
 
 def device_name(said: str) -> str:
     """Our name of a device (`h200`) for the driver's (`NVIDIA H200`)."""
-    words = said.lower().split()
-    return next((d.name for d in DEVICES.values() if d.name.split("-")[0] in words), words[-1])
+    known = [word for word in said.lower().split() if word in target_names()]
+    return target(known[0]).device.name if known else said
 
 
 def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -78,7 +78,7 @@ def _progress(done: int, whole: int) -> None:
 
 def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given: argparse.Namespace) -> None:
     """Write the page and its plots."""
-    own = {"analytic": answers.analytic(data, pairs, given.cache, given.jobs), "code": answers.analytic(data, pairs, given.cache, given.jobs, True)}
+    own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -106,26 +106,34 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
            of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]], given: argparse.Namespace, whole: bool) -> tuple[list[page.Line],
                                                                                                                                     dict[str, answers.Answers]]:
     """The rows of a split, and what is plotted."""
-    options = Options(given.seed, given.shaped)
+    plain, extra = Options(given.seed, given.shaped), not given.quick and whole
+    shaped, uncalibrated = "learned, shaped for calibration", "learned, not calibrated"
+    same = {"learned": plain, **({shaped: Options(given.seed, SHAPED), uncalibrated: Options(given.seed, calibrated=False)} if extra else {})}
+    trained = answers.learned(rows, folds, same, _told)
+    made, models = trained["learned"]
     today = answers.spread_about("cost model when the data were made", answers.frozen(data, pairs), rows, folds)
-    made, models = answers.learned("learned", rows, folds, options)
     shown: list[tuple[answers.Answers, pooled.Score | None]] = [
         (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
         (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),
         (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})), (own["code"], None)]
-    if not given.quick and whole:
-        bare, those = answers.learned("learned, without analytic terms", rows.without_analytic(), folds, options)
+    if extra:
+        name = "learned, without analytic terms"
+        bare, those = answers.learned(rows.without_analytic(), folds, {name: plain}, _told)[name]
         shown.append((bare, pooled.by_model(of(those), found)))
-        for name, other in (("learned, shaped for calibration", Options(given.seed, SHAPED)),
-                            ("learned, not calibrated", Options(given.seed, calibrated=False)),
-                            ("learned, not monotone", Options(given.seed, monotone=False))):
-            shown.append((answers.learned(name, rows, folds, other)[0], None))
+        shown += [(trained[each][0], None) for each in (shaped, uncalibrated)]
+        name = "learned, not monotone"
+        free, those = answers.learned(rows, folds, {name: Options(given.seed, monotone=False)}, _told)[name]
+        shown.append((free, pooled.by_model(of(those), found)))
     shown += [(made, pooled.by_model(of(models), found)), (answers.asked("learned, compiled", models, rows, folds, True), None)]
     lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools,
                                                                                                     score) if score is not None else None) for each,
              score in shown]
     return lines, {each.name: each for each in (own["analytic"], made)}
+
+
+def _told(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Timing:

@@ -1,115 +1,130 @@
-"""``python -m benchmarks.forecast.analytic_errors [WORD]``: the cost model against the lineages that were measured on a GPU.
+"""``python -m benchmarks.forecast.analytic_errors [--data FOLDER] [--compiled] [--worst N] [--every N] [WORD]``: the cost model against measured effects, by family.
 
-Every state that is stored in `skills/lineages` with every step of `benchmarks/results/gpu-lineage-*.json` (the lineages' name has WORD in it): modelled time and what bounds
-it, and of each step the measured and the modelled speedup. At the end: right signs, and pairs of states of one lineage ordered rightly.
+For each family and surface: right signs of steps beyond 3 %, and of those between 0.5x and 2x; pairs of programs of one group and shape ordered rightly; and of single
+programs the median and the spread of log(modelled / measured). WORD: only groups with it in their name; `--every N`: every N-th group; `--compiled`: with machine code.
 """
 from __future__ import annotations
 
-import json
+import argparse
 import math
-import sys
-from collections.abc import Iterator
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.gate.cost import Cost, program_cost
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.problem import load_problem
+from kir.learning.forecast.data import Data, MeasuredRow, read
 
-ROOT = Path(__file__).parents[2]
-RESULTS, STORED = ROOT / "benchmarks" / "results", ROOT / "skills" / "lineages"
+DATA = Path(__file__).parents[1] / "data" / "effects"
 NOTED, WELL = math.log(1.03), math.log(2.0)
-"""Effects that count: beyond 3 %; and of those, the ones within a factor of 2 are counted again for themselves."""
+"""Effects that count: beyond 3 %; those within a factor of 2 are counted again for themselves."""
+LEAST = 0.002
+"""A modelled effect smaller than this has no sign."""
+
+
+@dataclass
+class Family:
+    """Right and all of: steps beyond 3 %, those between 0.5x and 2x, pairs of a group; logarithms of modelled over measured seconds."""
+
+    noted: list[bool]
+    well: list[bool]
+    pairs: list[bool]
+    states: list[float]
 
 
 @dataclass(frozen=True)
-class Step:
-    """A measured step between two stored programs (logarithms of speedups)."""
+class Seen:
+    """A program at a shape: measured and modelled seconds."""
 
-    lineage: str
-    number: int
-    text: str
-    before: str
-    after: str
     measured: float
-    sizes: dict[str, int]
-    surface: str
+    modelled: float
+    slowest: Cost
 
 
-def stored() -> dict[str, Path]:
-    """Files of the programs of all stored lineages, by content."""
-    out: dict[str, Path] = {}
-    for each in sorted(STORED.glob("*/lineage.json")):
-        found = json.loads(each.read_text())
-        for s in found["steps"]:
-            for state in (s["before"], s["after"]):
-                out[state["content"]] = each.parent / "store" / state["text"][:2] / f"{state['text'][2:]}.kir"
+def seen(data: Data, rows: list[MeasuredRow], compiled: bool) -> dict[tuple[str, str, str, str], Seen]:
+    """Every measured program by group, shape, device and content; those that the model refuses are left out."""
+    programs: dict[str, Program] = {}
+    out: dict[tuple[str, str, str, str], Seen] = {}
+    for m in rows:
+        row, at = data.programs[m.program], target(m.device)
+        program = programs.setdefault(m.program, parse_program(row.text, m.program))
+        sizes = {k: int(v) for k, v in m.sizes.items() if not isinstance(v, float)}
+        artifact = data.artifact(m.program, at.architecture.name) if compiled else None
+        try:
+            costs = program_cost(program, sizes, at, artifact, row.surface)
+        except (KirError, ArithmeticError, ValueError, KeyError):
+            continue
+        out[m.group, m.shape, m.device, m.program] = Seen(m.warm, sum(c.seconds for c in costs), max(costs, key=lambda c: c.seconds))
     return out
 
 
-def steps(word: str = "") -> Iterator[Step]:
-    """Every measured step of the results."""
-    for each in sorted(RESULTS.glob("gpu-lineage-*.json")):
-        name = each.stem.removeprefix("gpu-lineage-")
-        if word not in name:
+def families(data: Data, known: Mapping[tuple[str, str, str, str], Seen]) -> tuple[dict[str, Family], list[tuple[float, str]]]:
+    """The figures of each family, and a line for each step whose sign is wrong, with its size."""
+    out: dict[str, Family] = defaultdict(lambda: Family([], [], [], []))
+    wrong: list[tuple[float, str]] = []
+    together: dict[tuple[str, str, str], list[tuple[str, Seen]]] = defaultdict(list)
+
+    def family(program: str) -> Family:
+        row = data.programs[program]
+        return out[f"{row.family} ({row.surface})"]
+    for (group, shape, device, program), s in known.items():
+        together[group, shape, device].append((program, s))
+        family(program).states.append(math.log(s.modelled / s.measured))
+    for p in data.pairs:
+        keys = [(p.group, p.shape, p.device, program) for program in (p.before, p.after)]
+        if not p.step or p.fault or not all(k in known for k in keys) or abs(measured := math.log(p.speedup)) <= NOTED:
             continue
-        found: dict[str, Any] = json.loads(each.read_text())
-        timed = load_problem(found["problem"]).tagged("timed")
-        sizes = dict(min((s for s in timed if "asked" not in s.tags), key=lambda s: math.prod(s.sizes.values())).sizes)
-        for t in found["transitions"]:
-            for m in t["speedup_measured"].values():
-                yield Step(name, t["number"], t["forward"], t["before"], t["after"], math.log(m["median"]), sizes, found["surface"])
+        before, after = (known[k] for k in keys)
+        modelled = math.log(before.modelled / after.modelled)
+        right = modelled * math.log(p.speedup) > 0 and abs(modelled) > LEAST
+        family(p.before).noted.append(right)
+        if measured < WELL:
+            family(p.before).well.append(right)
+        if not right:
+            wrong.append((measured, f"{p.speedup:.2f} {math.exp(modelled):.2f} {p.group} {p.shape} {p.step[:60]} | {before.measured * 1e6:.0f}->"
+                          f"{after.measured * 1e6:.0f} us; modelled {before.modelled * 1e6:.0f} {before.slowest.bound_by}->{after.modelled * 1e6:.0f} "
+                          f"{after.slowest.bound_by} {p.after[:6]}"))
+    for programs in together.values():
+        for i, (program, a) in enumerate(programs):
+            for _, b in programs[:i]:
+                if abs(math.log(a.measured / b.measured)) > NOTED:
+                    family(program).pairs.append((a.measured - b.measured) * (a.modelled - b.modelled) > 0)
+    return out, sorted(wrong, reverse=True)
 
 
-def main(words: list[str]) -> int:
+def _of(found: list[bool]) -> str:
+    return f"{sum(found)}/{len(found)}" + (f" {sum(found) / len(found):.1%}" if found else "")
+
+
+def main() -> None:
     """The command."""
-    files, every = stored(), list(steps(words[0] if words else ""))
-    programs: dict[str, Program] = {}
-    costs: dict[tuple[str, str], Cost] = {}
-    at = target("h200")
-
-    def cost(content: str, s: Step) -> Cost | None:
-        if content not in files or not files[content].is_file():
-            return None
-        if (content, s.surface) not in costs:
-            programs[content] = programs.get(content) or parse_program(files[content].read_text(), str(files[content]))
-            made = program_cost(programs[content], s.sizes, at, None, s.surface)
-            costs[content, s.surface] = max(made, key=lambda c: c.seconds)
-        return costs[content, s.surface]
-    chains: dict[str, list[tuple[float, float]]] = {}
-    right = {"noted": [0, 0], "well": [0, 0]}
-    for s in every:
-        before, after = cost(s.before, s), cost(s.after, s)
-        if before is None or after is None:
-            chains.pop(s.lineage, None)
-            continue
-        modelled = math.log(before.seconds / after.seconds)
-        mark = ""
-        if abs(s.measured) > NOTED:
-            good = modelled * s.measured > 0 and abs(modelled) > NOTED / 3
-            for kind in ("noted", "well") if abs(s.measured) < WELL else ("noted",):
-                right[kind][0] += good
-                right[kind][1] += 1
-            mark = "" if good else "WRONG"
-        chain = chains.setdefault(s.lineage, [(0.0, math.log(before.seconds))])
-        chain.append((chain[-1][0] - s.measured, math.log(after.seconds)))
-        print(f"{s.lineage:16} {s.number:3} {math.exp(s.measured):8.3f} {math.exp(modelled):8.3f} {mark:5} {after.seconds * 1e6:10.1f} us {after.bound_by:8} "
-              f"{_told(after)} {s.text[:60]}")
-    pairs = [(a, b) for chain in chains.values() for i, a in enumerate(chain) for b in chain[:i] if abs(a[0] - b[0]) > NOTED]
-    ordered = sum((a[0] - b[0]) * (a[1] - b[1]) > 0 for a, b in pairs)
-    for kind, (good, all_) in right.items():
-        print(f"right sign, {'beyond 3 %' if kind == 'noted' else 'of those between 0.5x and 2x'}: {good} of {all_}")
-    print(f"pairs of a lineage ordered rightly: {ordered} of {len(pairs)} ({ordered / max(1, len(pairs)):.1%})")
-    return 0
-
-
-def _told(c: Cost) -> str:
-    most = sorted(c.parts.items(), key=lambda kv: -kv[1])[:4]
-    return " ".join(f"{k}={v * 1e6:.1f}" for k, v in most)
+    asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast.analytic_errors", description=__doc__)
+    asked.add_argument("word", nargs="?", default="")
+    asked.add_argument("--data", type=Path, default=DATA)
+    asked.add_argument("--compiled", action="store_true")
+    asked.add_argument("--worst", type=int, default=0)
+    asked.add_argument("--every", type=int, default=1)
+    given = asked.parse_args()
+    data = read(given.data)
+    groups = sorted({m.group for m in data.measured if given.word in m.group})[::given.every]
+    rows = [m for m in data.measured if m.group in set(groups) and not m.fault and m.warm > 0]
+    known = seen(data, rows, given.compiled)
+    found, wrong = families(data, known)
+    for name, f in sorted(found.items()):
+        middle = statistics.median(f.states)
+        spread = statistics.median([abs(x - middle) for x in f.states])
+        print(f"{name:28} sign {_of(f.noted):18} within 2x {_of(f.well):18} pairs {_of(f.pairs):18} programs {len(f.states)}: {middle:+.2f} ({spread:.2f})")
+    every = [[x for f in found.values() for x in getattr(f, kind)] for kind in ("noted", "well", "pairs")]
+    print(f"right sign beyond 3 %: {_of(every[0])}; of those between 0.5x and 2x: {_of(every[1])}; pairs ordered rightly: {_of(every[2])}; "
+          f"{len(rows) - len(known)} of {len(rows)} not modelled")
+    for _, line in wrong[:given.worst]:
+        print(line)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -2,27 +2,21 @@
 fitted to anything, if only the spread of its errors, has not seen the family (or the device) that it is asked about."""
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
+from kir.gate.cost import LAUNCH
 from kir.hardware.target import target as target_of
-from kir.ir.nodes import Program
-from kir.ir.parser import parse_program
-from kir.learning.forecast.analytic import Analytic
+from kir.learning.forecast.analytic import of_seconds
 from kir.learning.forecast.data import Data, PairRow
-from kir.learning.forecast.distribution import BINS, Pair
-from kir.learning.forecast.matrices import States, kept, sizes_text
+from kir.learning.forecast.distribution import BINS
+from kir.learning.forecast.matrices import States, sizes_text
 from kir.learning.forecast.model import Model
-from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, train
+from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, locate, train
 from kir.learning.forecast.trees import Array
-from kir.surface import Artifact
 
 PARTS = 6
 """Parts that families are dealt into: each is left out once, and with it all of its families."""
@@ -86,14 +80,17 @@ def spread_about(name: str, base: Array, rows: Rows, folds: Array) -> Answers:
     return Answers(name, logs)
 
 
-def learned(name: str, rows: Rows, folds: Array, options: Options, code: bool = False, told: Callable[[str], None] = print) -> tuple[Answers, list[Model]]:
-    """The learned model, trained without each part in turn and asked about it; with `code`, where both programs were compiled, from machine code too. Also
-    the models, in the order of the parts."""
-    models = []
+def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Callable[[str], None] = print) -> dict[str, tuple[Answers, list[Model]]]:
+    """Learned models by name, trained without each part in turn and asked about it; also the models, in the order of the parts. Their options differ in what
+    comes after the location, which is trained once for all of them."""
+    models: dict[str, list[Model]] = {name: [] for name in options}
     for fold in range(int(folds.max()) + 1):
-        told(f"{name}: part {fold + 1} of {int(folds.max()) + 1}")
-        models.append(train(rows.take(folds != fold), options))
-    return asked(name, models, rows, folds, code), models
+        told(f"{', '.join(options)}: part {fold + 1} of {int(folds.max()) + 1}")
+        rest = rows.take(folds != fold)
+        located = locate(rest, next(iter(options.values())))
+        for name, each in options.items():
+            models[name].append(train(rest, each, located=located))
+    return {name: (asked(name, held, rows, folds), held) for name, held in models.items()}
 
 
 def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bool = False) -> Answers:
@@ -110,71 +107,26 @@ def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bo
     return Answers(name, logs, LEVELS, fails, defers)
 
 
-# ------------------------------------------------------------------------------------------------------------------ the analytic model on every pair
-@dataclass(frozen=True)
-class Asked:
-    """Pairs of one earlier program, for a worker: texts by hash, and for each pair what `Pair` needs."""
-
-    texts: Mapping[str, str]
-    pairs: tuple[tuple[str, str, str, str, str, str, Artifact | None, Artifact | None], ...]
-
-
-def analytic(data: Data, pairs: Sequence[PairRow], folder: Path | None, jobs: int, code: bool = False) -> Answers:
-    """The analytic forecaster as it stands, on every pair; with `code`, from machine code where there is some."""
-    tasks, order = [], []
-    by: dict[str, list[int]] = {}
+# --------------------------------------------------------------------------------------------------------- what is compared with, and the analytic model
+def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> Answers:
+    """The analytic forecaster as it stands, on every pair, from the seconds that the features hold; with `code`, from machine code where both
+    programs have some."""
+    logs, fails = np.full((len(pairs), len(LEVELS)), np.nan), np.zeros(len(pairs))
     for i, p in enumerate(pairs):
-        by.setdefault(p.before, []).append(i)
-    for before, numbers in by.items():
-        texts = {q: data.programs[q].text for i in numbers for q in (before, pairs[i].after)}
-        held = []
-        for i in numbers:
-            p = pairs[i]
-            arch = target_of(p.device).architecture.name
-            made = (data.artifact(p.before, arch), data.artifact(p.after, arch)) if code else (None, None)
-            held.append((p.before, p.after, sizes_text(p.sizes), p.device, p.step, data.programs[p.after].surface, *made))
-        tasks.append(Asked(texts, tuple(held)))
-        order.append(numbers)
-    places = {id(t): numbers for t, numbers in zip(tasks, order, strict=True)}
-    found: dict[int, tuple[list[float], list[float], float]] = {}
-    for task, answers in kept(tasks, _analytic_of, _asked_key, folder, jobs):
-        found.update(dict(zip(places[id(task)], answers, strict=True)))
-    logs = np.full((len(pairs), len(LEVELS)), np.nan)
-    fails = np.zeros(len(pairs))
-    for i, (levels, quantiles, failing) in found.items():
-        if levels:
-            logs[i] = np.interp(LEVELS, levels, quantiles)
-            fails[i] = failing
+        keys = [(q, p.device, sizes_text(p.sizes)) for q in (p.before, p.after)]
+        held = states.code if code and all(k in states.code for k in keys) else states.plain
+        before, after = (held[k] for k in keys)
+        parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
+        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1])
+        logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
 
 
-def _asked_key(task: Asked) -> str:
-    return json.dumps([[*p[:6], *(a.record() if a is not None else None for a in p[6:])] for p in task.pairs], sort_keys=True)
-
-
-def _analytic_of(task: Asked) -> list[tuple[list[float], list[float], float]]:
-    @cache
-    def read(name: str) -> Program:
-        return parse_program(task.texts[name], name)
-    ask, out = Analytic(), []
-    for before, after, sizes, device, step, surface, one, other in task.pairs:
-        try:
-            f = ask(Pair(read(before), read(after), json.loads(sizes), target_of(device), step, surface, (one, other)))
-            out.append((list(f.levels), list(f.logs), f.fails))
-        except (KirError, ArithmeticError, ValueError, TypeError):
-            out.append(([], [], 0.0))
-    return out
-
-
-# ------------------------------------------------------------------------------------------------------------------------------- what is compared with
 def roofline(states: States, pairs: Sequence[PairRow]) -> Array:
-    """A plain roofline: bytes of the tensors over bandwidth, or operations over the peak of their unit, whichever is longer, and a launch a kernel."""
-    from kir.gate.cost import LAUNCH
-
+    """A plain roofline: bytes of the tensors over bandwidth, or operations of matrix units over their peak, whichever is longer, and a launch a kernel."""
     def seconds(program: str, p: PairRow) -> float:
         found, device = states.plain[(program, p.device, sizes_text(p.sizes))], target_of(p.device).device
-        return LAUNCH * found.get("n.kernels", 1.0) + max(found.get("w.compulsory", 0.0) / device.bandwidth, found.get("w.tensor", 0.0) / device.tensor.f16,
-                                                          found.get("w.scalar", 0.0) / device.scalar.f32)
+        return LAUNCH * found["n.kernels"] + max(found["w.compulsory"] / device.bandwidth, found["w.tensor"] / device.tensor.f16)
     return np.array([math.log(seconds(p.before, p) / seconds(p.after, p)) for p in pairs])
 
 

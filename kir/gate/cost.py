@@ -64,9 +64,9 @@ def occupancy(a: Architecture, threads: int, registers: int, shared: int) -> Occ
     """How many CTAs fit an SM (the rules of `cuda_occupancy.h`): `registers` a thread, `shared` bytes a CTA."""
     warps = -(-max(threads, 1) // a.warp_size)
     per_warp = -(-max(registers, 1) * a.warp_size // a.register_unit) * a.register_unit
-    counted = -(-warps // a.warp_unit) * a.warp_unit
+    of_partition = a.registers_per_sm // a.warp_unit // per_warp
     held = -(-(shared + a.shared_reserved) // a.shared_unit) * a.shared_unit
-    limits = {"threads": a.max_warps_per_sm // warps, "registers": a.registers_per_sm // (per_warp * counted),
+    limits = {"threads": a.max_warps_per_sm // warps, "registers": of_partition * a.warp_unit // warps,
               "shared": a.shared_per_sm // held, "ctas": a.max_ctas_per_sm}
     if shared > a.shared_per_cta or registers > a.max_registers_per_thread:
         return Occupancy(0, "shared" if shared > a.shared_per_cta else "registers")

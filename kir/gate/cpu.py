@@ -47,7 +47,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
     key = content_hash(program)
-    shapes = _profiled(program, problem)
+    shapes = profiled(program, problem)
     wrong = [d for d in verify(program) if d.severity == "error"]
     kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
     with ThreadPoolExecutor(max_workers=1) as beside:
@@ -170,14 +170,14 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             also = (*also, *((against,) if against is not None else ()))
             return check(program, problem_tests(program, problem, names, also), problem.name, runner=runner, stopped=stopped)
         assert against is not None
-        return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, stopped=stopped)
+        return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
     except KirError as fault:
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,
                                  reason=f"{first.id}: {first.message}")
 
 
-def _profiled(program: Program, problem: Problem | None) -> list[Shaped]:
+def profiled(program: Program, problem: Problem | None) -> list[Shaped]:
     """Where the profile is modelled: the problem's timed shapes that the program allows (else its largest), or sizes from the facts."""
     if problem is not None:
         allowed = problem.shapes_for(program)

@@ -3,7 +3,7 @@
 Fast mode computes; checking mode also plays the adversary (races, undefined values, bounds, alignment, barriers, asynchronous timing)
 and returns findings. Both give the same values.
 
-Order: numerics, state, memory_access, scheduling, calls, checking, evaluation, launch.
+Order: numerics, state, memory_access, scheduling, calls, checking, native, evaluation, launch.
 """
 from kir.interp.launch import run
 from kir.interp.state.result import Access, Counters, Finding, Result

@@ -16,6 +16,7 @@ from kir.interp.evaluation.expressions import constant
 from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.memory_access.buffers import layout_of
 from kir.interp.memory_access.cluster_memory import ended
+from kir.interp.native import loops
 from kir.interp.numerics.number import Array, storage
 from kir.interp.numerics.values import Val
 from kir.interp.scheduling.async_operations import complete_one, drain
@@ -44,16 +45,16 @@ _WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "
 
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
-        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False) -> Result:
+        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False, compiles: bool = True) -> Result:
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
     and compares, unless the first run has found errors. With `cover` the result says what the run
-    reached. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
+    reached. Unless `compiles` is false, long loops of plain mode are compiled where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic), KIR-I008
     (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None)
+    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None, compiles)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
@@ -106,8 +107,8 @@ def _has_choice(program: n.Program) -> bool:
 
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
-          lazy: bool, most_steps: int, coverage: Coverage | None = None) -> tuple[Machine, dict[str, Array]]:
-    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage)
+          lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False) -> tuple[Machine, dict[str, Array]]:
+    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and mode == "fast" and loops.available())
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
@@ -273,9 +274,15 @@ def _of_a_cluster(m: Machine, k: n.Kernel, f: Frame) -> Steps:
 
 
 def _chunk(m: Machine, k: n.Kernel, threads: int) -> int:
-    """CTAs that run as one frame: bounded by the elements of the largest value."""
-    budget = max(1, LANE_BUDGET // max(1, threads, largest_value(k)))
-    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // max(1, threads)))
+    """CTAs that run as one frame: bounded by the elements of the largest value. A CTA that never splits is one lane, however many threads it has."""
+    lanes = max(1, threads if m.checking or _splits(m, k) else 1)
+    budget = max(1, LANE_BUDGET // max(lanes, largest_value(k)))
+    return max(1, min(budget, (CHECKED_THREADS if m.checking else THREAD_BUDGET) // lanes))
+
+
+def _splits(m: Machine, k: n.Kernel) -> bool:
+    """Whether a kernel, or a function that it calls, runs instances of a level of the machine side by side."""
+    return any(isinstance(x, n.Roles) or (isinstance(x, n.For) and x.kind in LEVELS) for x in _reachable(m, k))
 
 
 def largest_value(k: n.Kernel) -> int:

@@ -1,4 +1,4 @@
-"""What holds across kernels: forecasts, cards, tuned parameters, whole packages.
+"""What holds across kernels: forecasts, whole packages, cards, what they rest on and how they are made, tuned parameters, probes of passes, searches.
 
-Order: forecast, cards, corpus, tune.
+Order: forecast, corpus, cards, evidence, induce, tune, probes, optimize.
 """

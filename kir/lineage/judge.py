@@ -8,18 +8,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from functools import cached_property
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.gate import Verdict, gate_cpu, realized
 from kir.gate.artifacts import ArtifactCache
+from kir.gate.correctness import Runner
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.gate.gpu.relative import program_problem
 from kir.gate.realized import summary
 from kir.hardware import machine
 from kir.hardware.target import Target, target
 from kir.ir.nodes import Program
+from kir.lineage.kept import KeptOutcomes
 from kir.lineage.records.record import Header, Realization
 from kir.lineage.walk import Judgement, Stage
 from kir.problem import Problem, load_problem
@@ -37,6 +39,12 @@ INSTEAD = {"tilelang": "cuda"}
 between an expert and its naive end whose fragments it cannot reconcile; the CUDA backend lowers any tile program."""
 
 
+def kept_folder() -> Path:
+    """The folder of this user in which what the gate has found out is kept."""
+    import platformdirs
+    return Path(platformdirs.user_cache_dir("kir")) / "gate"
+
+
 @dataclass(frozen=True)
 class CpuJudge:
     """The gate without a GPU. Without a problem, the kernel that the walk starts from is the reference. A state that the surface refuses to
@@ -48,12 +56,24 @@ class CpuJudge:
     against: Program | None = None
     expert: Program | None = None
     """The kernel that the walk starts from: each state is tried at sizes at which it, too, does all that it can do."""
+    kept: Path | None = None
+    """Where compiled code and outcomes of cases are kept by their content, for the next walk."""
 
     @classmethod
     def of(cls, header: Header, expert: Program | None = None) -> CpuJudge:
         """The judge that a lineage's header asks for."""
         problem = load_problem(header.problem) if header.problem else None
-        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert)
+        return cls(header.surface, tuple(map(target, header.targets)), problem, None if problem else expert, expert, kept_folder())
+
+    @cached_property
+    def artifacts(self) -> ArtifactCache | None:
+        """Compiled code that is kept."""
+        return ArtifactCache(self.kept / "artifacts") if self.kept is not None else None
+
+    @cached_property
+    def runner(self) -> Runner | None:
+        """Interprets cases, or knows what came of them."""
+        return KeptOutcomes(self.kept / "outcomes").runner if self.kept is not None else None
 
     def gate(self, program: Program) -> Judgement:
         """Compile, check and model one program."""
@@ -62,7 +82,8 @@ class CpuJudge:
 
     def _compiled(self, program: Program, cache: ArtifactCache | None = None) -> tuple[Verdict, str]:
         """The CPU gate's verdict, and why the surface's own compiler refused where another one made what was judged."""
-        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache, instead=INSTEAD.get(self.surface, ""),
+        verdict = gate_cpu(program, self.problem, self.surface, self.targets, against=self.against, cache=cache or self.artifacts,
+                           runner=self.runner, instead=INSTEAD.get(self.surface, ""),
                            also=(self.expert,) if self.expert is not None else ())
         machine.give_back()  # what the interpreter held, and the compilers beside it
         why = verdict.compile.passed_over
@@ -90,7 +111,7 @@ class CpuJudge:
         """What was compiled of a program, anew on another surface where neighbors are compared there."""
         if not surface or judgement.surface == surface or judgement.program is None:
             return _artifacts(judgement)
-        verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, interpret=False)
+        verdict = gate_cpu(judgement.program, self.problem, surface, self.targets, against=self.against, cache=self.artifacts, interpret=False)
         return {each.target: each for each in verdict.artifacts}
 
 
@@ -144,7 +165,7 @@ class GpuJudge(CpuJudge):
     def on(cls, gpu: Gpu, header: Header, expert: Program) -> GpuJudge:
         """The judge that a lineage's header asks for, on a device. The device's architecture is compiled for beside the header's."""
         base = CpuJudge.of(header, expert)
-        return cls(base.surface, (gpu.target,), base.problem, base.against, expert, gpu)
+        return cls(base.surface, (gpu.target,), base.problem, base.against, expert, base.kept, gpu)
 
     @cached_property
     def _judged_by(self) -> Problem:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kir.rewrite.registry import pass_class, pass_names, passes
     from kir.rewrite.residue import Residue
     from kir.rewrite.step import Direction, Step
-    from kir.rewrite.verdict import Context, Verdict, decided, guarded, proved, refuted, unknown
+    from kir.rewrite.verdict import Context, Verdict, decided, guarded, proved, refuted, unknown, unless
 
 _HOMES = {
     "base": ("Effect", "Found", "Miss", "Pass", "Precondition", "Rewritten", "Site", "Witness", "forward_site",),
@@ -32,7 +32,7 @@ _HOMES = {
     "residue": ("Residue",),
     "step": ("Direction", "Step",),
     "pipelines.text": ("Pipeline",),
-    "verdict": ("Context", "Verdict", "decided", "guarded", "proved", "refuted", "unknown",),
+    "verdict": ("Context", "Verdict", "decided", "guarded", "proved", "refuted", "unknown", "unless",),
 }
 """The module that each public name lives in."""
 
@@ -49,5 +49,5 @@ __all__ = [
     "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record",
     "Residue", "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "find_site",
     "forward_site", "guarded", "judge", "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites",
-    "summaries", "unknown",
+    "summaries", "unknown", "unless",
 ]

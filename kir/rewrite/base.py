@@ -143,9 +143,6 @@ class Pass:
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
     least: ClassVar[Mapping[str, int]] = _NONE
     """The smallest value of a whole-number parameter, where that is not 0 (or its default, if that is below 0)."""
-    tried: ClassVar[bool] = False
-    """Whether a forward site is tried before it is offered: what the pass makes may have another form than its pattern can tell, which
-    `backward` does not find again."""
     walked: ClassVar[bool] = True
     """Whether a walk to naive takes it back; False where that leads to a form that only a surface asks for."""
 

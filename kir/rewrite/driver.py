@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 from kir.analysis.target.footprint import footprint
@@ -116,9 +117,8 @@ def tried(program: n.Program, site: Site) -> Site | None:
 
 
 def unfit(program: n.Program, site: Site) -> str:
-    """Why `apply` refuses a forward site of a pass that wants to be `tried`, though its preconditions hold; "" where it does not."""
-    if not site.params.tried:
-        return ""
+    """Why `apply` refuses a forward site though its preconditions hold; "" where it does not. The site is tried: what the pass makes may have another
+    form than its pattern can tell, which `backward` does not find again."""
     try:
         made = run_forward(program, site, NOTHING)
         check(made.program, site.params)
@@ -128,17 +128,49 @@ def unfit(program: n.Program, site: Site) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Offered:
+    """What a pass offers of a program, forward: the sites that `apply` takes, those that a precondition refuses with all verdicts, and those that the
+    pattern took and a trial did not, with the reason."""
+
+    sites: tuple[Site, ...]
+    refused: tuple[tuple[Site, Verdicts], ...]
+    near: tuple[tuple[Site, str], ...]
+
+
+def offered(item: Pass, program: n.Program, context: Context = ANYWHERE, most: int | None = None) -> Offered:
+    """The sites of a pass, judged and tried: each either applies, or it is said why not. With `most`, only so many are looked at."""
+    taken, refused, near = list[Site](), list[tuple[Site, Verdicts]](), list[tuple[Site, str]]()
+    for site in islice(item.sites(program), most):
+        verdicts = judge(program, site, context)
+        if refuses(site.params, verdicts):
+            refused.append((site, verdicts))
+        elif why := unfit(program, site):
+            near.append((site, why))
+        else:
+            taken.append(site)
+    return Offered(tuple(taken), tuple(refused), tuple(near))
+
+
+def refuses(item: Pass, verdicts: Verdicts) -> tuple[str, ...]:
+    """The ids of validity preconditions that do not hold."""
+    validity = {p.id for p in item.preconditions if p.kind == "validity"}
+    return tuple(id_ for id_, v in verdicts if not v and id_ in validity)
+
+
 def undone(before: n.Program, made: Rewritten, params: Pass) -> tuple[n.Program, Witness]:
     """What `backward` makes of a forward step's result at the place that `optimize` named. Raises KirError KIR-R006 when it does not
     find the same parameters there, or another program than `before` (up to local names, and to where memory is declared in a block)."""
     found = params.match_inverse(made.program, made.path, node_at(made.program, made.path))
+    others = []
     for site in found_sites(found):
         if site.params == params:
             back, witness = run_backward(made.program, site)
             if alpha_equal(back, before) or alpha_equal(declared_first(back), declared_first(before)):
                 return back, witness
             raise not_restored(made.program, site, "backward gives another program than forward came from")
-    why = f": {found.reason}" if isinstance(found, Miss) else ""
+        others.append(str(site.params))
+    why = f": {found.reason}" if isinstance(found, Miss) else f": it reads {' or '.join(others[:2])} there" if others else ""
     raise not_restored(made.program, Site(made.path, params), f"its own pattern does not find it again{why}")
 
 
@@ -252,5 +284,5 @@ def notes(item: Pass, verdicts: tuple[tuple[str, Verdict], ...]) -> tuple[Diagno
     return tuple(by_id[id_].diagnostic(v, subject=str(item)) for id_, v in verdicts if not v and by_id[id_].kind == "profit")
 
 
-__all__ = ["Applied", "Record", "Verdicts", "apply", "check", "completed", "forward_site", "guard_of", "judge", "looked",
-           "misses", "notes", "run_backward", "run_forward", "sites", "tried", "undone", "unfit"]
+__all__ = ["Applied", "Offered", "Record", "Verdicts", "apply", "check", "completed", "forward_site", "guard_of", "judge", "looked",
+           "misses", "notes", "offered", "refuses", "run_backward", "run_forward", "sites", "tried", "undone", "unfit"]

@@ -48,12 +48,14 @@ from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.printer import dim_text, region_text
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, regions, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.ir.visit import buffers_named, names_read, regions, statements, substitute, transform, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, proved, refuted, unknown, unless
 from kir.rewrite.edit import kernel_of
-from kir.rewrite.match import edited, is_counted, node_as, params_as
+from kir.rewrite.match import block_and_index, edited, is_counted, matched_as, node_as, params_as
+from kir.rewrite.match.materialize import is_pure
 
 from ._out_of_bounds_value import fill_value, past_end
 
@@ -79,28 +81,94 @@ def _long_enough(program: n.Program, site: Site, context: Context) -> Verdict:
             bound = build.int_value(f.b)
             if bound is not None and bound - (f.op == "lt") <= params.extent:
                 return proved("a fact bounds the number of iterations")
-    return unknown(f"it is not known that the loop has at most {params.extent} iterations", needs=f"a fact that its end is at most {params.extent}")
+    claim = build.binary("le", loop.hi, build.const(params.extent, dtype_of(loop.hi.type)))
+    return decided(claim, Facts.at(program, site.path), f"the loop has at most {params.extent} iterations",
+                   f"the loop has more than {params.extent} iterations", needs=f"a fact that its end is at most {params.extent}")
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
+    found, loop, params = _effects(program, site), node_as(program, site.path, n.For), params_as(site, MaskTail)
+    if found is None:
+        return proved("past the end nothing is stored, and what is folded in changes nothing")
+    whole, two = (build.binary("ge", loop.hi, build.const(k, dtype_of(loop.hi.type))) for k in (params.extent, 2))
+    return unless(whole, Facts.at(program, site.path), found, two)
+
+
+def _effects(program: n.Program, site: Site) -> Verdict | None:
+    """The verdict on what runs past the end of the loop and may have an effect; None where nothing may."""
     loop, params = node_as(program, site.path, n.For), params_as(site, MaskTail)
-    maxima = running_maxima(kernel_of(program, site.path))
-    for s in loop.body:
-        if not isinstance(s, n.Store):
-            return unknown(f"a {type(s).__name__.lower()} runs past the end too", needs="a body of stores")
+    maxima, read_later = running_maxima(kernel_of(program, site.path)), _read_later(program, site.path)
+    own, lets = set(bound_names(loop.body)), dict[str, n.Expr]()
+    if (r := _led_astray(loop)) is not None:
+        return unknown(f"past the end {r} decides what is touched", needs="places and loops that do not depend on it")
+    for s in statements(loop.body):
+        match s:
+            case n.Let() if is_pure(s.value) and len(s.names) == 1:
+                lets[s.names[0]] = substitute(params._masked(loop, s.value), lets)
+                continue
+            case n.Alloc() | n.For() | n.If():
+                continue
+            case n.Store():
+                pass
+            case _:
+                return unknown(f"a {type(s).__name__.lower()} runs past the end too", needs="a body of values, stores, branches and loops")
         if s.at.buffer.space == "global":
             if not _governed(loop, s.at):
-                return refuted(f"'{s.at.buffer.name}' does not end where the loop does", f"{loop.var.name} past the end writes it")
+                return unknown(f"'{s.at.buffer.name}' does not end where the loop does, and is written past its end too")
+            continue
+        if s.at.buffer.name in own or s.at.buffer.name not in read_later:
             continue
         v = s.value
         wanted = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(v.op if isinstance(v, n.Binary) else "")
         if not (isinstance(v, n.Binary) and v.a == n.Load(s.at)) or wanted is None:
             return unknown(f"'{s.at.buffer.name}' is not a running sum, maximum or minimum")
-        got = past_end(params._masked(loop, v.b), maxima)
+        got = past_end(substitute(params._masked(loop, _beyond(loop, v.b)), lets), maxima)
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
                            needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill=lowest}}")
-    return proved("past the end nothing is stored, and what is folded in changes nothing")
+    return None
+
+
+def _read_later(program: n.Program, path: Path) -> frozenset[str]:
+    """Memory that something may read once a loop has ended: all but what was declared beside it and nothing behind it names."""
+    block, i = block_and_index(program, path)
+    loop = block[i]
+    ended = {s.buffer.name for s in block[:i] if isinstance(s, n.Alloc) and s.buffer.space in ("register", "fragment")}
+    ended -= {name for s in block[i + 1:] for name in buffers_named(s)}
+    return frozenset(x.at.buffer.name for x in walk(loop) if isinstance(x, n.Store)) - ended
+
+
+def _led_astray(loop: n.For) -> str | None:
+    """What says in the loop where something lies, or how often a loop runs, and is another value past the end than any before it."""
+    moved, before = {loop.var.name, *(s.at.buffer.name for s in statements(loop.body) if isinstance(s, n.Store))}, 0
+    while len(moved) != before:
+        before = len(moved)
+        for s in statements(loop.body):
+            value = s.value if isinstance(s, n.Let) else s.init if isinstance(s, n.Alloc) else None
+            if value is not None and ((names_read(value) | buffers_named(value)) & moved or _is_masked(loop, value)):
+                moved |= {s.buffer.name} if isinstance(s, n.Alloc) else set(matched_as(s, n.Let).names)
+    inner = moved - {loop.var.name}
+    for s in statements(loop.body):
+        if isinstance(s, n.For) and (used := moved & {x for e in (s.lo, s.hi, s.step) for x in names_read(e) | buffers_named(e)}):
+            return f"'{min(used)}'"
+        if isinstance(s, n.For):
+            inner |= {s.var.name} if any(names_read(e) & moved for e in (s.lo, s.hi)) else set()
+    for r in regions(loop):
+        if used := inner & {x for i in r.index for x in names_read(i) | buffers_named(i)}:
+            return f"'{min(used)}'"
+    return None
+
+
+def _is_masked(loop: n.For, e: n.Expr) -> bool:
+    return any(isinstance(x, n.Load) and _governed(loop, x.at) for x in walk(e))
+
+
+def _beyond(loop: n.For, e: n.Expr) -> n.Expr:
+    """What a value is past the end of a loop: of a choice by whether the loop has ended, the other side."""
+    def leave(_: n.Node, new: n.Node) -> n.Node:
+        return new.b if isinstance(new, n.Select) and new.cond == build.compare("lt", loop.var, loop.hi) else new
+    made: n.Expr = transform(e, leave)
+    return made
 
 
 def _in_memory(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -165,7 +233,6 @@ class MaskTail(Pass):
     claim: ClassVar[str] = "A fixed trip count needs no branch: lanes past the end are masked."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P540", "validity", "shape", "there are at most `extent` elements", _long_enough),
         Precondition("KIR-P541", "validity", "numerics", "what runs past the end has no effect", _harmless),

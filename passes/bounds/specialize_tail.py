@@ -52,8 +52,9 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import rename
+from kir.ir.types import dtype_of
 from kir.ir.visit import substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, decided, refuted
 from kir.rewrite.edit import kernel_of, names_in, replace_stmts
 from kir.rewrite.match import block_and_index, edited, fresh_names, is_counted, matched_as, node_as
 
@@ -62,11 +63,10 @@ def _runs(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     known = Facts.at(program, site.path)
     trips = known.domain(known.expanded(loop.hi))
-    if trips.lo is not None and trips.lo >= 1:
-        return proved(f"the loop has {trips} iterations")
     if trips.hi is not None and trips.hi < 1:
         return refuted("the loop never runs, so it has no last iteration", f"its end is {trips}")
-    return unknown("the loop may have no iteration at all", needs="a fact that it has at least one")
+    return decided(build.binary("ge", loop.hi, build.const(1, dtype_of(loop.hi.type))), known, "the loop has an iteration",
+                   "the loop has no iteration at all", needs="a fact that it has at least one")
 
 
 @dataclass(frozen=True)

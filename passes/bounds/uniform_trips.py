@@ -45,6 +45,7 @@ from kir.analysis import Facts
 from kir.analysis.elements import split_affine
 from kir.analysis.loops.reductions import identity
 from kir.analysis.normal.normal_form import is_pure
+from kir.analysis.solver import multiple
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
@@ -52,7 +53,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text, region_text
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import names_read, statements, substitute, transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown, unless
 from kir.rewrite.match import edited, is_counted, matched, node_as, params_as
 from kir.rewrite.match.exchange import REDUCTIONS
 from kir.rewrite.match.thread_team import team_at
@@ -156,6 +157,16 @@ def _governed(loop: n.For, trips: Trips) -> Iterator[n.Region]:
 
 
 def _harmless(program: n.Program, site: Site, context: Context) -> Verdict:
+    found, loop, team = _effects(program, site), node_as(program, site.path, n.For), matched(team_at(program, site.path))
+    trips, known = matched(_apart(loop, team.thread)), Facts.at(program, site.path)
+    last = known.domain(trips.first).hi
+    if found.kind != "unknown" or last is None or last >= trips.step:
+        return found
+    return unless(multiple(trips.end, trips.step), known, found)
+
+
+def _effects(program: n.Program, site: Site) -> Verdict:
+    """The verdict on what runs past the end of a thread's share."""
     loop, team, item = node_as(program, site.path, n.For), matched(team_at(program, site.path)), params_as(site, UniformTrips)
     trips = matched(_apart(loop, team.thread))
     masked = item.masked(loop, trips)
@@ -206,7 +217,6 @@ class UniformTrips(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (54, 83)
     claim: ClassVar[str] = "All threads leave a loop together, so no branch diverges and lanes may exchange values inside."
     provides: ClassVar[tuple[str, ...]] = ("masked",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P834", "validity", "shape", "iterations that a thread has not lie past the end as a whole", _no_thread_less),
         Precondition("KIR-P835", "validity", "numerics", "what runs past the end has no effect", _harmless),

@@ -44,12 +44,15 @@ from typing import Any, ClassVar
 
 from kir.analysis import Aliases, Facts
 from kir.analysis.access import accesses, may_overlap
+from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import region_text
+from kir.ir.types import DType
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import edit_block
 from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, node_as, params_as, sibling
 from kir.rewrite.match.materialize import is_pure
@@ -86,10 +89,30 @@ def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
             if not (a.writes or b.writes) or {a.buffer, b.buffer} & own or not aliases.may_be_one(a.buffer, b.buffer):
                 continue
             if a.at is None or b.at is None or a.buffer != b.buffer or may_overlap(a.at, b.at, inside):
-                return refuted(f"an iteration of the second loop touches '{b.buffer}' where a later one of the first does",
-                               f"{region_text(b.at) if b.at is not None else b.buffer} and {region_text(a.at) if a.at is not None else a.buffer}",
+                places = f"{region_text(b.at) if b.at is not None else b.buffer} and {region_text(a.at) if a.at is not None else a.buffer}"
+                where = _meet(a.at, b.at, inside) if a.at is not None and b.at is not None and a.buffer == b.buffer else None
+                if where is None:
+                    return unknown(f"an iteration of the second loop may touch '{b.buffer}' where a later one of the first does: {places}",
+                                   needs="iterations that touch places of their own")
+                return refuted(f"an iteration of the second loop touches '{b.buffer}' where a later one of the first does", f"{places}{where}",
                                needs="iterations that touch places of their own")
     return proved("no iteration of the second loop touches what a later one of the first does")
+
+
+def _meet(a: n.Region, b: n.Region, known: Facts) -> str | None:
+    """Where two places surely are one: "" where they are the same text, else values at which they are; None where none are known."""
+    claim: n.Expr | None = None
+    for x, y in zip(a.index, b.index, strict=False):
+        if x == y:
+            continue
+        if not (isinstance(x, n.Expr) and isinstance(y, n.Expr) and isinstance(x.type, DType) and x.type == y.type):
+            return None
+        apart = build.compare("ne", x, y)
+        claim = apart if claim is None else build.logical_or(claim, apart)
+    if claim is None:
+        return ""
+    answer = decide(claim, known)
+    return f" at {answer.shown()}" if answer.witness else None
 
 
 def _plain(loop: n.Stmt | None) -> bool:

@@ -71,7 +71,6 @@ class CoarsenGrid(Pass):
     claim: ClassVar[str] = "What the items of a tile have in common is computed and loaded once."
     provides: ClassVar[tuple[str, ...]] = ("coarse",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P019", "validity", "pipeline", "no item ends the thread", _on_its_own),)
 

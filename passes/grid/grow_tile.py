@@ -82,7 +82,6 @@ class GrowTile(Pass):
     requires: ClassVar[tuple[str, ...]] = ("mma",)
     provides: ClassVar[tuple[str, ...]] = ("large",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1, "small": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P500", "validity", "shape", "the larger tile divides the axis, or every store over it ends where it ends", _tails),)
 

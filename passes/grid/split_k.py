@@ -242,7 +242,7 @@ def _added(kernel: n.Kernel, i: int) -> n.Store | None:
     store = found[2] if found is not None else None
     if store is None or found is None or found[0].buffer.shape or store.clip or not build.is_const(kernel.threads, 1):
         return None
-    if any(mentions(x, store.at.buffer.name) for x in kernel.body[:-1]):
+    if store.at.buffer.dtype != found[0].buffer.dtype or any(mentions(x, store.at.buffer.name) for x in kernel.body[:-1]):
         return None
     return store if store.value == build.add(n.Load(store.at), n.Load(n.Region(found[0].buffer))) else None
 

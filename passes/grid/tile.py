@@ -35,18 +35,22 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.facts import Facts
+from kir.analysis.solver import multiple
 from kir.analysis.tiles.retile import CannotRetile, Narrow
 from kir.analysis.tiles.tile_axes import AxisClass, TileAxes
 from kir.analysis.tiles.widen import Widen
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.match import matched, params_as
-from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+from kir.rewrite.match.independence import separated
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 
 def _stores_over(kernel: n.Kernel, axis: n.Axis) -> list[n.Store]:
@@ -60,7 +64,7 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     if divides(params.extent, axis.extent, program.facts):
         return proved(f"{params.extent} divides the extent of '{axis.name}'")
     if params.floor:
-        return left_over(params.extent, f"the extent of '{axis.name}'")
+        return left_over(params.extent, f"the extent of '{axis.name}'", axis.extent, Facts.from_program(program))
     for s in _stores_over(kernel, axis):
         for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
             if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
@@ -69,8 +73,9 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                     return refuted(f"the last tile ends at {-(-size // params.extent) * params.extent}, past the {size} of '{axis.name}', "
                                    f"and '{s.at.buffer.name}' does not end there", f"'{axis.name}' = {size} writes '{s.at.buffer.name}'",
                                    needs="an extent that divides the axis")
-                return unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
+                said = unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
                                needs=f"a fact that {params.extent} divides the extent")
+                return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
     return proved("every store over the axis ends where the axis ends, so the overhang is clipped")
 
 
@@ -83,7 +88,7 @@ def _private(program: n.Program, site: Site, context: Context) -> Verdict:
     for name in both:
         places = {s.at for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.name == name}
         reads = {x.at for x in walk(kernel) if isinstance(x, n.Load) and x.at.buffer.name == name}
-        if not reads <= places:
+        if not reads <= places and not separated((*places, *reads), build.var(axis.name), set(bound_names(kernel.body))):
             return unknown(f"'{name}' is read and written at different places, so one row may read what another wrote",
                            needs=f"rows of '{axis.name}' that are independent")
     return proved("no row reads what another writes")
@@ -180,7 +185,6 @@ class Tile(Pass):
     claim: ClassVar[str] = "One CTA computes a tile of neighbors, so that operands that they share are loaded once."
     provides: ClassVar[tuple[str, ...]] = ("tiled",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P010", "validity", "shape", "the tile divides the axis, or every store over the axis ends where it ends", _tails),
         Precondition("KIR-P011", "validity", "aliasing", "no row of the axis reads what another row writes", _private),
@@ -311,10 +315,10 @@ def in_tiles(elements: n.Expr, extent: int, floor: bool) -> n.Expr:
     return build.floordiv(elements, extent) if floor else build.ceildiv(elements, extent)
 
 
-def left_over(extent: int, what: str) -> Verdict:
+def left_over(extent: int, what: str, count: n.Expr, known: Facts) -> Verdict:
     """The verdict on a quotient that facts do not say to be exact."""
-    return unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
-                   needs=f"a fact that {extent} divides it", attempt="floor=false")
+    return unless(multiple(count, extent), known, unknown(f"the number of tiles is a quotient, and {extent} is not known to divide {what}",
+                                                          needs=f"a fact that {extent} divides it", attempt="floor=false"))
 
 
 def covered(tiles: n.Expr, extent: int, facts: Sequence[n.Expr] = ()) -> tuple[n.Expr, bool] | None:

@@ -75,7 +75,6 @@ class JamLoop(Pass):
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
     claim: ClassVar[str] = "An operand that several iterations need is read once for all of them, and their sums do not wait for one another."
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P928", "validity", "aliasing", "no iteration touches what another one writes", _apart),)
 
@@ -91,10 +90,11 @@ class JamLoop(Pass):
         if not item.enter or max(item.enter) >= len(inner):
             return Miss("there is no such loop inside")
         try:
-            _Jam(node, item.enter, set()).block(node.body)
+            jam = _Jam(node, item.enter, set())
+            jam.block(node.body)
         except CannotJam as why:
             return Miss(str(why))
-        return Site(path, item)
+        return Site(path, item) if jam.shared else Miss("the loops that are to be run once lie in others that are not")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
@@ -153,6 +153,8 @@ class _Jam:
         self.entered = {id(s) for k, s in enumerate(inner) if k in enter}
         self.arrays: dict[str, n.Buffer] = {}
         self.first = True
+        self.shared = False
+        """Whether a loop inside is run once for all."""
 
     def block(self, block: n.Block) -> n.Block:
         """The statements of a block for all iterations."""
@@ -173,6 +175,7 @@ class _Jam:
                     raise CannotJam(f"the loop over '{s.var.name}' is not the same for all iterations")
                 if any(names_read(x) & own for x in s.body):
                     raise CannotJam("a value of an iteration is needed in a loop that all iterations share")
+                self.shared = True
                 out += [*self._together(run), replace(s, body=self.block(s.body))]
                 run = []
             elif _exchanges(s):

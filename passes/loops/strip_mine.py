@@ -45,13 +45,14 @@ from kir.analysis.clipping import divides, settle_clips
 from kir.analysis.elements import split_affine
 from kir.analysis.facts import Facts
 from kir.analysis.order import at_most
+from kir.analysis.solver import multiple
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import buffers_named, names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown, unless
 from kir.rewrite.edit import element_name, kernel_of, names_in, node_at, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, names_at, node_as, params_as
 
@@ -67,13 +68,15 @@ def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
         found = matched(_condition(loop, 1))
         for e, what in ((loop.hi, "the number of iterations"), (found[0], "where they begin"), (found[1], f"the end {expr_text(found[1])}")):
             if not divides(item.extent, e, program.facts):
-                return unknown(f"{item.extent} is not known to divide {what}, so a piece may lie on both sides of the end",
+                said = unknown(f"{item.extent} is not known to divide {what}, so a piece may lie on both sides of the end",
                                needs=f"a fact that {item.extent} divides {what}")
+                claims = [multiple(x, item.extent) for x in (loop.hi, *found)]
+                return unless(build.logical_and(build.logical_and(claims[0], claims[1]), claims[2]), Facts.at(program, site.path), said)
         return proved("a piece lies inside as a whole, or outside")
     if divides(item.extent, loop.hi, program.facts):
         return proved(f"{item.extent} divides the number of iterations")
     if item.floor:
-        return left_over(item.extent, "the number of iterations")
+        return left_over(item.extent, "the number of iterations", loop.hi, Facts.at(program, site.path))
     made = node_at(item.optimize(program, site).program, site.path)
     inner = made.body[0] if isinstance(made, n.For) else None
     assert isinstance(inner, n.For) and isinstance(made, n.For)
@@ -81,7 +84,8 @@ def _adds_nothing(program: n.Program, site: Site, context: Context) -> Verdict:
     before = _folded(loop)
     if _is_nothing(value, {made.var.name, inner.var.name}) and before is not None and _leaves(before, loop, Facts.at(program, site.path)):
         return proved("what lies past the end is read as zero, and adds nothing")
-    return unknown(f"past the end of the loop, {expr_text(value)} need not be 0", needs=f"a fact that {item.extent} divides the iterations")
+    return unless(multiple(loop.hi, item.extent), Facts.at(program, site.path),
+                  unknown(f"past the end of the loop, {expr_text(value)} need not be 0", needs=f"a fact that {item.extent} divides the iterations"))
 
 
 def _is_nothing(e: n.Expr, over: set[str]) -> bool:
@@ -157,7 +161,6 @@ class StripMine(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (52,)
     claim: ClassVar[str] = "Pieces of a fixed length can be staged, unrolled, and moved at once."
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P914", "validity", "shape", "the pieces divide the loop, or what lies past its end adds nothing", _adds_nothing),)
 

@@ -39,6 +39,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.facts import Facts
+from kir.analysis.solver import multiple
 from kir.analysis.tiles.retile import CannotRetile, Narrow
 from kir.analysis.tiles.tile_axes import AxisClass, TileAxes
 from kir.analysis.tiles.widen import Widen
@@ -50,7 +52,7 @@ from kir.ir.visit import names_read, once, statements, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.match import fresh_var, is_counted, matched, node_as, params_as
-from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 from ..grid.tile import counted, decides_nothing, in_tiles, is_tile_of, left_over, undefined_loads
 
@@ -67,7 +69,7 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     if divides(item.extent, loop.hi, program.facts):
         return proved(f"{item.extent} divides the number of iterations")
     if item.floor:
-        return left_over(item.extent, "the number of iterations")
+        return left_over(item.extent, "the number of iterations", loop.hi, Facts.at(program, site.path))
     for s in statements(loop.body):
         if isinstance(s, n.Store) and s.at.buffer.space == "global" and s.at.index:
             ends = [build.cast(d, dtype_of(loop.var.of)) == loop.hi for i, d in zip(s.at.index, s.at.buffer.shape, strict=True) if i == loop.var]
@@ -76,8 +78,9 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 if size is not None and None not in end:
                     return refuted(f"the last tile ends at {-(-size // item.extent) * item.extent}, past the {size} iterations",
                                    f"'{s.at.buffer.name}' does not end there", needs="an extent that divides the iterations")
-                return unknown(f"the last tile may hang over, and '{s.at.buffer.name}' does not end where the loop does",
+                said = unknown(f"the last tile may hang over, and '{s.at.buffer.name}' does not end where the loop does",
                                needs=f"a fact that {item.extent} divides the iterations")
+                return unless(multiple(loop.hi, item.extent), Facts.at(program, site.path), said)
     return proved("every store ends where the loop ends, so the overhang is clipped")
 
 
@@ -105,7 +108,6 @@ class TileLoop(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (1, 52)
     claim: ClassVar[str] = "Neighbors move and are computed together, by threads side by side."
     least: ClassVar[Mapping[str, int]] = {"extent": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P918", "validity", "shape", "what lies past the last iteration is never stored, and where it is undefined decides nothing", _tails),
         Precondition("KIR-P919", "validity", "aliasing", "no iteration reads what another writes", _independent),

@@ -63,6 +63,7 @@ from itertools import product
 from typing import ClassVar
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import statements, substitute_buffers
@@ -93,7 +94,6 @@ class LowerMma(Pass):
     claim: ClassVar[str] = "Each thread's part of a tile program is written out, down to the lanes of matrix instructions."
     numerics: ClassVar[str] = "reassociated(k)"
     provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     named: tuple[str, ...] = ()
@@ -115,6 +115,8 @@ class LowerMma(Pass):
             return Miss(str(why))
         except Unnamed as why:
             return Miss(f"no thread computes {why}")
+        except KirError as bad:
+            return Miss(f"what is named is no expression here: {bad.diagnostics[0].message}")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The code of the kernel's threads."""

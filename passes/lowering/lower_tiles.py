@@ -101,7 +101,6 @@ class LowerTiles(Pass):
     claim: ClassVar[str] = "Each thread's part of a tile program is written out: what it keeps, what it asks of others, where it waits."
     numerics: ClassVar[str] = "reassociated(threads)"
     provides: ClassVar[tuple[str, ...]] = ("thread-loop",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P800", "validity", "hardware", "one CTA may have that many threads", _fits),
     )

@@ -58,7 +58,7 @@ def _normal(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved(f"{item.fn} of a subnormal number is that of zero, to the precision of f32")
     for x in walk(s):
         operand = _operand(x, item.fn)
-        if operand is not None and not _at_least(operand):
+        if operand is not None and not _at_least(operand) and not _is_whole(operand):
             return unknown(f"an operand of {item.fn} may be subnormal, and would count as zero",
                            needs="a lower bound such as max(x, 1e-30) or a positive term in a sum of squares", attempt="flush=false")
     return proved("every operand is a normal number")
@@ -69,6 +69,11 @@ def _operand(x: n.Node, fn: str) -> n.Expr | None:
     if fn in ("div", "rcp"):
         return x.b if _is_quotient(x, fn) and isinstance(x, n.Binary) else None
     return x.args[0] if isinstance(x, n.Call) and x.fn == fn and x.of is None and isinstance(x.args[0], n.Expr) else None
+
+
+def _is_whole(e: n.Expr) -> bool:
+    """Whether a value is a whole number: 0, or at least 1 in magnitude."""
+    return isinstance(e, n.Cast) and dtype_of(e.x.type).is_integer
 
 
 def _at_least(e: n.Expr) -> bool:

@@ -49,7 +49,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType
 from kir.ir.visit import walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import block_at, edit_block, fresh
 from kir.rewrite.match import edited, fresh_var, matched, matched_as, names_at, node_as, params_as
 
@@ -58,8 +58,7 @@ def _only(program: n.Program, site: Site, context: Context) -> Verdict:
     item, loop = params_as(site, CompensatedSum), node_as(program, site.path, n.For)
     others = [a for s in loop.body if _addend(s, item.buffer) is None for a in accesses(s) if a.buffer == item.buffer and a.writes]
     if others:
-        return refuted(f"'{item.buffer}' is set otherwise in the loop", "what was lost before is added to another sum",
-                       needs="a sum that only grows")
+        return unknown(f"'{item.buffer}' is set otherwise in the loop, and what was lost before is added to another sum", needs="a sum that only grows")
     return proved(f"the loop only adds to '{item.buffer}'")
 
 

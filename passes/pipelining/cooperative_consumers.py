@@ -312,6 +312,8 @@ class _Rows:
             if self._uses(e):
                 raise NoSlice("a single element of a fragment")
             return e
+        if len(shape_of(e.type)) < 2 and not self._uses(e):
+            return e  # one row, which is the same for all
         match e:
             case n.Load() if e.at.buffer.name in self.made and not e.at.index and e.mask is None:
                 return n.Load(n.Region(self.made[e.at.buffer.name]))

@@ -147,7 +147,6 @@ class DeferReduction(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (44,)
     claim: ClassVar[str] = "Threads meet once, after the loop, and not in each of its iterations."
     numerics: ClassVar[str] = "reassociated(axis)"
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:

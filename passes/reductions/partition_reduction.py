@@ -57,7 +57,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import region_text
 from kir.ir.visit import substitute, substitute_buffers, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import block_at, fresh
 from kir.rewrite.match import block_and_index, fresh_var, matched, matched_as, names_at, params_as, splice
@@ -75,8 +75,10 @@ def _same_loop(program: n.Program, site: Site, context: Context) -> Verdict:
     names = varying(team.loop)[site.path[2:]] - {acc.buffer.name}
     which = sorted(x for x in names if depends(loop, {x}))
     if which or depends(loop, frozenset()):
-        return refuted("the threads fold different values", f"the loop depends on {', '.join(which) or 'an exchange between threads'}",
-                       needs="a loop that every thread runs alike")
+        on = f"the loop depends on {', '.join(which) or 'an exchange between threads'}"
+        if matched(_folding(block_at(program, site.path), i, item.own))[2] in IDEMPOTENT:  # any bound from above may do, as for a softmax
+            return unknown(f"the threads fold different values: {on}", needs="a loop that every thread runs alike")
+        return refuted("the threads fold different values", on, needs="a loop that every thread runs alike")
     return proved("every thread folds the same values")
 
 

@@ -188,6 +188,8 @@ class StrengthReduce(Pass):
                 reason = f"the address of {text} may leave 32 bits"
             elif build.is_const(moving.step, 0):
                 reason = f"{text} stays where it is"
+            elif (self.terms, self.products) != ((), ()) and (self.terms, self.products) not in _ways(r, node.var, self.width):
+                reason = f"the index of {text} is widened so in another way already"
             else:
                 out.setdefault(text, Site(path, replace(self, place=text)))
         return tuple(out.values()) or (Miss(reason) if reason else None)

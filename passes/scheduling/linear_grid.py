@@ -67,7 +67,6 @@ class LinearGrid(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (31,)
     claim: ClassVar[str] = "One line of CTAs can be put in any order, which a hardware grid cannot."
     provides: ClassVar[tuple[str, ...]] = ("linear",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P315", "validity", "shape", "the number of CTAs fits in 32 bits", _countable),)
 

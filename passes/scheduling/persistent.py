@@ -36,12 +36,14 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.rewrite.match import matched_as, params_as
+from kir.rewrite.match.independence import separated
 
 from ..pipelining._rings import NoRing, roles_at
 from ._persistent_roles import of_tile, quotient, standing, trips, walking
@@ -53,10 +55,16 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     for x in walk(kernel):
         if isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.space == "global" for a in x.args):
             return unknown(f"'{x.fn}' on global memory may tie tiles together", needs="tiles that do not wait for one another")
-        if isinstance(x, n.Load) and x.at.buffer.name in written and not any(
-                isinstance(s, n.Store) and s.at == x.at for s in walk(kernel)):
+        if isinstance(x, n.Load) and x.at.buffer.name in written and not _of_one_tile(kernel, x.at):
             return unknown(f"a tile reads '{x.at.buffer.name}' where another may have written", needs="independent tiles")
     return proved("tiles write different memory and read none that others write")
+
+
+def _of_one_tile(kernel: n.Kernel, at: n.Region) -> bool:
+    """Whether a place is one that the tile itself writes, or no tile writes what another reads of its tensor."""
+    stores = [s.at for s in walk(kernel) if isinstance(s, n.Store) and s.at.buffer.name == at.buffer.name]
+    axis = kernel.grid[0]
+    return at in stores or separated((*stores, at), build.var(axis.name, dtype_of(axis.extent.type)), set(bound_names(kernel.body)))
 
 
 def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -106,7 +114,6 @@ class Persistent(Pass):
     conflicts: ClassVar[tuple[str, ...]] = ("persistent",)
     provides: ClassVar[tuple[str, ...]] = ("persistent",)
     least: ClassVar[Mapping[str, int]] = {"ctas": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P885", "validity", "shape", "the CTAs that stay are whole clusters", _whole_clusters),
         Precondition("KIR-P300", "validity", "aliasing", "tiles are independent of one another", _independent),
@@ -132,6 +139,8 @@ class Persistent(Pass):
             except NoRing as why:
                 return Miss(str(why))
             return Site(path, self)
+        if self.named:
+            return Miss("it has no roles that would share the number of tiles (named=false)")
         if any(isinstance(s, n.Alloc) and s.buffer.space == "shared" for s in node.body):
             return Miss("shared memory would be declared once for each tile")
         return Site(path, self)

@@ -63,7 +63,6 @@ class WalkItems(Pass):
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
     claim: ClassVar[str] = "CTAs pay for their start once, and what their items have in common is computed once."
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P920", "validity", "aliasing", "no item touches what another one writes", _apart),)
 

@@ -27,7 +27,8 @@ def unchanged_meanwhile(program: n.Program, site: Site, context: Context) -> Ver
     block, i = block_and_index(program, site.path)
     value = matched(item.found(block[i]))
     last = max(k for k in range(i, len(block)) if reads(block[k], value))
-    written = buffers_written(block[i:last + 1])
+    # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
+    written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
     clash = sorted(buffers_read(value) & written)
     if "*" in written:
         return refuted("opaque text between the uses may write anything", expr_text(value))

@@ -72,6 +72,8 @@ class Templatize(Pass):
         """At a kernel with a literal in the slot."""
         if not isinstance(node, n.Kernel):
             return None
+        if self.axis and self.slot != "tile":
+            return Miss(f"an axis is that of a tile, and the slot is {self.slot}")
         if self.meta in names_in(program, node):
             return Miss(f"'{self.meta}' is the name of something else")
         if _literal(node, self) is None:

@@ -48,6 +48,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.clipping import divides, settle_clips
+from kir.analysis.facts import Facts
+from kir.analysis.solver import multiple
 from kir.analysis.tiles.retile import REDUCERS, CannotRetile, Narrow
 from kir.analysis.tiles.tile_axes import TileAxes
 from kir.analysis.tiles.widen import Widen
@@ -60,7 +62,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, replace_stmts, tile_name
 from kir.rewrite.match import fresh_var, is_counted, node_as, params_as
-from kir.rewrite.precondition import Verdict, proved, refuted, unknown
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown, unless
 
 from ..grid.tile import covered, left_over, tiled
 from ._tail_values import FOLDS_NOTHING, End, past_end
@@ -87,19 +89,20 @@ def _running(loop: n.For) -> str | None:
 
 def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, item = _loop(program, site)
-    extent = item.extent
+    extent, known = item.extent, Facts.at(program, site.path)
     if divides(extent, loop.hi, program.facts):
         return proved(f"{extent} divides the trip count")
     if item.floor:
-        return left_over(extent, "the trip count")
+        return left_over(extent, "the trip count", loop.hi, known)
     masked, end = False, End.of(program, kernel_of(program, site.path), loop, extent)
     for s in _accumulations(loop):
         v = s.value
         if isinstance(v, n.Binary) and past_end(loop, v.b, end) == FOLDS_NOTHING.get(v.op):
             masked = True
         elif not (isinstance(v, n.Binary) and v.op == "add" and isinstance(v.b, n.Binary) and v.b.op == "mul"):
-            return unknown(f"'{s.at.buffer.name}' does not add products, so rows past the end may not add zero",
+            said = unknown(f"'{s.at.buffer.name}' does not add products, so rows past the end may not add zero",
                            needs=f"a fact that {extent} divides the trip count, or a mask that makes nothing of what lies past its end")
+            return unless(multiple(loop.hi, extent), known, said)
     indexed = {x.at for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space == "global" and loop.var.name in names_read(x.at)}
     for r in indexed:
         for i, d in zip(r.index, r.buffer.shape, strict=True):
@@ -107,9 +110,10 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 size = build.int_value(loop.hi)
                 text = f"the last panel reads past the trip count, and '{r.buffer.name}' does not end there"
                 if size is None:
-                    return unknown(text, needs=f"a fact that {extent} divides the trip count")
+                    return unless(multiple(loop.hi, extent), known, unknown(text, needs=f"a fact that {extent} divides the trip count"))
                 return refuted(text, f"{loop.var.name} = {size} reads '{r.buffer.name}'", needs="an extent that divides the trip count")
-    if (count := build.int_value(loop.hi)) is not None:
+    count, held = build.int_value(loop.hi), [x for x in walk(loop) if isinstance(x, n.Load) and x.at.buffer.space != "global"]
+    if count is not None and any(loop.var.name in names_read(x.at) for x in held):
         return refuted(f"{extent} does not divide the {count} iterations", f"the last panel ends at {-(-count // extent) * extent}",
                        needs="an extent that divides the trip count")
     if masked:
@@ -141,7 +145,6 @@ class StagePanels(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (2,)
     claim: ClassVar[str] = "Operand panels are staged once per CTA and reused by all its rows and columns."
     numerics: ClassVar[str] = "reassociated(k)"
-    tried: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("tiled",)
     provides: ClassVar[tuple[str, ...]] = ("panels",)
     least: ClassVar[Mapping[str, int]] = {"extent": 1}

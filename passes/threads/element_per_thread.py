@@ -86,7 +86,6 @@ class ElementPerThread(Pass):
     claim: ClassVar[str] = "Threads keep their values in registers and leave branches and loops early, where a tile waits for all of its elements."
     provides: ClassVar[tuple[str, ...]] = ("threads", "thread-loop")
     walked: ClassVar[bool] = False
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P936", "validity", "pipeline", "threads meet at a barrier before one touches what another has written", _ordered),
         Precondition("KIR-P937", "validity", "hardware", "the threads are whole warps that one CTA may have", _whole_warps),

@@ -85,7 +85,6 @@ class PartitionBlock(Pass):
     claim: ClassVar[str] = "All threads of the CTA work on a row side by side, in what takes several statements as well."
     provides: ClassVar[tuple[str, ...]] = ("rows",)
     conflicts: ClassVar[tuple[str, ...]] = ("tiled",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P875", "validity", "aliasing", "no iteration touches what another writes", _apart),
     )

@@ -107,7 +107,6 @@ class SpreadThreads(Pass):
     claim: ClassVar[str] = "Independent iterations run side by side, and neighboring threads touch neighboring elements."
     provides: ClassVar[tuple[str, ...]] = ("threads", "thread-loop", "barrier")
     least: ClassVar[Mapping[str, int]] = {"threads": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P484", "validity", "aliasing", "no iteration of a shared loop touches what another one writes", _independent),
         Precondition("KIR-P485", "validity", "numerics", "the order in which iterations update a place together is free", _order_free),

@@ -123,6 +123,9 @@ class WarpPartition(Pass):
             warps = (build.int_value(kernel_of(program, path).threads) or 0) // 32
             choices = [WarpPartition(r, warps // r, self.down) for r in range(1, warps + 1)
                        if warps > 1 and warps % r == 0 and found[0] % r == 0 and found[1] % (warps // r) == 0]
+        choices = [x for x in choices if not x.down or min(x.rows, x.columns) > 1]
+        if not choices and self.down:
+            return Miss("warps in one row, or one column, are counted in one way only (down=false)")
         if not choices:
             return Miss("the CTA is a single warp, or its warps do not divide the result")
         try:

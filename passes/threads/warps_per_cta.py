@@ -77,7 +77,6 @@ class WarpsPerCta(Pass):
     claim: ClassVar[str] = "A processor holds more warps at a time than CTAs."
     provides: ClassVar[tuple[str, ...]] = ("threads",)
     least: ClassVar[Mapping[str, int]] = {"warps": 1}
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P921", "validity", "hardware", "one CTA may have that many threads", _fits),)
 

@@ -55,7 +55,7 @@ def swizzle_of(b: n.Buffer) -> int | None:
 def map_for(s: n.Copy) -> tuple[str, tuple[int, ...], n.Attrs]:
     """What the map of a copy is of, its box, and its options."""
     far, near = far_and_near(s)
-    box = tuple(i.extent for i in far.index if isinstance(i, n.Span) and isinstance(i.extent, int))
+    box = tuple(i.extent if isinstance(i, n.Span) and isinstance(i.extent, int) else 1 for i in far.index)
     swizzle = swizzle_of(near.buffer)
     return far.buffer.name, box, n.attrs(swizzle=swizzle) if swizzle else ()
 

@@ -88,7 +88,6 @@ class TmaLoad(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (20,)
     claim: ClassVar[str] = "No thread computes addresses or masks, and no register holds the tile on its way."
     provides: ClassVar[tuple[str, ...]] = ("tma",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P200", "validity", "layout", "rows are dense and start at multiples of 16 bytes", _strides),
         Precondition("KIR-P201", "validity", "storage", "the tile is a box that a descriptor may have", _box),

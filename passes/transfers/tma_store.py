@@ -101,7 +101,6 @@ class TmaStore(Pass):
     catalogue: ClassVar[tuple[int, ...]] = (21,)
     claim: ClassVar[str] = "No thread computes addresses or masks, and rows leave whole."
     provides: ClassVar[tuple[str, ...]] = ("tma",)
-    tried: ClassVar[bool] = True
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P210", "validity", "layout", "rows are dense and start at multiples of 16 bytes", _strides),
         Precondition("KIR-P211", "validity", "storage", "the tile is a box that a descriptor may have", _box),

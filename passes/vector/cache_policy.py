@@ -80,6 +80,8 @@ class CachePolicy(Pass):
         """At a statement with accesses to the buffer that have no policy yet; without `buffer`, one site for each buffer."""
         if not isinstance(node, STATEMENTS) or _tensor_map(node):
             return None
+        if not self.policy:
+            return Miss("a policy of no name is the one that accesses have")
         plain = {x.at.buffer.name for x in _accesses(node) if not x.cache}
         marked = {x.at.buffer.name for x in _accesses(node) if x.cache}
         wanted = sorted(plain - marked) if not self.buffer else [self.buffer] if self.buffer in plain - marked else []

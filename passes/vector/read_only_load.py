@@ -41,7 +41,7 @@ from kir.analysis import Aliases, accesses
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.visit import transform, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import kernel_of, node_at, replace_kernel
 from kir.rewrite.match import params_as
 
@@ -54,9 +54,9 @@ def _immutable(program: n.Program, site: Site, context: Context) -> Verdict:
         if a.writes and a.buffer != "*" and aliases.may_be_one(a.buffer, item.buffer):
             also = "" if a.buffer == item.buffer else f", which '{a.buffer}' may be"
             return refuted(f"this kernel writes '{item.buffer}'{also}", f"a thread reads the '{item.buffer}' of before the kernel",
-                           needs="a tensor that the kernel only reads")
+                           needs="a tensor that the kernel only reads", rule="PTX ISA, ld.global.nc: memory that nothing writes while the kernel runs")
     if any(isinstance(x, n.Opaque) and (item.buffer in x.writes or "*" in x.writes) for x in walk(kernel)):
-        return refuted(f"text that is not understood may write '{item.buffer}'", "its writes are not known")
+        return unknown(f"text that is not understood may write '{item.buffer}'", needs="text that says what it writes")
     return proved(f"no statement of the kernel writes '{item.buffer}' or what it may alias")
 
 

@@ -86,10 +86,10 @@ def _index(r: n.Region) -> tuple[n.Expr | n.Span, ...]:
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
     s, width = _copy(program, site)
     size = width * s.dst.buffer.dtype.bytes
-    if size in VECTORS and width > 1:
+    if size in (2, *VECTORS) and width > 1:
         return proved(f"{width} elements of {s.dst.buffer.dtype} are a vector of {size} bytes")
     return refuted(f"{width} elements of {s.dst.buffer.dtype} are {size} bytes", "no instruction moves as many",
-                   needs="4, 8 or 16 bytes", attempt=f"width={16 // s.dst.buffer.dtype.bytes}")
+                   needs="2, 4, 8 or 16 bytes", attempt=f"width={16 // s.dst.buffer.dtype.bytes}")
 
 
 def _neighbors(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -233,7 +233,7 @@ class VectorizeGlobal(Pass):
         Precondition("KIR-P110", "validity", "layout", "a vector's elements are neighbors in memory", _neighbors),
         Precondition("KIR-P111", "validity", "layout", "base, rows and places are aligned to the vector", _aligned),
         Precondition("KIR-P112", "validity", "shape", "a vector is in bounds as a whole or not at all", _whole),
-        Precondition("KIR-P113", "validity", "hardware", "a vector has 4, 8 or 16 bytes", _hardware),
+        Precondition("KIR-P113", "validity", "hardware", "a vector has 2, 4, 8 or 16 bytes", _hardware),
     )
 
     width: int = 0
@@ -246,7 +246,7 @@ class VectorizeGlobal(Pass):
         if "global" not in spaces:
             return None
         if self.width:
-            return Site(path, self)
+            return Site(path, self) if self.width > 1 else Miss("one element is no vector")
         each = node.dst.buffer.dtype.bytes
         return tuple(Site(path, replace(self, width=size // each)) for size in reversed(VECTORS) if size // each > 1) or Miss(
             f"an element of {each} bytes is a vector already")

@@ -65,7 +65,7 @@ def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
     pytest.importorskip("lightgbm")
     at = rows(each=60)
     folds = answers.dealt(at.family, 3)
-    found, models = answers.learned("learned", at, folds, Options(trees=0.05), told=lambda text: None)
+    found, models = answers.learned(at, folds, {"learned": Options(trees=0.05)}, lambda text: None)["learned"]
     assert len(models) == 3 and np.isfinite(found.logs).all() and found.fails is not None
     own = models[1].predict(at.seen[folds == 1], at.turned[folds == 1])[0]
     assert np.allclose(found.logs[folds == 1], own)
@@ -100,7 +100,7 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     again, _ = rows_of(data, states(data, tmp_path / "cache"))
     assert np.array_equal(made.seen, again.seen)
     assert not pools.pools(data, found)  # four programs are no pool
-    lines = {"family": [page.Line("analytic", measures.figures(answers.analytic(data, kept, None, 1), made.measured, made.fault))]}
+    lines = {"family": [page.Line("analytic", measures.figures(answers.analytic(found, kept), made.measured, made.fault))]}
     text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"])
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kir.faces.cli._main import run
-from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Risk, Scope
-from kir.learning.cards.shelf import Shelf
+from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Move, Risk, Scope, Spread, Use
+from kir.learning.cards.library import Shelf
 from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
 from tests.kir.carrier.server import Says, loopback
 
@@ -160,10 +160,12 @@ price = {{ input = 1, output = 10 }}
 
 
 def test_the_question_shows_the_card_of_the_library(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    card = Card(name="select", intent="radix select", anchor=Anchor(place="main", pattern="radix-select"),
-                carrier=Carrier(kind="pass", text="radix-select{answer=histogram}"), effect=Effect(modelled={"sm_90a": 7.5}),
-                evidence=Evidence(lineage="seal-1234", transition=1, before="a", after="b", gate="cpu", realized=True),
-                risk=Risk(numerics="bitwise"), scope=Scope(case="topk", surface="cuda", platforms=("sm_90a",)))
+    spread = Spread(median=7.5, low=7.0, high=8.0, uses=2)
+    card = Card(name="select", title="radix select", intent="radix select", anchor=Anchor(node="for", pattern="radix-select", places=1),
+                carrier=Carrier(kind="pass", steps=(Move(step="radix-select"),)), effect=Effect(forecast={"sm_90a": spread}),
+                evidence=Evidence(kernels=1, uses=(Use(kernel="k", package="p", family="f", surface="cuda", lineage="seal-1234", transition=1,
+                                                       before="a", after="b"),)),
+                risk=Risk(numerics="bitwise"), scope=Scope(families=("topk",), packages=("p",), surfaces=("cuda",), platforms=("sm_90a",)))
     Shelf(work / "data" / "kir" / "cards").put(card)
     (work / "known.kir").write_text(SELECT)
     code, said = ask(capsys, "carrier", "fill", str(work / "known.kir"), "--exchange", str(work / "x"))

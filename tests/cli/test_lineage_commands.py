@@ -61,7 +61,6 @@ def test_a_kernel_is_walked_back_to_naive(expert: Path, judged: object, tmp_path
     assert value["steps"] == len(value["transitions"]) >= 4
     for name in ("lineage.json", "report.html", "states/K00.kir"):
         assert (folder / name).is_file()
-    assert len(list((folder / "cards").glob("*.md"))) == value["steps"]
     assert "parallel" not in (folder / "states" / "K00.kir").read_text()
 
 
@@ -183,44 +182,75 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
     assert html.read_text().startswith("<!doctype html>")
 
 
-def test_cards_of_a_lineage_are_a_library(lineage: Path, expert: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf = ["--library", str(lineage / "cards")]
+@pytest.fixture
+def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A library made of the lineage alone; one kernel is too few for any card to be tried elsewhere."""
+    out = tmp_path / "learned"
+    assert run(["learn", str(lineage), "-o", str(out), "--json"]) == 0
+    assert told(capsys)["states"] == {"hypothesis": 6}
+    return out / "cards"
+
+
+def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shelf = ["--library", str(learned)]
+    capsys.readouterr()
     assert run(["skills", "list", *shelf, "--json"]) == 0
     cards = told(capsys)["cards"]
-    assert len(cards) >= 4
+    assert len(cards) >= 4 and {card["state"] for card in cards} == {"hypothesis"}
     assert run(["skills", "show", cards[0]["name"], *shelf, "--json"]) == 0
     assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
     assert run(["skills", "search", "retain-tile", *shelf, "--json"]) == 0
-    assert [each["intent"] for each in told(capsys)["cards"]][:1] == ["retain-tile"]
-    assert run(["skills", "show", "retian", *shelf]) == 2
-    card = lineage / "cards" / f"{cards[0]['name']}.md"
-    card.write_text(card.read_text().replace("intent =", "intnet =", 1))
-    assert run(["skills", "show", cards[0]["name"], *shelf]) == 1
-    shown = capsys.readouterr().err
-    assert "did you mean 'intent'?" in shown and f"{card.name}:" in shown
+    assert [each["intent"] for each in told(capsys)["hits"]][:1] == ["retain-tile"]
+    assert run(["skills", "why", cards[0]["name"], *shelf]) == 0
+    assert "0 of 0 held-out trials succeeded" in capsys.readouterr().out
+    assert run(["skills", "show", "retian", *shelf]) == 2 and run(["skills", "search", *shelf]) == 2
+    assert run(["skills", "export", "-o", str(tmp_path / "all.json"), "--state", "", *shelf]) == 0
+    assert (tmp_path / "all.json").read_text().count('"digest"') == len(cards)
+    capsys.readouterr()
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / f"{cards[0]['name']}.md").write_text((learned / f"{cards[0]['name']}.md").read_text().replace('"intent":', '"intnet":', 1))
+    assert run(["skills", "show", cards[0]["name"], "--library", str(broken)]) == 1
+    assert "did you mean 'intent'?" in capsys.readouterr().err
 
 
-def test_a_card_applies_to_the_state_it_came_from(lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf = ["--library", str(lineage / "cards")]
-    for number, card in enumerate(sorted((lineage / "cards").glob("*.md"))):
-        before, after = (lineage / "states" / f"K{index:02}.kir" for index in (number, number + 1))
-        assert run(["skills", "apply", card.stem, str(before), *shelf]) == 0
-        made = capsys.readouterr().out
-        assert made.split("kernel")[0] == after.read_text().split("kernel")[0]
+def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lineage: Path, learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf = ["--library", str(learned)]
+    first, second, last = (str(lineage / "states" / name) for name in ("K00.kir", "K01.kir", sorted(p.name for p in (lineage / "states").glob("K*.kir"))[-1]))
+    assert run(["skills", "apply", "multi-threaded-block.kernel", first, *shelf]) == 0
+    assert capsys.readouterr().out == Path(second).read_text()
+    assert run(["skills", "why", "multi-threaded-block.kernel", first, *shelf]) == 0
+    assert "applies: multi-threaded-block" in capsys.readouterr().out
+    assert run(["skills", "why", "multi-threaded-block.kernel", last, *shelf]) == 1
+    assert run(["skills", "apply", "multi-threaded-block.kernel", last, *shelf]) == 1
+    assert "KIR-S025" in capsys.readouterr().err
+    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", *shelf, "--json"]) == 0
+    hits = told(capsys)["hits"]
+    assert "multi-threaded-block.kernel" in [hit["name"] for hit in hits if hit["applications"]]
+    assert run(["skills", "search", "--for", first, "--all", "--without", "multi-threaded-block.kernel", *shelf, "--json"]) == 0
+    assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
-def test_a_card_applies_to_kernels_of_other_surfaces(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The place that a card was seen at is not in another kernel: then the pattern decides; what it makes is written on any surface."""
-    shelf = ["--library", str(lineage / "cards")]
-    assert run(["skills", "list", *shelf, "--json"]) == 0
-    (name,) = [c["name"] for c in told(capsys)["cards"] if c["intent"] == "multi-threaded-block"]
+def test_a_card_applies_to_kernels_of_other_surfaces(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pattern decides where; what it makes is written on any surface."""
+    shelf = ["--library", str(learned)]
     (tmp_path / "k.cu").write_text("__global__ void k(const float* X, float* Y, int N) { Y[blockIdx.x] = X[blockIdx.x] * 2.0f; }")
     (tmp_path / "k.toml").write_text('kernel = "k"\nsizes = ["N"]\nfacts = ["N >= 1", "N <= 65536"]\ngrid = ["N"]\n[metas]\nthreads_x = 1\n'
                                      '[tensors]\nX = { shape = ["N"], dtype = "f32" }\nY = { shape = ["N"], dtype = "f32" }\n')
     kernel = [str(tmp_path / "k.cu"), "--bind", str(tmp_path / "k.toml")]
-    assert run(["skills", "apply", name, *kernel, *shelf]) == 0
+    capsys.readouterr()
+    assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, *shelf]) == 0
     assert "kernel k grid (block_x: N) threads 128" in capsys.readouterr().out
-    assert run(["skills", "apply", name, *kernel, "--emit", "triton", *shelf]) == 0
+    assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, "--emit", "triton", *shelf]) == 0
     assert "tl.store(" in capsys.readouterr().out
     assert run(["skills", "show", "multi-threaded-block", *shelf]) == 2
-    assert f"cards of that intent or pass: {name}" in capsys.readouterr().err
+    assert "cards of that intent or pass: multi-threaded-block.kernel" in capsys.readouterr().err
+
+
+def test_outcomes_are_recorded_and_tended(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    shelf = ["--library", str(shutil.copytree(learned, tmp_path / "cards"))]
+    assert run(["skills", "outcome", "multi-threaded-block.kernel", "k.cu", "helped", "--speedup", "1.5", *shelf]) == 0
+    assert run(["skills", "tend", *shelf]) == 0 and run(["skills", "tend", "--undo", *shelf]) == 0
+    assert "nothing" in capsys.readouterr().out

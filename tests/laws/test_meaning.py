@@ -98,7 +98,7 @@ def test_a_pass_keeps_the_meaning(name: str, program: str) -> None:
 
 @each_program
 def test_what_is_offered_applies(program: str) -> None:
-    """A forward site whose preconditions hold, and that a pass with `tried` finds again, is one that `apply` takes."""
+    """A forward site whose preconditions hold, and that a trial does not refuse, is one that `apply` takes."""
     p, _, _ = loaded(program)
     for name, cls in PASSES.items():
         item = cls.with_options({})

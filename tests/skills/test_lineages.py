@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks import crossing
 from kir.faces.cli._main import run
-from kir.learning.cards.lift import measured_speedups
 from kir.lineage.engine import PassEngine
 from kir.lineage.parameter_replay import recover
 from kir.lineage.records.folder import Folder
+from kir.lineage.records.speedup import measured_speedups
 from kir.lineage.replay import replay
 
 SHIPPED = {folder.root.name: folder for folder in crossing.lineages()}

@@ -16,12 +16,12 @@ from kir.faces.report.chart import times
 from kir.faces.report.verdict import Row, verdict_rows
 from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.learning.cards.lift import measured_speedups, speedups
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.forecast.choosing import forecaster
 from kir.learning.forecast.shown import brief
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage, State, Step
+from kir.lineage.records.speedup import measured_speedups, speedups
 from kir.problem import load_problem
 
 DiffHtml = Callable[[Program, Program], str]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kir.faces.report.chart import times
-from kir.learning.cards.lift import measured_speedups, speedups
 from kir.lineage.records.record import Lineage, Step
+from kir.lineage.records.speedup import measured_speedups, speedups
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

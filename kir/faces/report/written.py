@@ -1,12 +1,10 @@
-"""What a finished lineage's folder holds for people: its states, a card for each transition, and the report."""
+"""What a finished lineage's folder holds for people: its states and the report."""
 
 from __future__ import annotations
 
 from kir.base.store import write_atomic
 from kir.faces.report.page import page
 from kir.ir.changes.diff import diff, render_html
-from kir.learning.cards.lift import cards_of
-from kir.learning.cards.shelf import Shelf
 from kir.lineage.engine import PassEngine
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
@@ -15,11 +13,8 @@ from kir.lineage.run import write_states
 
 
 def write_report(lineage: Lineage, folder: Folder, engine: PassEngine) -> Replayed:
-    """Replay a lineage forward, then write its cards (where it is rebuilt exactly), its states and ``report.html``."""
+    """Replay a lineage forward, then write its states and ``report.html``."""
     replayed = replay(lineage, folder, engine)
-    shelf = Shelf(folder.root / "cards")
-    for card in cards_of(lineage, folder) if replayed.ok else ():
-        shelf.put(card)
     write_states(lineage, folder)
     write_atomic(folder.root / "report.html", page(lineage, folder, lambda a, b: render_html(diff(a, b)), replayed))
     return replayed

@@ -97,6 +97,8 @@ class Places:
         size = r.buffer.dtype.bytes
         if at is None:
             return Shape(elements, size, 4.0 if r.buffer.space == "global" else 1.0, LANES / 2 if r.buffer.space == "global" else 0.0)
+        if r.buffer.space == "global" and self.as_written and not width:
+            width = max(size, r.buffer.align)
         vector = _vector(at, size, width)
         first = at[:, ::vector // size] if at.shape[1] > 1 else at
         pick = first[:, 0] if first.shape[1] else at[:, 0]

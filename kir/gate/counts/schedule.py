@@ -163,6 +163,8 @@ class _Sm:
             return
         if w.kind in self.under_way:
             self.now = max(self.now, self.under_way[w.kind])
+        elif w.kind == "product":
+            self.now = max(self.now, self.free.get("tensor", 0.0))
         elif w.kind == "copy":
             self.now += self.apart.get("copy", 0.0)
         self.last = max(self.last, self.now)
@@ -178,33 +180,44 @@ class _Sm:
         self.now = self.last = max(ends)
 
     def loop(self, loop: Loop) -> None:
-        straight = loop.together > 1
-        begun, before, used = self.now, dict(self.free), dict(self.used)
-        mark = _Open()
-        self.open.append(mark)
-        self.items(loop.body)
-        self.open.pop()
-        steady = max(self.now - begun, *(v - used.get(k, 0.0) for k, v in self.used.items()), 0.0)
-        carried = max((done - mark.first[k] for k, (done, varies) in mark.written.items() if k in mark.first and loop.var not in varies), default=0.0)
-        between = max(steady, carried, mark.in_turn)
-        if straight:
-            self._shift((loop.together - 1.0) * between, mark, before)
-            for k in self.used:
-                self.used[k] += (loop.together - 1.0) * (self.used[k] - used.get(k, 0.0))
+        """A round; a second one after it, whose length all later ones have, where nothing loops inside; else theirs is the first's."""
         rounds = loop.trips / max(1.0, loop.together)
+        mark, before, used = _Open(), dict(self.free), dict(self.used)
+        begun = max(self.now, max(self.free.values(), default=0.0)) if rounds > 1.0 else self.now
+        least, carried = self._round(loop, mark)
         if rounds > 1.0:
             self.now = max(self.now, self.last)
-            period = max(steady * loop.together, self.now - begun, carried * loop.together,
-                         *(self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead))
-            self._shift((rounds - 1.0) * period, mark, before)
+            left, length = rounds - 1.0, self.now - begun
+            if rounds > 2.0 and not any(isinstance(x, Loop | Team) for x in loop.body):
+                begun, used = self.now, dict(self.used)
+                least, carried = self._round(loop, mark)
+                self.now = max(self.now, self.last)
+                left, length = rounds - 2.0, self.now - begun
+                carried = 0.0
+            period = max(least, length, carried, *(self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead))
+            self._shift(left * period, mark, before)
             for k in self.used:
-                self.used[k] += (rounds - 1.0) * (self.used[k] - used.get(k, 0.0))
+                self.used[k] += left * (self.used[k] - used.get(k, 0.0))
         for each in self.open:
             for k, at in mark.first.items():
                 if k not in each.first and k not in each.written:
                     each.first[k] = at
             for k, (_, varies) in mark.written.items():
                 each.written[k] = (self.ready.get(k, 0.0), varies)
+
+    def _round(self, loop: Loop, mark: _Open) -> tuple[float, float]:
+        """One round, of `together` rounds in one straight piece: cycles that it takes at least, by its pipes and by what it hands on."""
+        begun, before, used = self.now, dict(self.free), dict(self.used)
+        self.open.append(mark)
+        self.items(loop.body)
+        self.open.pop()
+        steady = max(self.now - begun, *(v - used.get(k, 0.0) for k, v in self.used.items()), 0.0)
+        carried = max((done - mark.first[k] for k, (done, varies) in mark.written.items() if k in mark.first and loop.var not in varies), default=0.0)
+        if loop.together > 1.0:
+            self._shift((loop.together - 1.0) * max(steady, carried, mark.in_turn), mark, before)
+            for k in self.used:
+                self.used[k] += (loop.together - 1.0) * (self.used[k] - used.get(k, 0.0))
+        return steady * loop.together, carried * loop.together
 
     def _shift(self, by: float, mark: _Open, before: Mapping[str, float]) -> None:
         """What further rounds add."""

@@ -24,6 +24,8 @@ from kir.ir.visit import names_read, once, statements, walk
 UNROLLED = ("unroll", "static", "vectorize")
 L1_SHARE = 0.6
 """How much of L1 the lines of one access may take before they are thrown out (others are there as well)."""
+BY_ITSELF = 4.0
+"""Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of (nvcc 13.0, Triton 3.6: four)."""
 LEAST_COLUMNS = 28
 """Columns that a wgmma takes the time of at least (*micro*: 14 cycles for 8 columns of f16 by 16, 63 for 128)."""
 ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
@@ -121,7 +123,7 @@ class _Builder:
         self.team = Instances()
         self.of_team = threads
         self.next = 0
-        self.in_loops: set[str] = set()
+        self.stages = 1
         self.slots: dict[str, int] = {}
         self.begun: dict[str, n.Region] = {}
 
@@ -192,7 +194,10 @@ class _Builder:
         factor = int(dict(s.attrs).get("factor", 0)) if s.kind in UNROLLED else 1
         if s.kind == "pipelined":
             self.out.stages = max(self.out.stages, int(dict(s.attrs).get("stages", 1)))
-        self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0,
+        together = float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0
+        if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and _scalar(s.body):
+            together = BY_ITSELF
+        self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, together,
                    int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else 1)
 
     def _bounds(self, s: n.For) -> tuple[int | None, int | None, int | None]:
@@ -210,11 +215,13 @@ class _Builder:
         held = self.values.get(var)
         self.frames.append(frame)
         self.depths[var] = self.depth
+        before, self.stages = self.stages, stages if stages > 1 else self.stages
         if var:
             self.values[var] = lo + int(trips) // 2 * step
         if together < trips:
             self.put(Op("alu", 2.0 / together, latency=4.0))
         self.block(body)
+        self.stages = before
         self.frames.pop()
         if var and held is not None:
             self.values[var] = held
@@ -557,7 +564,7 @@ class _Builder:
             access = self.places.access(r, verb, self.team, self.warps * self.share, at, shape, self.around(depth), self.l1 * L1_SHARE)
             most = BRANCHED if guard and guard.two_sided else GUARDED if guard and guard.moving else UNDER_WAY
             self.put(Op("memory", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, access, self.share, self._varies(r),
-                        most=most if verb == "read" else 0.0), depth)
+                        most=most * max(1.0, shape.instructions) if verb == "read" else 0.0), depth)  # elements of one lane lie in the same sectors
         else:
             self.put(Op("shared", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, None, self.share, self._varies(r)), depth)
         return key
@@ -667,9 +674,16 @@ class _Builder:
             self.put(Op("double" if dtype.name == "f64" else "fma", each, 1.0, 4.0, (*reads, name), name, share=self.share))
             return
         wide = s.via == "wgmma" or (s.via == "auto" and self.of_team >= 128 and extents[-3] >= 64)
+        ahead = self.stages > 1
+        for e, rows in ((s.a, extents[-3]), (s.b, extents[-1])):
+            if isinstance(e, n.Load) and e.at.buffer.space == "global" and not ahead:  # loaded, written to shared memory, and only then read
+                self.put(Op("shared", rows * extents[-2] * dtype.bytes / 16 / max(1, self.of_team), 4.0, reads=reads, share=self.share))
+        if not ahead:
+            self.put(Barrier())
         self._operands(s, extents, wide)
         warps = max(1.0, self.of_team / LANES)
-        self.put(Op("tensor", 1.0, flops / warps, 20.0, (*reads, name), name, share=self.share, dtype=_unit(dtype, "wgmma" if wide else "")))
+        self.put(Op("tensor", 1.0, flops / warps, 20.0, () if ahead else reads, name, share=self.share, dtype=_unit(dtype, "wgmma" if wide else ""), apart="product"))
+        self.put(Wait("product", 0, 1 if ahead else 0, self.share))
 
     def _operands(self, s: n.Mma, extents: list[int], wide: bool) -> None:
         """What warps read of operands in shared memory: wgmma by itself, other products through registers, each warp what it needs."""
@@ -756,6 +770,11 @@ def _pipelined(items: list[Item], stages: int) -> list[Item]:
             item.apart, item.writes = "copy", None
         made.append(item)
     return [Wait("copy", stages - 2, stages - 1), *made]
+
+
+def _scalar(body: n.Block) -> bool:
+    """Whether a loop is one that compilers unroll by themselves: scalars alone, and nothing inside it that loops or waits."""
+    return all(isinstance(s, n.Let | n.Store | n.Alloc) and not any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s)) for s in body)
 
 
 def _leaves(e: n.Node) -> tuple[frozenset[str], frozenset[tuple[str, str]], bool]:

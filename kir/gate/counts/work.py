@@ -22,6 +22,10 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers deal tiles out to threads, and lay shared memory out, by themselves."""
 
 
+MERGED = 0.6
+"""What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
+
+
 @dataclass
 class Declared:
     """What a kernel declares: CTAs, threads of one, bytes of shared memory, words a thread in arrays and fragments, and of named tiles where they are most
@@ -152,7 +156,7 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float) -> None
         least = min(unique[name], moved)
         far = least if total <= l2 else max(least, min(moved, waves[name]))
         work.share[name] = far / moved if moved else 0.0
-        work.l2 += moved
+        work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
         work.compulsory += least
     assert SECTOR

@@ -93,6 +93,11 @@ def panel(gpu: Gpu, problem: Problem, oracle: Oracle, shapes: Sequence[Shape], s
                 yield Missing(name, s.name, gone.said)
 
 
+def timed_in(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
+    """The samples of one reference in a panel's process that is open already, whether or not it is right by the problem."""
+    return _time(child, name, problem, s, oracle, secret)
+
+
 def _file(problem: Problem, name: str) -> dict[str, Any]:
     """For a reference that is the problem's own file: its text, which is anyone's, so that its process is confined."""
     if name != MODEL_REFERENCE or not isinstance(problem, ModelProblem):

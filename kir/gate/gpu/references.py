@@ -72,6 +72,63 @@ def flashinfer_attention(t: Tensors, v: Values) -> Call:
     return lambda: {"O": plan.run(q, k, w).reshape(batch, length, heads, width).transpose(1, 2)}
 
 
+def attention_grouped(t: Tensors, v: Values) -> Call:
+    """PyTorch's attention, heads of Q sharing one of K and V."""
+    import torch
+
+    def call() -> dict[str, Any]:
+        return {"O": torch.nn.functional.scaled_dot_product_attention(t["Q"], t["K"][:, None], t["V"][:, None], enable_gqa=True)}
+    return call
+
+
+def addmm(t: Tensors, v: Values) -> Call:
+    """cuBLAS with a bias, through torch."""
+    import torch
+    return lambda: {"C": torch.addmm(t["bias"], t["A"], t["B"])}
+
+
+def bmm(t: Tensors, v: Values) -> Call:
+    """cuBLAS on pairs of matrices, through torch."""
+    import torch
+    return lambda: {"C": torch.bmm(t["A"], t["B"])}
+
+
+def layer_norm(t: Tensors, v: Values) -> Call:
+    """torch's LayerNorm."""
+    import torch
+    return lambda: {"Y": torch.nn.functional.layer_norm(t["X"], (t["X"].shape[-1],), t["W"], t["B"], v["eps"])}
+
+
+def _gems(name: str, build: Callable[[Any, Tensors, Values], Call]) -> Reference:
+    """A kernel of FlagGems, as its own function launches it, autotuner included."""
+    def reference(t: Tensors, v: Values) -> Call:
+        return build(importlib.import_module("flag_gems"), t, v)
+    reference.__doc__ = f"FlagGems' {name}, in Triton."
+    return reference
+
+
+def _gems_grouped(gems: Any, t: Tensors, v: Values) -> Call:
+    import torch
+    groups, rows, depth = t["A"].shape
+    a, ends = t["A"].reshape(groups * rows, depth), torch.arange(1, groups + 1, device=t["A"].device, dtype=torch.int32) * rows
+    product = importlib.import_module("flag_gems.ops.group_gemm").group_mm
+    return lambda: {"C": product(a, t["B"], ends).reshape(groups, rows, -1)}
+
+
+def _gems_attention(gems: Any, t: Tensors, v: Values) -> Call:
+    grouped = t["K"].dim() == 3
+    q, k, w = (t["Q"], t["K"][:, None], t["V"][:, None]) if grouped else (t["Q"], t["K"], t["V"])
+    forward = importlib.import_module("flag_gems.ops.attention").scaled_dot_product_attention_forward
+    return lambda: {"O": forward(q, k, w, is_causal=bool(v["causal"]), enable_gqa=grouped)[0]}
+
+
+def _gems_fused_norm(gems: Any, t: Tensors, v: Values) -> Call:
+    def call() -> dict[str, Any]:
+        gems.fused_add_rms_norm(t["X"], t["R"], [t["X"].shape[-1]], t["W"], v["eps"])
+        return {"X": t["X"], "R": t["R"]}
+    return call
+
+
 def softmax(t: Tensors, v: Values) -> Call:
     """torch's softmax."""
     import torch
@@ -205,5 +262,18 @@ REFERENCES: Mapping[str, Reference] = {
     "flashinfer.top_k": flashinfer_top_k,
     "fla.ops.gated_delta_rule.chunk_gated_delta_rule": fla_gated_delta,
     "flash_qla.chunk_gated_delta_rule": qla_gated_delta,
+    "torch.addmm": addmm,
+    "torch.bmm": bmm,
+    "torch.nn.functional.layer_norm": layer_norm,
+    "torch.nn.functional.scaled_dot_product_attention (grouped heads)": attention_grouped,
+    "flag_gems.mm": _gems("mm", lambda g, t, v: lambda: {"C": g.mm(t["A"], t["B"])}),
+    "flag_gems.addmm": _gems("addmm", lambda g, t, v: lambda: {"C": g.addmm(t["bias"], t["A"], t["B"])}),
+    "flag_gems.bmm": _gems("bmm", lambda g, t, v: lambda: {"C": g.bmm(t["A"], t["B"])}),
+    "flag_gems.group_mm": _gems("group_mm", _gems_grouped),
+    "flag_gems.scaled_dot_product_attention": _gems("attention", _gems_attention),
+    "flag_gems.rms_norm": _gems("rms_norm", lambda g, t, v: lambda: {"Y": g.rms_norm_forward(t["X"], [t["X"].shape[-1]], t["W"], v["eps"])[0]}),
+    "flag_gems.layer_norm": _gems("layer_norm", lambda g, t, v: lambda: {"Y": g.layer_norm(t["X"], [t["X"].shape[-1]], t["W"], t["B"], v["eps"])[0]}),
+    "flag_gems.softmax": _gems("softmax", lambda g, t, v: lambda: {"Y": g.softmax(t["X"], -1)}),
+    "flag_gems.fused_add_rms_norm": _gems("fused_add_rms_norm", _gems_fused_norm),
 }
 """Every reference that a problem may name."""

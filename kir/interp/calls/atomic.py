@@ -43,9 +43,9 @@ def _atomic(m: Machine, e: Call, f: Frame) -> Val | tuple[Val, ...]:
         raise error("KIR-I002", f"'{e.fn}' acts on a place (&A[i])")
     values = [m.evaluate(a, f) for a in rest if isinstance(a, Expr)]
     expected = values[0] if e.fn == "atomic_cas" else None
-    place = resolve(m, region, f)
-    value = values[1] if expected is not None else values[0] if values else Val(np.zeros(1, storage(place.dtype)))
     mask = values[1] if expected is None and len(values) > 1 else None
+    place = resolve(m, region, f, mask)
+    value = values[1] if expected is not None else values[0] if values else Val(np.zeros(1, storage(place.dtype)))
     clip = bool(dict(e.attrs).get("clip", False))
     want = wanted(m, place, f, mask, clip, "update")
     rank = max(v.data.ndim for v in (value, *values)) - 1

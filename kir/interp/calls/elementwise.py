@@ -116,10 +116,11 @@ def _math(m: Machine, e: Call, f: Frame) -> Val:
     ok = defined(*values) if m.checking else None
     if m.checking:
         m.counters.count_flops("sfu", max(x.size for x in operands))
-    return Val(_apply(e.fn, dtype, operands, dict(e.attrs)), ok)
+    return Val(apply(e.fn, dtype, operands, dict(e.attrs)), ok)
 
 
-def _apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: dict[str, object]) -> Array:
+def apply(fn: str, dtype: DType, x: tuple[Array, ...], attrs: dict[str, object]) -> Array:
+    """The result of one of the rows of this module on operands of `dtype`. Raises KirError KIR-I002 where it has no meaning."""
     if fn in bits.BITS:
         return bits.BITS[fn](dtype, x, attrs)
     if fn in rounding.ROUNDED:

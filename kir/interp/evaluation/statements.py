@@ -17,6 +17,7 @@ from kir.interp.memory_access import load_store
 from kir.interp.memory_access.buffers import allocate, home_of, reinterpreted
 from kir.interp.memory_access.regions import resolve
 from kir.interp.memory_access.tile_product import multiply
+from kir.interp.native import loops as native
 from kir.interp.numerics.number import storage
 from kir.interp.numerics.values import Val, lift
 from kir.interp.scheduling import async_operations
@@ -99,8 +100,8 @@ def _store(m: Machine, s: n.Store, f: Frame) -> None:
         if whole is not None:
             whole[...] = lift(value.data, whole.ndim - 1)
             return
-    place = resolve(m, s.at, f)
-    load_store.write(m, place, f, value, None if s.mask is None else m.evaluate(s.mask, f), s.clip)
+    mask = None if s.mask is None else m.evaluate(s.mask, f)
+    load_store.write(m, resolve(m, s.at, f, mask), f, value, mask, s.clip)
 
 
 def _mma(m: Machine, s: n.Mma, f: Frame) -> None:
@@ -255,6 +256,12 @@ class _Trips:
             m.coverage.loop(s, self.counts[self.begun])
 
 
+def _most_trips(bounds: list[Val]) -> int:
+    """How often the lane that runs a loop most often runs it, or about so often."""
+    (_, low, _), (_, _, high), (by, *_) = (v.index() for v in bounds)
+    return max(0, high - low) // max(1, int(np.abs(by).min()))
+
+
 def _for(m: Machine, s: n.For, f: Frame) -> Steps:
     if s.kind in LEVELS:
         yield from split(m, s, f)
@@ -278,6 +285,9 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
             yield from block(m, (short,), f)
             f.broken, f.continued = saved
             return
+        if native.ran(m, s, len(range(lo, hi, step)), f):
+            f.broken, f.continued = saved
+            return
         mine = entered(m, s, len(range(lo, hi, step)))
         ran = 0
         for i in range(lo, hi, step):
@@ -294,6 +304,9 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         if m.coverage is not None:
             m.coverage.loop(s, ran)
     else:
+        if native.ran(m, s, _most_trips(bounds), f):
+            f.broken, f.continued = saved
+            return
         lo_, hi_, step_ = (np.broadcast_to(v.data, (f.lanes,)) for v in bounds)
         at, trips = lo_.copy(), _Trips(m, f)
         while True:

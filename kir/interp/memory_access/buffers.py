@@ -42,7 +42,7 @@ def layout_of(m: Machine, b: n.Buffer, shape: tuple[int, ...], f: Frame) -> tupl
 
 
 def reinterpreted(m: Machine, buffer: n.Buffer, at: n.Region, base: Handle, f: Frame) -> Handle:
-    """The bytes that start at a place, as another buffer. Reports a view that reaches past its memory (KIR-I010)."""
+    """The bytes that start at a place, as another buffer. Raises KirError KIR-I010 for a view that reaches past its memory."""
     shape = tuple(m.size(d, f) for d in buffer.shape)
     if base.view is not None:
         raise error("KIR-I002", f"'{buffer.name}' reinterprets the functional view '{base.buffer.name}', which has no bytes")

@@ -18,8 +18,8 @@ def load(m: Machine, e: Load, f: Frame) -> Val:
         whole = direct(m, e.at, f)
         if whole is not None:
             return Val(whole.copy())
-    place = resolve(m, e.at, f)
     mask = None if e.mask is None else m.evaluate(e.mask, f)
+    place = resolve(m, e.at, f, mask)
     other = None if e.other is None else m.evaluate(e.other, f)
     return read(m, place, f, mask, other, e.clip, e.cache)
 

@@ -15,8 +15,9 @@ from kir.interp.state.memory import Handle, Place, locate
 from kir.ir.nodes import Expr, Region, Span
 
 
-def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
-    """The place that a region names for every lane of `frame`. Raises KirError KIR-I005 for a name that holds no buffer."""
+def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = None) -> Place:
+    """The place that a region names for every lane of `frame`; where a `mask` holds an access back, its address may be undefined. Raises KirError
+    KIR-I005 for a name that holds no buffer."""
     handle = frame.find(region.buffer.name) or machine.globals.get(region.buffer.name)
     if not isinstance(handle, Handle):
         raise error("KIR-I005", f"'{region.buffer.name}' is no buffer here")
@@ -32,7 +33,7 @@ def resolve(machine: Machine, region: Region, frame: Frame) -> Place:
         extents = [(d, 1) for d in handle.shape]
         ranges = [(0, d - 1) for d in handle.shape]
     else:
-        indices, extents, ranges = _indices(machine, index, frame)
+        indices, extents, ranges = _indices(machine, index, frame, mask)
     contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and handle.strides and handle.strides[-1] == 1 else 1
     if handle.view is not None and handle.view.axes:
         return _through(machine, handle, indices, frame)
@@ -91,8 +92,8 @@ def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> 
     return Place(handle, handle.memory, partial + base if base else partial, None, [v.data for v in values])
 
 
-def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> tuple[list[Array], list[tuple[int, int]],
-                                                                                      list[tuple[int, int]]]:
+def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None) -> tuple[list[Array], list[tuple[int, int]],
+                                                                                                               list[tuple[int, int]]]:
     """Per dimension the indices [l, *tile]; per span its extent and step (0 unless it is the last index); least and largest index."""
     spans = [i for i in index if isinstance(i, Span)]
     out: list[Array] = []
@@ -103,7 +104,7 @@ def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> 
     rank = max((v.data.ndim for v in values), default=1) - 1
     for i, v in zip(index, values, strict=True):
         if v.ok is not None:
-            machine.must_be_defined(v, frame, "an address")
+            machine.must_be_defined(v if mask is None else _where_wanted(v, mask), frame, "an address")
         x, low, high = v.index()
         if isinstance(i, Span):
             extent, step = machine.size(i.extent, frame), machine.size(i.step, frame)
@@ -117,6 +118,16 @@ def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame) -> 
         out.append(x)
         ranges.append((low, high))
     return out, extents, ranges
+
+
+def _where_wanted(v: Val, mask: Val) -> Val:
+    """A value that counts as defined wherever a mask holds the access back."""
+    assert v.ok is not None
+    rank = v.data.ndim - 1
+    held = ~mask.data.astype(np.bool_)
+    if held.ndim - 1 > rank:  # the access is of several elements, all of which have this index
+        held = held.reshape(held.shape[0], -1).all(1).reshape((held.shape[0],) + (1,) * rank)
+    return Val(v.data, v.ok | lift(held, rank))
 
 
 def _through(machine: Machine, handle: Handle, indices: list[Array], frame: Frame) -> Place:

@@ -94,10 +94,22 @@ def _shift(op: Callable[..., Array], dtype: DType, a: Array, b: Array) -> Array:
     return np.where(wide, beyond, shifted).astype(a.dtype)
 
 
+def _least(a: Array, b: Array) -> Array:
+    """The lesser, or the one that is no NaN. Of two zeros -0 is the lesser (PTX ISA, `min`): NumPy gives either, by where an element lies."""
+    out: Array = np.fmin(a, b)
+    return out if out.all() else np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), out)
+
+
+def _greatest(a: Array, b: Array) -> Array:
+    """The greater, or the one that is no NaN; of two zeros +0."""
+    out: Array = np.fmax(a, b)
+    return out if out.all() else np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), out)
+
+
 _COMPARE: dict[str, Callable[..., Array]] = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal}
 _FLOAT: dict[str, Callable[..., Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "min": np.fmin, "max": np.fmax, "mod": np.mod,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "min": _least, "max": _greatest, "mod": np.mod,
     "floordiv": np.floor_divide, "trem": np.fmod}
 _INTEGER: dict[str, Callable[..., Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,

@@ -72,6 +72,14 @@ class Coverage:
         every, some = rows.all(1), rows.any(1)
         self._note(kind, s, (FULL if every.any() else 0) | (EMPTY if not some.all() else 0) | (PARTIAL if (some & ~every).any() else 0))
 
+    def reached(self, kind: Kind, s: n.Stmt, bits: int) -> None:
+        """So much of a place was reached."""
+        self._note(kind, s, bits)
+
+    def ran(self, s: n.Stmt, most: int) -> None:
+        """A loop ran at most so often."""
+        self._bits["trips", id(s)] = max(most, self._bits.get(("trips", id(s)), 0))
+
     def _note(self, kind: Kind, s: n.Stmt, bits: int) -> None:
         self._bits[kind, id(s)] = self._bits.get((kind, id(s)), 0) | bits
 

@@ -107,11 +107,12 @@ class Findings:
         return Access("memory given", name, "the caller")
 
     def view_fits(self, b: n.Buffer, start: Array, needed: int, itemsize: int, base: Handle, f: Frame) -> None:
-        """Reports a reinterpretation that reaches past the end of its memory (KIR-I010) or is not aligned (KIR-I011)."""
+        """Reports a reinterpretation that is not aligned (KIR-I011). Raises KirError KIR-I010 for one that reaches past the end of its memory: what lies there
+        is no element of anything."""
         past, name = start + needed > base.memory.size, b.name
         if past.any():
-            self.report("bounds", "error", f"view '{name}' needs {needed} bytes at {int(start[past.argmax()])} of {base.memory.size}", f,
-                        id="KIR-I010", buffer=name)
+            raise error("KIR-I010", f"view '{name}' needs {needed} bytes at {int(start[past.argmax()])} of {base.memory.size}",
+                        origin=self.site.origin if self.site is not None else None)
         if (start % itemsize).any():
             self.report("alignment", "error", f"view '{name}' of {b.dtype} starts at byte {int(start.max())}", f, id="KIR-I011",
                         buffer=name)

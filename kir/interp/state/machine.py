@@ -21,11 +21,14 @@ from kir.ir.visit import statements
 
 
 class Machine(Findings, ABC):
-    """State of a run. `checker` is attached in checking mode; `lazy` lets asynchronous operations act as late as they may. What is evaluated
+    """State of a run. `checker` is attached in checking mode; `lazy` lets asynchronous operations act as late as they may; with
+    `compiles` loops of plain mode may be compiled. What is evaluated
     asks for the values of its parts, and what runs for its blocks, by `evaluate` and `block`; `kir.interp.evaluation.interpreter` joins them."""
 
-    def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None) -> None:
+    def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None,
+                 compiles: bool = False) -> None:
         super().__init__(program, most_steps)
+        self.compiles = compiles
         self.lazy, self.coverage = lazy, coverage
         self.checker_or_none: Monitor | None = None
         self.checking = False
@@ -46,6 +49,10 @@ class Machine(Findings, ABC):
         self.shortcuts: dict[tuple[int, int, int, int], n.Store | None] = {}
         self.has_views = any(isinstance(s, n.View) for k in program.kernels for s in statements(k.body))
         self.iterations: dict[int, int] = {}
+        self.heat: dict[int, int] = {}
+        """Statements that a loop has run in all."""
+        self.refused: set[int] = set()
+        """Loops that are not compiled."""
         # what runs, and where it meets
         self.tasks: list[Task] = []
         self.queues: list[tuple[Queue, Frame]] = []

@@ -1,1 +1,4 @@
-"""The library of skills: cards as readable files, and the shelves on which they are looked up."""
+"""The library of skills: cards as readable files, the shelves that hold them, looking one up, and putting it to use.
+
+Order: card, facts, use, search, library, export.
+"""

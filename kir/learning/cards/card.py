@@ -1,114 +1,189 @@
-"""A skill card: what one transition teaches, as a Markdown file that people read and machines parse back.
+"""A skill card: what many transitions of one kind teach, as a Markdown file that people read and machines parse back.
 
-The file opens with TOML between two lines of ``+++`` (the nine fields: intent, anchor, carrier, preconditions, effect,
-evidence, risk, scope, log), and goes on with prose. Reading and writing are exact inverses.
+The file is prose, then a heading `## Record` and one fenced block of JSON with the nine fields: intent, anchor, carrier, preconditions,
+effect, evidence, risk, scope, log. Reading and writing are exact inverses.
 """
-
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kir.base.diagnostic import KirError, Origin, did_you_mean, error
+from kir.base.diagnostic import Origin, error
+from kir.lineage.records.record import schema_fault
 
-SCHEMA: Literal["kir.card/1"] = "kir.card/1"
-FENCE = "+++\n"
+SCHEMA: Literal["kir.card/2"] = "kir.card/2"
+OPEN, CLOSE = "\n## Record\n\n```json\n", "\n```\n"
 
-Life = Literal["hypothesis", "admitted", "deprecated", "retired"]
-"""A card starts as a hypothesis; held-out round trips admit it; outcomes deprecate or retire it."""
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+Life = Literal["hypothesis", "admitted", "deprecated", "retired", "negative"]
+"""A card starts as a hypothesis; held-out trials admit it; outcomes deprecate or retire it. A negative one is known not to help."""
+Basis = Literal["forecast", "measured"]
+Value = bool | int | float | str | tuple[int, ...] | tuple[str, ...]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=64)]
 
 
 class Part(BaseModel):
     """Base of every part of a card: immutable, and a field that is not declared is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Anchor(Part):
-    """Where the step acts: the place in the kernel it was seen in, and the pass whose pattern finds such places elsewhere."""
+    """Where the first step acts: the kind of statement, and its form, generalized over all places where it was seen (`?1` stands for what
+    differed)."""
 
-    place: str
+    node: str
     pattern: str
+    places: int = Field(ge=0)
+
+
+class Parameter(Part):
+    """A parameter of a step. `found`: the place decides it. `fixed`: it was the same everywhere, or it makes the skill what it is.
+    `chosen`: one of `values`, what was used by most kernels first; whole numbers lie between `low` and `high`."""
+
+    name: str
+    role: Literal["found", "fixed", "chosen"]
+    values: tuple[Value, ...] = ()
+    kernels: tuple[int, ...] = ()
+    low: int | None = None
+    high: int | None = None
+
+
+class Move(Part):
+    """One step of a carrier: a pass and what is known of its parameters."""
+
+    step: str
+    parameters: tuple[Parameter, ...] = ()
+
+
+class Relation(Part):
+    """An equality or divisibility of parameters and facts of the kernel that held in every use, and how likely it would have held in
+    all of them had each kernel's parameters been drawn from the others' (`chance`)."""
+
+    text: str
+    kernels: int = Field(ge=0)
+    chance: float = Field(ge=0, le=1)
 
 
 class Carrier(Part):
-    """What makes the skill actionable: a pass with its parameters as pipeline text, or an IR template with typed holes."""
+    """What makes the skill actionable: one step, or several that come together."""
 
-    kind: Literal["pass", "template"]
-    text: str
+    kind: Literal["pass", "composite"]
+    steps: tuple[Move, ...]
+    relations: tuple[Relation, ...] = ()
 
 
 class Precondition(Part):
-    """A condition of the forward step: its id, its sentence, and how it was settled here."""
+    """A condition of the step: its id ("" for one that was learned), its sentence, in how many uses it was proved, checked at launch,
+    assumed or left open, how often it was what refused a try, and one such refusal."""
 
-    id: str
+    id: str = ""
     kind: Literal["validity", "profit"]
     category: str
     sentence: str
-    verdict: Literal["proved", "guarded", "assumed", "refuted", "unknown"]
-    detail: str = ""
+    proved: int = 0
+    guarded: int = 0
+    assumed: int = 0
+    open: int = 0
+    refused: int = 0
+    example: str = ""
+
+
+class Spread(Part):
+    """A speedup (above 1 is faster) over several uses: the median, the lower and upper quartile, and how many there were."""
+
+    median: float
+    low: float
+    high: float
+    uses: int
 
 
 class Effect(Part):
-    """What the step changes: modelled speedup by target (above 1 is faster), measured speedup where a GPU ran it, and the pass's
-    own prediction of what changes in bytes, flops, registers and the like."""
+    """What the step brings: speedup by target, forecast by the cost model or measured; how many uses changed the compiled code."""
 
-    modelled: dict[str, float] = {}
-    measured: dict[str, float] = {}
-    predicted: dict[str, float] = {}
+    forecast: dict[str, Spread] = {}
+    measured: dict[str, Spread] = {}
+    predicted: dict[str, Spread] = {}
+    realized: int = 0
+    compared: int = 0
 
 
-class Evidence(Part):
-    """What the card rests on: the lineage (its seal), the two programs by content hash, and whether the compiled code differs."""
+class Use(Part):
+    """A transition that the card was lifted from: the kernel, the lineage's seal, the number from the naive end, and the content hashes of
+    the two programs."""
 
+    kernel: str
+    package: str
+    family: str
+    surface: str
     lineage: str
     transition: int
     before: str
     after: str
-    gate: Literal["cpu", "gpu"]
-    realized: bool
-    differences: dict[str, str] = {}
+
+
+class Evidence(Part):
+    """What the card rests on: all uses, and how many tries were turned down."""
+
+    kernels: int
+    uses: tuple[Use, ...]
+    rejected: int = 0
+
+
+class Counterexample(Part):
+    """A program (by content hash) and a step that went wrong there, and what said so."""
+
+    program: str
+    step: str
+    says: str
 
 
 class Risk(Part):
-    """What may go wrong: how rounding changes, and what each validity condition guards against."""
+    """What may go wrong: how rounding changes, what each validity condition guards against, and what was seen to go wrong."""
 
     numerics: str
     hazards: tuple[str, ...] = ()
-    residue_bytes: int = 0
+    counterexamples: tuple[Counterexample, ...] = ()
 
 
 class Scope(Part):
-    """Where the step is verified: case, surface, platforms, and what had been done before it (the state it acts on)."""
+    """Where the skill is verified: families of kernels, packages, surfaces, platforms; state features that were there (`requires`) or not
+    (`conflicts`) before it in every use; and steps that had always been done before."""
 
-    case: str
-    surface: str
+    families: tuple[str, ...]
+    packages: tuple[str, ...]
+    surfaces: tuple[str, ...]
     platforms: tuple[str, ...]
+    requires: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
     prior: tuple[str, ...] = ()
 
 
 class Entry(Part):
-    """A line of the verification log: what was done, with which tools, and its outcome."""
+    """A line of the log. A trial names the kernel it was held on, how it ended with the skill and without it in the same number of tries, and
+    the speedup with its interval."""
 
-    what: str
+    what: Literal["lifted", "trial", "probe", "use", "merged", "state"]
     outcome: str
-    tools: dict[str, str] = {}
+    kernel: str = ""
+    skill: bool | None = None
+    without: bool | None = None
+    speedup: tuple[float, float, float] | None = None
+    basis: Basis | None = None
 
 
 class Card(Part):
-    """One skill. ``name`` is the file's stem; ``prose`` is the Markdown after the front matter, kept as it is."""
+    """One skill. `name` is the file's stem; `prose` is the Markdown before the record, kept as it is."""
 
-    schema_: Literal["kir.card/1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["kir.card/2"] = Field(default=SCHEMA, alias="schema")
     name: Name
-    status: Life = "hypothesis"
+    state: Life = "hypothesis"
+    why: str = ""
+    title: str
     intent: str
     anchor: Anchor
     carrier: Carrier
@@ -120,91 +195,55 @@ class Card(Part):
     log: tuple[Entry, ...] = ()
     prose: str = Field(default="", exclude=True)
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The passes of its steps, in order."""
+        return tuple(each.step for each in self.carrier.steps)
 
 
 def card_text(card: Card) -> str:
     """The file's text."""
-    return f"{FENCE}{tomli_w.dumps(card.model_dump(mode='json', by_alias=True))}{FENCE}{card.prose}"
+    value = {"schema": SCHEMA, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
+    record = json.dumps(value, indent=1, ensure_ascii=False)
+    return f"{card.prose}{OPEN}{record}{CLOSE}"
+
+
+def digest(card: Card) -> str:
+    """SHA-256 of the file's text."""
+    return hashlib.sha256(card_text(card).encode()).hexdigest()
 
 
 def parse_card(text: str, file: str) -> Card:
-    """The card in ``text``.
-
-    Raises :class:`KirError` (KIR-S020), at its line of ``file``, for TOML that does not parse and for a field that is unknown,
-    missing or of the wrong type.
-    """
+    """The card in `text`. Raises KirError KIR-S020, at its line of `file`, for a record that does not parse and for a field that is unknown,
+    missing or of the wrong type."""
     text = text.replace("\r\n", "\n")
-    if not text.startswith(FENCE) or (stop := text.find("\n" + FENCE, len(FENCE) - 1)) < 0:
-        raise error("KIR-S020", "a card opens with TOML between two lines of +++", origin=Origin(file, 1, 1, 1, 4))
-    front = text[len(FENCE) : stop + 1]
+    start = text.rfind(OPEN)
+    if start < 0 or not text.endswith(CLOSE):
+        raise error("KIR-S020", "a card ends with a heading `## Record` and a fenced block of JSON", origin=Origin(file, 1, 1, 1, 4))
+    begin = start + len(OPEN)
+    record = re.sub(r"[^\n]", " ", text[:begin]) + text[begin:-len(CLOSE)]  # so that places count from the file's first line
     try:
-        value = tomllib.loads(front)
-    except tomllib.TOMLDecodeError as fault:
-        found = re.search(r"at line (\d+), column (\d+)", str(fault))
-        line, column = (int(found[1]) + 1, int(found[2])) if found else (2, 1)
-        message = f"this is not TOML: {str(fault).partition(' (at')[0][:1].lower()}{str(fault).partition(' (at')[0][1:]}"
-        raise error("KIR-S020", message, origin=Origin(file, line, column, line, column + 1)) from fault
+        value = json.loads(record)
+    except json.JSONDecodeError as fault:
+        raise error("KIR-S020", f"this is not JSON: {fault.msg}", origin=Origin(file, fault.lineno, fault.colno, fault.lineno, fault.colno + 1)) from fault
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
+        said = f"its schema is {value.get('schema')!r}" if isinstance(value, dict) and "schema" in value else "it names no schema"
+        line = text[:begin].count("\n") + 1
+        raise error("KIR-S020", f"this is no card that this KIR reads: {said}", origin=Origin(file, line, 1, line, 2), needs=f"schema {SCHEMA}")
     try:
-        return Card.model_validate({**value, "prose": text[stop + 1 + len(FENCE) :]} if "prose" not in value else value)
+        return Card.model_validate_json(json.dumps({**value, "prose": text[:start]}))
     except ValidationError as fault:
-        raise _fault(fault, front, file) from fault
+        raise schema_fault("KIR-S020", fault, record, file, Card) from fault
 
 
 def read_card(path: Path) -> Card:
-    """The card in a file; raises what :func:`parse_card` raises, and KIR-S020 for a file that cannot be read."""
+    """The card in a file; raises what `parse_card` raises, and KIR-S020 for a file that cannot be read or whose card has another name."""
     try:
-        return parse_card(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as fault:
         raise error("KIR-S020", f"{path} cannot be read: {fault}") from fault
-
-
-def _fault(fault: ValidationError, front: str, file: str) -> KirError:
-    first = min(fault.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    path = list(first["loc"])
-    name = ".".join(map(str, path))
-    if first["type"] == "extra_forbidden":
-        hint = did_you_mean(str(path[-1]), _fields(path[:-1]))
-        message = f"there is no field '{name}'{f'; {hint}' if hint else ''}"
-    elif first["type"] == "missing":
-        message = f"the field '{name}' is missing"
-    else:
-        message = f"the field '{name}' is wrong: {first['msg'][:1].lower()}{first['msg'][1:]}"
-    line, column, width = _place(front, path)
-    return error("KIR-S020", message, origin=Origin(file, line + 1, column, line + 1, column + width))
-
-
-def _fields(path: Sequence[str | int]) -> tuple[str, ...]:
-    parts: dict[str, type[Part]] = {
-        "anchor": Anchor,
-        "carrier": Carrier,
-        "preconditions": Precondition,
-        "effect": Effect,
-        "evidence": Evidence,
-        "risk": Risk,
-        "scope": Scope,
-        "log": Entry,
-    }
-    model = parts.get(str(path[0]), Card) if path else Card
-    return tuple(each.alias or name for name, each in model.model_fields.items() if name != "prose")
-
-
-def _place(front: str, path: Sequence[str | int]) -> tuple[int, int, int]:
-    """Line of the front matter (from 1), column and width of the key that a path of keys and indices leads to.
-
-    The nearest enclosing table is given when the key itself is not there.
-    """
-    keys = [key for key in path if isinstance(key, str)]
-    wanted = next((key for key in path if isinstance(key, int)), 0)
-    best, table, count = (1, 1, 1), "", -1
-    for number, row in enumerate(front.split("\n"), start=1):
-        if header := re.match(r"\s*\[\[?([^\]]+)\]\]?", row):
-            count = count + 1 if header[1].strip() == table else 0
-            table = header[1].strip()
-            if keys and table in (keys[0], ".".join(keys)) and count == (wanted if "[[" in row else 0):
-                best = (number, 1, len(row.rstrip()))
-        elif pair := re.match(r'\s*("?)([\w.-]+)\1\s*=', row):
-            inside = [*table.split("."), pair[2]] if table else [pair[2]]
-            if inside == keys and (count in (wanted, -1) or len(keys) == 1):
-                return number, pair.start(2) + 1, len(pair[2])
-    return best
+    card = parse_card(text, str(path))
+    if card.name != path.stem:
+        raise error("KIR-S024", f"{path} holds a card called '{card.name}'", needs=f"the name '{path.stem}', or the file {card.name}.md",
+                    witness=(f"{path.with_name(card.name + '.md')} {'is there too' if path.with_name(card.name + '.md').exists() else 'is free'}",))
+    return card

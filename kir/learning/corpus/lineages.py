@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import kir
+from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware.device.client import ChildGone, Server
@@ -46,6 +47,16 @@ and columns worked out from flat places."""
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Job:
+    """A kernel to walk: FILE::KERNEL, its binding (None: the place says all), and more words of `kir lineage`."""
+
+    place: str
+    binding: Path | None
+    name: str
+    more: tuple[str, ...] = ("--target", TARGET)
+
+
 def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: Callable[[str], None] = lambda text: None,
              fresh: bool = False) -> list[Row]:
     """One row a binding: `kernel`, `binding`, `family`, `ended` (`naive`, or what ended the walk), `reason`, `steps`, `realized`,
@@ -53,12 +64,12 @@ def walk_all(bindings: Path, output: Path, seconds: float, jobs: int, advance: C
     where it was. Raises UsageError KIR-C118 when nothing is recorded."""
     def one(job: tuple[str, Path]) -> Row:
         place, binding = job
-        row = _row(place, binding, _result(place, binding, output / binding.stem, seconds, fresh))
+        row = _row(place, binding, walked_result(Job(place, binding, binding.stem), output / binding.stem, seconds, fresh))
         advance(f"{binding.stem}: {row['ended']}")
         return row
     jobs_of = recorded(bindings)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        rows = list(pool.map(one, _in_turn(jobs_of)))
+        rows = list(pool.map(one, in_turn(jobs_of)))
     order = {str(path): i for i, (_, path) in enumerate(jobs_of)}
     return sorted(rows, key=lambda r: order[r["path"]])
 
@@ -77,7 +88,7 @@ def shipped(folder: Path) -> list[Row]:
     return rows
 
 
-def _in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+def in_turn(found: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     """Short kernels first: what can be walked is soon known."""
     return sorted(found, key=lambda job: (_lines(job[0]), job[0], str(job[1])))
 
@@ -93,10 +104,10 @@ def _lines(place: str) -> int:
     return next((i for i, line in enumerate(text[first + 1:], 1) if line[:1].strip() and not line.startswith((")", "}", "#"))), len(text) - first)
 
 
-def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
-    """What `kir lineage --json` says of a kernel (`said`), in how many seconds, and the key of what went in."""
+def walked_result(job: Job, folder: Path, seconds: float, fresh: bool) -> Row:
+    """What `kir lineage --json` says of a kernel (`said`), in how many seconds, and the key of what went in; what is known of it is taken."""
     kept = folder / "result.json"
-    key, code = _key(place, binding), _code()
+    key, code = _key(job), _code()
     try:
         known: Row = json.loads(kept.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -108,13 +119,18 @@ def _result(place: str, binding: Path, folder: Path, seconds: float, fresh: bool
         return known if known.get("key") == key else {"seconds": 0.0, "said": {"ended": "left", "reason": "not walked"}}
     begun = time.perf_counter()
     anew = fresh or (bool(known) and (known.get("key"), known.get("code")) != (key, code))
-    said, read_as = _walked(place, binding, folder, seconds, anew), ""
-    while said["ended"] in ("failed", "stuck") and (other := next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")):
+    said, read_as = _walked(job, folder, seconds, anew), ""
+    while job.binding is not None and said["ended"] in ("failed", "stuck") and (other := _reading_after(said, read_as)):
         read_as = f"{read_as}, {other}".strip(", ")
-        said = _walked(place, reading(binding, read_as, folder), folder, seconds, True)
+        said = _walked(replace(job, binding=reading(job.binding, read_as, folder)), folder, seconds, True)
     row: Row = {"key": key, "code": code, "given": seconds, "seconds": round(time.perf_counter() - begun, 1), "read_as": read_as, "said": said}
     write_atomic(kept, json.dumps(row, indent=1) + "\n")
     return row
+
+
+def _reading_after(said: Row, read_as: str) -> str:
+    """How a launch is read next, after what was said of a walk; "" where there is no other way."""
+    return next((word for mark, word in READINGS if mark in _told(said) and word not in read_as), "")
 
 
 @cache
@@ -163,9 +179,9 @@ def experts_now(rows: Iterable[tuple[str, str]], bindings: list[Path], output: P
     return {key: tuple(found) for key, found in done.items()}
 
 
-def _walked(place: str, binding: Path, folder: Path, seconds: float, fresh: bool) -> Row:
-    words = ["lineage", place, "--bind", str(binding), "-o", str(folder), "--seconds", str(seconds),
-             "--workers", "1", "--target", TARGET, "--search-limit", str(LOOK), "--json", *(["--restart"] if fresh else [])]
+def _walked(job: Job, folder: Path, seconds: float, fresh: bool) -> Row:
+    words = ["lineage", job.place, *(["--bind", str(job.binding)] if job.binding is not None else []), "-o", str(folder), "--seconds", str(seconds),
+             "--workers", "1", *job.more, "--search-limit", str(LOOK), "--json", *(["--restart"] if fresh else [])]
     try:
         with _server().child() as child:
             said: Row = json.loads(str(child.ask({"words": words}, seconds=SLACK * seconds)[0]["out"]))
@@ -214,11 +230,12 @@ def stop_of(reason: str) -> str:
     return re.sub(r"\b[\w.]+\[[^\]]*\]", "..", re.sub(r"\b\d+(\.\d+)?\b", "N", general(reason)))
 
 
-def _key(place: str, binding: Path) -> str:
-    """A digest of the kernel's file and its binding."""
-    digest = hashlib.sha256(f"{place}\n{TARGET}\n".encode() + binding.read_bytes())
+def _key(job: Job) -> str:
+    """A digest of the kernel's file, its binding, and what else is asked."""
+    said = "" if job.more == Job.more else " ".join(job.more)
+    digest = hashlib.sha256(f"{job.place}\n{TARGET}{said}\n".encode() + (job.binding.read_bytes() if job.binding is not None else b""))
     try:
-        digest.update(located(place)[0].read_bytes())
+        digest.update(located(job.place)[0].read_bytes())
     except (KirError, OSError):
         digest.update(b"absent")
     return digest.hexdigest()[:24]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from kir.gate.cost import program_cost
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
@@ -23,7 +24,12 @@ class Analytic:
                          for p, made in zip((pair.before, pair.after), pair.compiled, strict=True))
         seconds = (sum(c.seconds for c in before), sum(c.seconds for c in after))
         parts = [{k: sum(c.parts.get(k, 0.0) for c in side) for side_parts in side for k in side_parts.parts} for side in (before, after)]
-        middle = math.log(seconds[0] / seconds[1])
-        reasons = [Reason(k, parts[0].get(k, 0.0), parts[1].get(k, 0.0)) for k in dict.fromkeys([*parts[0], *parts[1]])]
-        reasons.sort(key=lambda r: -abs(r.after - r.before))
-        return Forecast(LEVELS, tuple(middle + SPREAD * z for z in NORMAL), reasons=tuple(reasons), seconds=seconds)
+        return of_seconds(seconds, parts[0], parts[1])
+
+
+def of_seconds(seconds: tuple[float, float], before: Mapping[str, float], after: Mapping[str, float]) -> Forecast:
+    """The forecast from what the cost model says of both programs: seconds, and those of each resource."""
+    middle = math.log(seconds[0] / seconds[1])
+    reasons = [Reason(k, before.get(k, 0.0), after.get(k, 0.0)) for k in dict.fromkeys([*before, *after])]
+    reasons.sort(key=lambda r: -abs(r.after - r.before))
+    return Forecast(LEVELS, tuple(middle + SPREAD * z for z in NORMAL), reasons=tuple(reasons), seconds=seconds)

@@ -16,7 +16,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.learning.forecast.distribution import BINS
-from kir.learning.forecast.model import NARROWEST, WIDEST, Model, distances, scaled_by, with_own, without_code
+from kir.learning.forecast.model import ANALYTIC, NARROWEST, WIDEST, Model, distances, scaled_by, with_own, without_code
 from kir.learning.forecast.trees import Array, Forest, nothing
 
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
@@ -29,6 +29,8 @@ FOLDS = 5
 SHARE_TRUSTED = 0.8
 """How much of the analytic model's own slope is taken as it is: the trees add the rest where it helps, and may only add."""
 CENTROIDS = 96
+MOST = 14_000
+"""Pairs that the location is trained on, at most."""
 MORE = (" t.", "log n.kernels", "log s.spills", "log k.kernels")
 """Less of these never hurts: seconds of a resource, launches, spilled bytes. The location rises with log2 of before over after."""
 WORSE = ("limit ", "at l.illegal")
@@ -86,29 +88,62 @@ class Options:
     threads: int = 1
 
 
-def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None) -> Model:
-    """A model of rows. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than two families."""
+@dataclass(frozen=True)
+class Located:
+    """What a model's width and failures are trained on: a model with its location, and for each measured pair what one without its family says (`middle`), how
+    far the pair lies from that one's training data (`own`), and the part that was left out (`folds`)."""
+
+    model: Model
+    held: Rows
+    middle: Array
+    own: Array
+    folds: Array
+
+
+def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None, located: Located | None = None) -> Model:
+    """A model of rows; `located` is what `locate` made of the same rows, if it is at hand. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than
+    two families."""
     o = options or Options()
+    found = located or locate(rows, o)
+    full = _calibrated(found, o)
+    odds, rates, fail = _failing(rows, o)
+    return replace(full, fail=fail, odds=odds, rates=rates, about={**rows.about, **(about or {}), "seed": o.seed, "shaped": o.shaped})
+
+
+def locate(rows: Rows, o: Options) -> Located:
+    """The first half of training: the location, on all measured pairs and without each part of the families."""
     good = np.flatnonzero(np.isfinite(rows.measured))
     if (count := len(set(rows.family[good].tolist()))) < 2:
         raise error("KIR-E011", f"there are measured pairs of {count} kernel famil{'y' if count == 1 else 'ies'}",
                     needs="two at least: every error is one on a family left out")
-    held = rows.take(good)
+    held = rows.take(_fewer(rows.family, good, o))
     folds = dealt(held.family, min(FOLDS, len(set(held.family.tolist()))))
     base = _bare(rows)
-    trust = _slope(base.base(held.seen), held.measured, _weights(held.family)) if "log t.total" in rows.names else 0.0
+    trust = _slope(base.base(held.seen), held.measured, _weights(held.family)) if ANALYTIC in rows.names else 0.0
     compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(("mix ", "share ", "at ")) and " s." not in name)
     base = replace(base, trust=trust, compared=compared)
     full = _near(replace(base, location=_location(held, trust, base, o)), held, o)
     middle, own = np.zeros(len(held)), np.zeros(len(held))
-    for fold in range(folds.max() + 1):
+    for fold in range(int(folds.max()) + 1):
         rest, out = held.take(folds != fold), folds == fold
         part = _near(replace(base, location=_location(rest, trust, base, o)), rest, o)
         middle[out], own[out] = part.middle(held.seen[out], held.turned[out]), part.distance(held.seen[out])
-    full = replace(full, far=float(np.quantile(own, 0.99)))
-    full = _calibrated(full, held, middle, own, folds, o)
-    odds, rates, fail = _failing(rows, o)
-    return replace(full, fail=fail, odds=odds, rates=rates, about={**rows.about, **(about or {}), "seed": o.seed, "shaped": o.shaped})
+    return Located(replace(full, far=float(np.quantile(own, 0.99))), held, middle, own, folds)
+
+
+def _fewer(family: Array, rows: Array, o: Options) -> Array:
+    """At most `MOST` of some rows, the same number of every family that has as many; drawn by the seed."""
+    if len(rows) <= MOST:
+        return rows
+    draw = np.random.default_rng(o.seed).permutation(rows)
+    most = next(n for n in range(MOST, 0, -max(1, MOST // 100)) if sum(min(n, c) for c in Counter(family[rows].tolist()).values()) <= MOST)
+    seen: Counter[str] = Counter()
+    kept = []
+    for i in draw.tolist():
+        seen[family[i]] += 1
+        if seen[family[i]] <= most:
+            kept.append(i)
+    return np.array(sorted(kept))
 
 
 def dealt(family: Array, parts: int) -> Array:
@@ -176,8 +211,9 @@ def _near(model: Model, rows: Rows, o: Options) -> Model:
     return replace(model, center=center, spread=spread, centroids=unlike)
 
 
-def _calibrated(full: Model, rows: Rows, middle: Array, own: Array, folds: Array, o: Options) -> Model:
+def _calibrated(found: Located, o: Options) -> Model:
     """The model with widths and quantiles, from errors on families left out."""
+    full, rows, middle, own, folds = found.model, found.held, found.middle, found.own, found.folds
     wrong = rows.measured - middle
     start = float(np.clip(math.log(max(float(np.median(np.abs(wrong))), 1e-4)), NARROWEST, WIDEST))
     seen = with_own(rows.seen[:, :rows.used], full.base(rows.seen), middle, own)
@@ -290,4 +326,4 @@ def _weighted_quantiles(values: Array, weights: Array, levels: Sequence[float]) 
     return found
 
 
-__all__ = ["LEVELS", "Options", "Rows", "dealt", "distances", "isotonic", "train"]
+__all__ = ["LEVELS", "Located", "Options", "Rows", "dealt", "distances", "isotonic", "locate", "train"]

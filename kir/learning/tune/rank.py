@@ -96,21 +96,26 @@ def general(space: Space, program: Program, problem: Problem, target: Target) ->
 
 def assumed(program: Program, space: Space) -> Program:
     """A naive program with the facts and the alignment that a pipeline takes for granted. Raises KirError KIR-F011."""
+    return promised(program, space.facts, space.align)
+
+
+def promised(program: Program, facts: Sequence[str], align: int) -> Program:
+    """A program with further facts, expressions over its sizes, and its tensors aligned to so many bytes at least. Raises KirError KIR-F011."""
     from kir.ir import nodes as n
     from kir.ir.binding import expressions
     from kir.ir.types import DType
 
     sizes: dict[str, n.Expr] = {p.name: n.Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
-    facts = expressions({f"facts[{i}]": text for i, text in enumerate(space.facts)}, sizes, "space")
-    new = {p.of.name: replace(p.of, align=max(space.align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
+    more = expressions({f"facts[{i}]": text for i, text in enumerate(facts)}, sizes, "space")
+    new = {p.of.name: replace(p.of, align=max(align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
 
     def leave(_: n.Node, node: n.Node) -> n.Node:
         return new.get(node.name, node) if isinstance(node, n.Buffer) and node.space == "global" else node
 
     from kir.ir.visit import transform
-    aligned = transform(program, leave) if space.align else program
+    aligned = transform(program, leave) if align else program
     assert isinstance(aligned, Program)
-    return replace(aligned, facts=(*aligned.facts, *(f for f in facts.values() if f not in aligned.facts)))
+    return replace(aligned, facts=(*aligned.facts, *(f for f in more.values() if f not in aligned.facts)))
 
 
 def _specialized(space: Space, values: Point, problem: Problem) -> Program:
@@ -189,12 +194,13 @@ def _illegal(program: Program, problem: Problem, shape: Shape, target: Target) -
     """Why a program cannot run on a target or at a shape ("" when it can)."""
     if found := legalize(program, target.architecture):
         return f"{found[0].id}: {found[0].message}"
-    if shape not in problem.shapes_for(program) and not _holds(program, shape):
+    if shape not in problem.shapes_for(program) and not holds(program, shape):
         return "its facts do not hold at these sizes"
     return ""
 
 
-def _holds(program: Program, shape: Shape) -> bool:
+def holds(program: Program, shape: Shape) -> bool:
+    """Whether no fact of a program is against the sizes of a shape."""
     from kir.ir import nodes as n
     from kir.ir.build import const
     from kir.ir.types import DType

@@ -5,6 +5,7 @@ file, has the metas and launch options of its binding for holes. `NAME.toml` bes
 
     kind = "program"                     # program, pipeline, source
     surface = "cuda"
+    home = "gemm"                        # pipeline: the problem whose naive program it is written for
     facts = ["K % 8 == 0"]               # pipeline: what holds of the sizes, and the bytes tensors are aligned to; the naive program says neither
     align = 16
     otherwise = "mma"                    # a pipeline over the naive program, for sizes at which the facts of a candidate do not hold
@@ -58,6 +59,7 @@ class _File(BaseModel):
     facts: tuple[str, ...] = ()
     align: int = 0
     otherwise: str = ""
+    home: str = ""
     parameters: dict[str, tuple[Value, ...]]
     derived: dict[str, str] = {}
     require: tuple[_Require, ...] = ()
@@ -83,6 +85,7 @@ class Space:
     facts: tuple[str, ...] = ()
     align: int = 0
     otherwise: str = ""
+    home: str = ""
 
     @property
     def size(self) -> int:
@@ -157,7 +160,7 @@ def load_space(file: Path) -> Space:
             raise usage("KIR-U001", f"there is no subject {subject}", needs=f"the {held.kind} that {toml.name} tunes")
         text = subject.read_text(encoding="utf-8")
     space = Space(toml.stem, toml, held.kind, held.surface, text, held.given, held.parameters, held.derived,
-                  tuple((r.that, r.why) for r in held.require), held.source, held.kernel, held.bind, held.facts, held.align, held.otherwise)
+                  tuple((r.that, r.why) for r in held.require), held.source, held.kernel, held.bind, held.facts, held.align, held.otherwise, held.home)
     _all_used(space)
     return space
 
@@ -177,6 +180,12 @@ def _all_used(space: Space) -> None:
     words = set(re.findall(r"[A-Za-z_]\w*", read))
     if idle := [name for name in space.parameters if name not in words]:
         raise error("KIR-U003", f"{space.file}: parameter '{idle[0]}' fills no hole of the {space.kind}", subject=space.name)
+
+
+def shipped_spaces() -> tuple[Space, ...]:
+    """The spaces that come with KIR, by name."""
+    shipped = Path(str(resources.files("kir.skills"))) / "pipelines"
+    return tuple(load_space(p) for p in sorted(shipped.glob("*.toml")))
 
 
 def shipped_pipelines() -> dict[str, Path]:

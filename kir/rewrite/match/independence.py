@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
@@ -75,7 +75,7 @@ def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
             return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
         others.append(s.at)
     for r in found.loads:
-        if r.buffer.name in written and r not in written[r.buffer.name]:
+        if r.buffer.name in written and r not in written[r.buffer.name] and not separated((*written[r.buffer.name], r), loop.var, set(bound_names(loop.body))):
             return unknown(f"an iteration may read what another one writes: {region_text(r)}", needs="reads of the iteration's own places")
     for r in found.atomics:
         if r.buffer.name in written or any(x.buffer.name == r.buffer.name for x in found.loads):
@@ -111,13 +111,32 @@ def _elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: 
     return False
 
 
+def separated(places: Sequence[n.Region], var: n.Var, inner: Collection[str]) -> bool:
+    """Whether none of these places of one buffer for a value of a variable is any of them for another: along some dimension all lie alike, and the
+    variable moves them further than they reach. `inner` are names that may have another value then."""
+    return any(all(r.index[d] == places[0].index[d] for r in places) and _carries(places[0].index[d], var, inner)
+               for d in range(min(len(r.index) for r in places)))
+
+
+def _carries(i: n.Expr | n.Span, var: n.Var, inner: Collection[str]) -> bool:
+    """Whether an index is moved by a variable, and by nothing else that moves, further than it reaches."""
+    reach, lo = (i.extent, i.lo) if isinstance(i, n.Span) else (1, i)
+    if not isinstance(reach, int) or (isinstance(i, n.Span) and i.step not in (1, build.const(1))) or not isinstance(lo.type, DType):
+        return False
+    terms = build.polynomial(lo)
+    others = [a for m in terms for a in m if m != (var,)]
+    fixed = not any(names_read(a) & {var.name, *inner} or any(isinstance(x, (n.Load, n.Call)) for x in walk(a)) for a in others)
+    return fixed and abs(terms.get((var,), 0)) >= max(reach, 1)
+
+
 def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> bool:
     """Whether a place differs from iteration to iteration: in some dimension the loop's variable moves it further than everything that
     is bound inside the loop can."""
     inner = set(bound_names(loop.body))
     known = Facts.at(program, where)
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
-    return any(_moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
+    return separated((r,), loop.var, inner) or any(
+        _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
 
 
 def _numbered(r: n.Region) -> list[n.Region]:

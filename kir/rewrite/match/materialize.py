@@ -16,7 +16,7 @@ from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
 from kir.ir.types import TileType
 from kir.ir.visit import children, names_read, once, transform, walk
-from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site
+from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted
 
@@ -106,8 +106,8 @@ class Materialize(Pass):
             for path, _ in places(program):
                 if len(path) > 1 and path[-1] == 0:
                     found |= self._repeated(path[:-1], block_at(program, path))
-            for path, _ in places(program):
-                yield from found.get(path, ())
+            for path, node in places(program):
+                yield from (s for s in found.get(path, ()) if not self.until or found_sites(s.params.match(program, path, node)))
 
     def _repeated(self, inside: Path, block: n.Block) -> dict[Path, list[Site]]:
         """The sites in one block, at each of its statements: what is evaluated from there on is added up from the block's end."""
@@ -129,7 +129,15 @@ class Materialize(Pass):
         block, i = block_at(program, path), int(path[-1])
         within = block[i:self.end(block, i)]
         value = next((x for s in within for x in _evaluated(s) if self.admits(x) and expr_text(x) == self.value and is_pure(x)), None)
-        return None if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in block[i:]) else Site(path, self)
+        if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in block[i:]):
+            return None
+        if self.until > 0:
+            last = max(k for k, s in enumerate(within) if _evaluated(s)[value]) + 1
+            if not any(_evaluated(s)[value] for s in block[i + self.until:]):
+                return Miss("no statement behind those writes the value out (until=0)")
+            if last != self.until:
+                return Miss(f"the last of those that writes the value out is number {last} (until={last})")
+        return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Names the value before the statement; every later place in the block that writes it out uses the name."""

@@ -59,6 +59,14 @@ def _sliced(e: n.Expr, axis: int, lo: n.Expr, extent: int, *, whole: bool) -> n.
         case n.Call() if e.fn == "trans" and isinstance(e.args[0], n.Expr):
             source = [int(a.value) for a in e.args[1:] if isinstance(a, n.Const)][axis]
             return build.call("trans", _sliced(e.args[0], source, lo, extent, whole=whole), *e.args[1:])
+        case n.Binary():
+            rank = len(shape_of(e.type))
+            sides = []
+            for x in (e.a, e.b):
+                own = axis - (rank - len(shape_of(x.type)))
+                spread = own < 0 or shape_of(x.type)[own] == 1  # the same for every index of the axis
+                sides.append(x if spread else _sliced(x, own, lo, extent, whole=whole))
+            return build.binary(e.op, *sides)
         case _:
             raise NoSlice(f"no part of a {type(e).__name__.lower()} can be read on its own")
 

@@ -1,7 +1,7 @@
 """walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps
 
 FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
-package. The folder receives lineage.json, the programs, one card for each transition and report.html. A killed run is
+package. The folder receives lineage.json, the programs and report.html; `kir learn` makes cards of it. A killed run is
 taken up again by the same command.
 """
 
@@ -83,7 +83,7 @@ def command(
     first = folder.root / "states" / "K00.kir"
     notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
                         attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
-    files = {"lineage": str(folder.file), "report": str(folder.root / "report.html"), "cards": str(folder.root / "cards")}
+    files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
         table(lineage),

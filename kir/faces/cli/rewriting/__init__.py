@@ -1,1 +1,1 @@
-"""Commands that change programs: opt, sites, passes, tune, skills."""
+"""Commands that change programs: opt, optimize, sites, passes, tune, skills."""

@@ -306,15 +306,15 @@ def _card(contract: Contract) -> dict[str, str] | None:
     """The nine fields of the library's card for the pass that leaves this hole, an admitted one first; None when there is none."""
     import json
 
-    from kir.learning.cards.shelf import library
+    from kir.learning.cards.library import library
     from kir.lineage.carrier import carriers
     from kir.lineage.carrier.sessions.prompt import CARD_FIELDS
 
     names = {cls.name for cls, known in carriers() if known.id == contract.id}
-    found = [each.card for each in library().cards()[0] if each.card.carrier.text.partition("{")[0].partition("@")[0].strip() in names]
+    found = [each for each in library().cards if names & set(each.passes)]
     if not found:
         return None
-    held = min(found, key=lambda card: (card.status != "admitted", card.name)).model_dump(mode="json")
+    held = min(found, key=lambda card: (card.state != "admitted", card.name)).model_dump(mode="json")
     return {field: held[field] if isinstance(held[field], str) else json.dumps(held[field], ensure_ascii=False) for field in CARD_FIELDS}
 
 

@@ -1,7 +1,8 @@
-"""list, show and search the skill cards, and apply one to a program"""
+"""list, show and search the skill cards, apply one to a kernel, say why one holds, and write them for others"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,52 +11,94 @@ import typer
 from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
-    from kir.ir.nodes import Program
+    from kir.hardware.target import Target
+    from kir.learning.cards.card import Card
+    from kir.learning.cards.search import Hit
+    from kir.learning.cards.use import NearMiss
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-EMPTY = "no cards: `kir lineage FILE` writes one for each step to its folder; `--library FOLDER/cards` looks there"
+EMPTY = "no cards: `kir learn .. -o DIR` makes some in DIR/cards; `--library DIR/cards` looks there"
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
-
-
-def _listing(found: Any, faults: Any, nothing: str) -> Result:
-    lines: list[str] = []
-    rows = []
-    for each in found:
-        card = each.card
-        where = f"{card.scope.case} / {card.scope.surface} / {', '.join(card.scope.platforms)}"
-        lines += [f"{card.name}  ({card.intent}, {card.status})", f"    {card.carrier.text}", f"    verified on {where}"]
-        scope = card.scope.model_dump(mode="json")
-        rows.append(
-            {
-                "name": card.name,
-                "intent": card.intent,
-                "status": card.status,
-                "scope": scope,
-                "carrier": card.carrier.text,
-                "file": str(each.path),
-            }
-        )
-    return Result({"cards": rows}, "\n".join(lines) or nothing, diagnostics=tuple(faults))
+Ablated = Annotated[list[str] | None, typer.Option("--without", help="as if this card were not there (may be repeated)")]
+Kernel = Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")]
+Bound = Annotated[Path | None, typer.Option(help="the binding of a generic kernel")]
+Aimed = Annotated[str, typer.Option(help="the architecture aimed at, such as sm_90a")]
 
 
 @app.command("list")
-def list_(library: Shelves = None) -> Result:
+def list_(library: Shelves = None, state: Annotated[str, typer.Option(help="only cards in this state")] = "") -> Result:
     """List the cards of the library; files that are no cards are reported."""
-    from kir.learning.cards.shelf import library as open_library
+    from kir.learning.cards.library import library as opened
 
-    return _listing(*open_library(library or ()).cards(), EMPTY)
+    found = opened(library or ())
+    cards = [each for each in found.found if state in ("", each.card.state)]
+    lines = [f"{each.card.name}  ({each.card.state}): {each.card.title}; {each.card.evidence.kernels} kernels" for each in cards]
+    rows = [_row(each.card) | {"file": str(each.path)} for each in cards]
+    return Result({"cards": rows}, "\n".join(lines) or EMPTY, diagnostics=found.faults)
 
 
 @app.command()
-def search(words: Annotated[list[str], typer.Argument(help="words, all of which a card must have")], library: Shelves = None) -> Result:
-    """List the cards that have all these words, in any field or in their prose."""
-    from kir.learning.cards.card import card_text
-    from kir.learning.cards.shelf import library as open_library
+def search(
+    words: Annotated[list[str] | None, typer.Argument(help="words; the cards that they fit best come first")] = None,
+    for_: Annotated[str, typer.Option("--for", help="a kernel: FILE.kir or FILE[::KERNEL]; cards that apply to it, and those that nearly do")] = "",
+    bind: Bound = None,
+    target: Aimed = "",
+    surface: Annotated[str, typer.Option(help="the surface that the kernel is to be written on")] = "",
+    most: Annotated[int, typer.Option(help="how many cards")] = 10,
+    all_: Annotated[bool, typer.Option("--all", help="hypotheses too, not only admitted cards")] = False,
+    without: Ablated = None,
+    library: Shelves = None,
+) -> Result:
+    """Find cards by words, or for a kernel; each hit says why, each near miss which condition fails."""
+    from kir.base.diagnostic import usage
+    from kir.learning.cards.library import library as opened
+    from kir.learning.cards.search import by_words
+    from kir.learning.cards.search import search as searched
 
-    found, faults = open_library(library or ()).cards()
-    wanted = [word.casefold() for word in words]
-    nothing = f"no card has {' and '.join(words)}" if found else EMPTY
-    return _listing([each for each in found if all(word in card_text(each.card).casefold() for word in wanted)], faults, nothing)
+    if not words and not for_:
+        raise usage("KIR-C119", "neither words nor a kernel are given", attempt="kir skills search --for KERNEL")
+    shelves = opened(library or ()).without(without or ())
+    cards = shelves.cards if all_ or not for_ else shelves.admitted
+    if not for_:
+        hits = by_words(cards, " ".join(words or ()), most)
+    else:
+        from kir.faces.cli._program import read
+
+        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, shelves.weights)
+    nothing = "no card fits" if cards else EMPTY
+    return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=shelves.faults)
+
+
+def _hit(hit: Hit) -> dict[str, Any]:
+    near = [{"anchor": each.anchor, "conditions": list(each.conditions)} for each in hit.near]
+    return _row(hit.card) | {"score": hit.score, "reasons": list(hit.reasons), "near": near,
+                             "applications": [{"steps": [step.to_json() for step in each.steps], "reason": each.reason} for each in hit.applications]}
+
+
+def _shown(hit: Hit) -> list[str]:
+    lines = [f"{hit.card.name}  ({hit.card.state}, score {hit.score:g})", *(f"    {reason}" for reason in hit.reasons)]
+    lines += [f"    applies: {'; '.join(_brief(step) for step in each.steps)}" for each in hit.applications[:4]]
+    lines += [f"    and at {len(hit.applications) - 4} more places"] if len(hit.applications) > 4 else []
+    return lines + [_missed(each) for each in hit.near[:3]]
+
+
+def _missed(near: NearMiss) -> str:
+    return f"    not{f' at {near.anchor}' if near.anchor else ''}: {'; '.join(near.conditions)}"
+
+
+def _brief(step: Any) -> str:
+    return str(step).partition(" on ")[0]
+
+
+def _row(card: Card) -> dict[str, Any]:
+    return {"name": card.name, "title": card.title, "intent": card.intent, "state": card.state, "why": card.why, "steps": list(card.passes),
+            "kernels": card.evidence.kernels, "scope": card.scope.model_dump(mode="json")}
+
+
+def _target(name: str) -> Target | None:
+    from kir.hardware.target import target
+
+    return target(name) if name else None
 
 
 @app.command()
@@ -63,51 +106,126 @@ def show(name: Annotated[str, typer.Argument(help="a card's name, or its file")]
     """Show one card."""
     from rich.markdown import Markdown
 
-    from kir.learning.cards.shelf import library as open_library
+    from kir.learning.cards.library import library as opened
 
-    found = open_library(library or ()).card(name)
+    found = opened(library or ()).card(name)
     card = found.card
     return Result({"file": str(found.path), **card.model_dump(mode="json", by_alias=True), "prose": card.prose}, Markdown(card.prose))
+
+
+@app.command()
+def why(
+    name: Annotated[str, typer.Argument(help="a card's name, or its file")],
+    file: Annotated[str, typer.Argument(help="a kernel: why the card applies to it, or does not")] = "",
+    bind: Bound = None,
+    target: Aimed = "",
+    library: Shelves = None,
+) -> Result:
+    """Say why a card is in its state, down to the trial; or why it applies to a kernel or not, down to the condition."""
+    from kir.learning.cards.library import library as opened
+
+    card = opened(library or ()).card(name).card
+    if not file:
+        lines = [f"{card.name}: {card.state}{f'; {card.why}' if card.why else ''}"]
+        lines += [f"    {e.what}: {f'{e.kernel}: ' if e.kernel else ''}{e.outcome}" + (
+            f"; {'succeeded' if e.skill else 'failed'}, {'succeeded' if e.without else 'failed'} without it" if e.skill is not None else "") for e in card.log]
+        return Result({"name": card.name, "state": card.state, "why": card.why, "log": [e.model_dump(mode="json") for e in card.log]}, "\n".join(lines))
+    from kir.faces.cli._program import read
+    from kir.learning.cards.use import Application, looked
+    from kir.rewrite import Context
+
+    found = list(looked(card, read(file, bind), Context(_target(target))))
+    uses = [each for each in found if isinstance(each, Application)]
+    near = [each for each in found if not isinstance(each, Application)]
+    lines = [f"applies: {'; '.join(_brief(step) for step in each.steps)}: {each.reason}" for each in uses] + [_missed(each).strip() for each in near]
+    data = {"name": card.name, "applications": [[_brief(step) for step in each.steps] for each in uses],
+            "near": [{"anchor": each.anchor, "conditions": list(each.conditions)} for each in near]}
+    return Result(data, "\n".join(lines) or f"there is no place for {' and '.join(card.passes)} in it", 0 if uses else 1)
 
 
 @app.command("apply")
 def apply_(
     name: Annotated[str, typer.Argument(help="a card's name, or its file")],
-    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")],
-    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
-    at: Annotated[str, typer.Option(help="the place to apply it at; by default the card's, or the only one where it applies")] = "",
+    file: Kernel,
+    bind: Bound = None,
+    at: Annotated[str, typer.Option(help="the place to apply it at; by default every place where it holds")] = "",
+    target: Aimed = "",
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
     library: Shelves = None,
 ) -> Result:
-    """Apply a card's pass to a kernel of any surface and print the result; its preconditions are judged anew."""
-    from dataclasses import replace
-
-    from kir.base.diagnostic import error
+    """Apply a card to a kernel of any surface and print the result; its conditions are judged anew, its parameters chosen for this kernel."""
     from kir.faces.cli._program import read, written
     from kir.ir.printer import program_text
-    from kir.learning.cards.shelf import library as open_library
-    from kir.rewrite import Pipeline, Trace, run
+    from kir.learning.cards.library import library as opened
+    from kir.learning.cards.use import materialized
+    from kir.rewrite import Context, Trace
 
-    card = open_library(library or ()).card(name).card
-    program = read(file, bind)
-    if card.carrier.kind != "pass":
-        raise error("KIR-S023", f"'{card.name}' carries a template, which a provider must fill", subject=card.carrier.text)
-    stored = Pipeline.parse(card.carrier.text, f"card {card.name}").steps
-    if at or all(_is_there(program, step.at) for step in stored):
-        steps = tuple(replace(step, at=at or step.at) for step in stored)
+    card = opened(library or ()).card(name).card
+    done = materialized(card, read(file, bind), Context(_target(target)), at)
+    _, text, said = written(Trace(done.program), emit) if emit != "kir" else (None, program_text(done.program), ())
+    steps = [_brief(step) for step in done.steps]
+    return Result({"card": card.name, "pipeline": "; ".join(map(str, done.steps)), "steps": steps, "emit": emit, "program": text}, text, diagnostics=said)
+
+
+@app.command()
+def export(
+    output: Annotated[Path, typer.Option("-o", "--output", help="the folder of agent skills, or FILE.json")],
+    state: Annotated[str, typer.Option(help="only cards in this state ('' for all)")] = "admitted",
+    library: Shelves = None,
+) -> Result:
+    """Write cards as agent skills (NAME/SKILL.md), or all of them as one JSON object."""
+    import json
+
+    from kir.base.store import write_atomic
+    from kir.learning.cards.export import export_skills, library_json
+    from kir.learning.cards.library import library as opened
+
+    found = opened(library or ())
+    cards: Sequence[Card] = [card for card in found.cards if state in ("", card.state)]
+    if output.suffix == ".json":
+        write_atomic(output, json.dumps(library_json(cards), indent=1, ensure_ascii=False) + "\n")
+        written = [str(output)]
     else:
-        steps = tuple(replace(step, at="") for step in stored)  # the place that the card was seen at is not in this program: the pattern decides
-    trace = run(program, Pipeline(steps))
-    _, text, said = written(Trace(trace.program), emit) if emit != "kir" else (trace, program_text(trace.program), ())
-    return Result({"card": card.name, "pipeline": str(trace.pipeline), "emit": emit, "program": text}, text, diagnostics=said)
+        written = [str(path) for path in export_skills(cards, output)]
+    return Result({"cards": len(cards), "files": written}, f"{len(cards)} cards: {output}", diagnostics=found.faults)
 
 
-def _is_there(program: Program, anchor: str) -> bool:
-    """Whether an anchor names a place of a program."""
-    from kir.base.diagnostic import KirError
-    from kir.rewrite.anchor import paths_of
+@app.command()
+def outcome(
+    name: Annotated[str, typer.Argument(help="a card's name")],
+    kernel: Annotated[str, typer.Argument(help="the kernel that it was used on")],
+    came: Annotated[Literal["helped", "neutral", "hurt", "failed"], typer.Argument(help="what came of it")],
+    library: Annotated[Path, typer.Option("--library", help="the folder of cards")],
+    speedup: Annotated[float | None, typer.Option(help="time before over time after")] = None,
+    measured: Annotated[bool, typer.Option("--measured", help="the speedup was measured, not forecast")] = False,
+) -> Result:
+    """Record what came of a card where it was used; `kir skills tend` takes account of it."""
+    from kir.base.store import EvidenceTable
+    from kir.learning.cards.library import library as opened
+    from kir.learning.evidence.ledger import ledger, used
 
-    try:
-        return not anchor or bool(paths_of(program, anchor))
-    except KirError:
-        return False
+    card = opened([library]).card(name).card
+    with EvidenceTable(ledger(library)) as table:
+        used(table, card.name, kernel, came, speedup, "measured" if measured else "forecast")
+    return Result({"card": card.name, "outcome": came}, f"{card.name} on {kernel}: {came}")
+
+
+@app.command()
+def tend(
+    library: Annotated[Path, typer.Option("--library", help="the folder of cards")],
+    back: Annotated[bool, typer.Option("--undo", help="put back every card as it was before")] = False,
+) -> Result:
+    """Let recorded outcomes change the cards of a folder: deprecate and retire what does not help, merge what says the same."""
+    from kir.learning.cards.library import Library, Shelf
+    from kir.learning.evidence.ledger import tend as tended
+    from kir.learning.evidence.ledger import undo
+
+    shelf = Shelf(library)
+    if back:
+        cards = undo(shelf)
+        return Result({"restored": [card.name for card in cards]}, "\n".join(f"{card.name}: {card.state} again" for card in cards) or "nothing to undo")
+    found = Library((shelf,))
+    made = tended(found, shelf)
+    rows = [{"name": each.before.name, "was": each.before.state, "is": each.after.state if each.after else "merged", "why": each.why} for each in made]
+    said = "\n".join(f"{row['name']}: {row['was']} -> {row['is']}: {row['why']}" for row in rows)
+    return Result({"changes": rows}, said or "nothing changes", diagnostics=found.faults)

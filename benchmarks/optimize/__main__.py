@@ -1,0 +1,43 @@
+"""``python -m benchmarks.optimize heldout --on gpu --seconds N`` and ``recovery``; ``--only WORD,WORD``, ``--out FOLDER`` (benchmarks/results by default).
+
+Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main(words: list[str]) -> int:
+    """The part that is named; 2 for words that are none."""
+    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--out": str(Path(__file__).parents[1] / "results"), "--workers": "0"}
+    part, rest = (words[0], words[1:]) if words else ("", [])
+    while len(rest) > 1 and rest[0] in given:
+        given[rest[0]] = rest[1]
+        rest = rest[2:]
+    if part not in ("heldout", "recovery", "ahead") or rest:
+        print(__doc__, file=sys.stderr)
+        return 2
+    out = Path(given["--out"])
+    if part == "recovery":
+        from benchmarks.optimize.recovery import recovery
+
+        return recovery(out, given["--only"], float(given["--seconds"]))
+    if part == "ahead":
+        from benchmarks.optimize.ahead import proposals
+        from benchmarks.optimize.instances import INSTANCES
+
+        for i, one in enumerate(INSTANCES):
+            if any(word in one.name for word in given["--only"].split(",")):
+                print(one.name)
+                for p in proposals(i, "h200"):
+                    print(f"  {p.forecast * 1e6:10.1f} us  {p.surface:9} {p.taken:3} taken {p.left:3} left  {p.plan}")
+        return 0
+    from benchmarks.optimize.heldout import heldout
+
+    return heldout(out, float(given["--seconds"]), given["--only"], int(given["--workers"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

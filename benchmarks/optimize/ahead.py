@@ -1,0 +1,103 @@
+"""What can be done before anything is measured, on all cores: the search's own proposals for an instance, compiled into the gate's cache; and the
+rivals' autotuned kernels compiled into Triton's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.optimize.instances import INSTANCES, Instance
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target as named
+
+PROPOSALS = 16
+"""Candidates that the search names for an instance."""
+FIRST = 6
+"""Those of them that are compiled ahead."""
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A candidate by its program's text: what crosses from one process to another."""
+
+    key: str
+    plan: str
+    family: str
+    surface: str
+    text: str
+    forecast: float
+    taken: int
+    left: int
+
+
+def proposals(number: int, device: str) -> list[Proposed]:
+    """What the search would gate first of an instance, from its problem's naive program."""
+    from kir.ir.printer import program_text
+    from kir.learning.optimize.judge import CpuJudge
+    from kir.learning.optimize.plan import Setting
+    from kir.learning.optimize.policy import load
+    from kir.learning.optimize.search import Budget, Search
+
+    one = INSTANCES[number]
+    problem = one.posed()
+    setting = Setting(problem, one.shape, named(device), "")
+    search = Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4), policy=load())
+    return [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left))
+            for c in search.proposals(PROPOSALS)]
+
+
+def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
+    """A candidate compiled into the gate's cache; the compiler's words where it refuses."""
+    from kir.gate.artifacts import ArtifactCache
+    from kir.ir.parser import parse_program
+    from kir.surface import backend
+
+    by = backend(one.surface)
+    try:
+        text = by.emit(parse_program(one.text, one.key))
+        ArtifactCache(Path(folder)).compiled(by, by.launched_with(text, INSTANCES[number].shape.sizes), named(device))
+    except KirError as refused:
+        return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
+    return ""
+
+
+@contextlib.contextmanager
+def prepared(wanted: list[int], device: str, folder: Path, workers: int) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
+    """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        found = {i: pool.submit(proposals, i, device) for i in wanted}
+        making: list[Future[str]] = []
+
+        def then(i: int, done: Future[list[Proposed]]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                with contextlib.suppress(RuntimeError):  # the pool is closed already
+                    for one in done.result()[:FIRST]:
+                        making.append(pool.submit(compiled, i, one, device, str(folder)))
+        for i, future in found.items():
+            future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
+        yield found, making
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def rivals_compiling(folder: Path, share: int, wanted: list[Instance]) -> list[subprocess.Popen[bytes]]:
+    """Processes that call each rival once with a share of its autotuner's configurations, so that they lie compiled in Triton's cache. What they
+    choose is thrown away: the real tuning is done later, with nothing beside it."""
+    out = []
+    for k in range(share):
+        env = {**os.environ, "TRITON_CACHE_DIR": str(folder / "panel" / "triton"), "FLAGGEMS_DB_URL": f"sqlite:///{folder}/rivals-{k}.db"}
+        words = [sys.executable, "-m", "benchmarks.optimize.rivals", str(k), str(share), *(one.name for one in wanted)]
+        out.append(subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    return out
+
+
+def told(one: Proposed) -> dict[str, Any]:
+    """A proposal without its text."""
+    return {"candidate": one.key, "plan": one.plan, "surface": one.surface, "forecast": one.forecast, "taken": one.taken, "left": one.left}

@@ -1,0 +1,200 @@
+"""Held-out instances: from the naive program of each to a kernel that the device's gate accepts, beside FlagGems' kernel in the same run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, TimeoutError
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.optimize.ahead import Proposed, prepared, rivals_compiling, told
+from benchmarks.optimize.instances import INSTANCES, Instance
+from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
+from kir.gate.gpu import Gpu
+from kir.gate.gpu.oracle import Oracle
+from kir.gate.gpu.panel import Timed, timed_in
+from kir.hardware.device.client import Child, ChildGone
+from kir.ir.parser import parse_program
+from kir.learning.optimize.judge import GpuJudge
+from kir.learning.optimize.plan import Setting
+
+AHEAD_SHARE = 0.3
+"""The part of the time that may go by before anything is measured."""
+MOST = 20
+"""Candidates that may be measured of an instance."""
+RIVALS = 6
+"""Processes that compile the rivals' configurations."""
+HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "surface", "plan", "steps taken, left out", "measured", "remark")
+
+
+class Rows:
+    """Rows by instance, one JSON file that always holds all that is known, and a table beside it."""
+
+    def __init__(self, out: Path) -> None:
+        self.file, self.table = out / "optimize-heldout.json", out / "optimize-heldout.md"
+        self.rows: dict[str, dict[str, Any]] = {}
+        if self.file.is_file():
+            self.rows = {row["instance"]: row for row in json.loads(self.file.read_text(encoding="utf-8"))["rows"]}
+
+    def keep(self, row: dict[str, Any], about: Mapping[str, Any]) -> None:
+        """A row in the place of an older one of the same instance."""
+        self.rows[row["instance"]] = row
+        ordered = [self.rows[one.name] for one in INSTANCES if one.name in self.rows]
+        write_atomic(self.file, json.dumps({"about": dict(about), "rows": ordered}, indent=1) + "\n")
+        write_atomic(self.table, "\n".join(_table(ordered, about)) + "\n")
+
+
+def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
+    """Measure what is asked for; 0 when every instance has a row."""
+    until = time.monotonic() + seconds
+    rows = Rows(out)
+    wanted = [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in only.split(","))]
+    with ExitStack() as held:
+        gpu = held.enter_context(Gpu.open(out / "gate"))
+        device = gpu.target.device.name
+        cores = workers or os.cpu_count() or 2
+        compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, cores // 2)), [INSTANCES[i] for i in wanted])
+        found, making = held.enter_context(prepared(wanted, device, gpu.folder / "artifacts", max(1, cores - 2)))
+        gpu.warm()
+        _wait([*found.values()], compiling, time.monotonic() + AHEAD_SHARE * seconds)
+        _wait(making, [], until - (1 - AHEAD_SHARE) * seconds)
+        about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}"}
+        panel = _Panel(gpu)
+        held.callback(panel.close)
+        for turn in range(MOST):
+            left = [i for i in wanted if found[i].done() and len(rows.rows.get(INSTANCES[i].name, {}).get("tried", ())) < MOST]
+            for place, i in enumerate(left):
+                if time.monotonic() > until:
+                    break
+                share = (until - time.monotonic()) / (len(left) - place)
+                one, begun = INSTANCES[i], time.monotonic()
+                before = rows.rows.get(one.name) or {"instance": one.name, "problem": one.problem, "sizes": dict(one.sizes), "tried": [], "seconds": None}
+                try:
+                    row = _measured(gpu, one, found[i], panel, before, begun + (share if not turn else share / 2))
+                except Exception as fault:  # one instance that breaks the harness harms no other
+                    row = {**before, "remark": f"{type(fault).__name__}: {fault}"[:300]}
+                row["took"] = round(before.get("took", 0.0) + time.monotonic() - begun, 1)
+                rows.keep(row, about)
+                print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "rival_seconds", "times_faster", "plan", "remark")}), flush=True)
+            if time.monotonic() > until or not left:
+                break
+        for each in compiling:
+            each.kill()
+        for future in found.values():
+            future.cancel()
+    print("\n".join(_table([rows.rows[x.name] for x in INSTANCES if x.name in rows.rows], about)))
+    return 0 if all(INSTANCES[i].name in rows.rows for i in wanted) else 1
+
+
+def _wait(found: Sequence[Future[Any]], compiling: Sequence[subprocess.Popen[bytes]], until: float) -> None:
+    """Until what is being made is there, or the time for that is over. What is compiled by then is in the caches."""
+    for future in found:
+        try:
+            future.exception(timeout=max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            break
+    for each in compiling:
+        try:
+            each.wait(timeout=max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:  # what it compiled is in the cache
+            each.kill()
+
+
+class _Panel:
+    """One process for all rivals: FlagGems is imported once."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.child = gpu, None
+
+    child: Child | None
+
+    def timed(self, one: Instance, secret: random.Random) -> dict[str, Any]:
+        """The rival's median seconds at the instance, or why there are none. Whether its answers are right by the problem is not asked."""
+        problem = one.posed()
+        try:
+            if self.child is None:
+                self.child = self.gpu.panels.child()
+                self.child.ask({"op": "open", "device": self.gpu.number}, [self.gpu.harness], 120.0)
+            with self.gpu.oracles.child() as other:
+                row = timed_in(self.child, one.rival, problem, one.shape, Oracle.of(other, problem), secret)
+        except ChildGone as gone:
+            self.close()
+            return {"rival": one.rival, "rival_seconds": None, "rival_remark": gone.said}
+        if isinstance(row, Timed):
+            return {"rival": one.rival, "rival_seconds": row.estimate.median, "rival_interval": [row.estimate.low, row.estimate.high]}
+        return {"rival": one.rival, "rival_seconds": None, "rival_remark": row.reason}
+
+    def close(self) -> None:
+        """End the process."""
+        if self.child is not None:
+            self.child.close()
+            self.child = None
+
+
+def _measured(gpu: Gpu, one: Instance, found: Future[list[Proposed]], panel: _Panel, before: dict[str, Any], until: float) -> dict[str, Any]:
+    """The instance's row after some more candidates: at least one, the rival first where it has no time yet."""
+    row = dict(before)
+    if found.exception() is not None:
+        return {**row, "remark": f"no proposal: {found.exception()}"[:300]}
+    if row.get("rival_seconds") is None and not row.get("rival_remark"):
+        row.update(panel.timed(one, random.Random(secrets.randbits(64))))
+    judge = GpuJudge(gpu, Setting(one.posed(), one.shape, gpu.target, ""))
+    for proposed in _in_order(found.result(), row["tried"]):
+        said = _judged(judge, proposed)
+        row["tried"] = [*row["tried"], {**told(proposed), "family": proposed.family, **said}]
+        if time.monotonic() > until or len(row["tried"]) >= MOST:
+            break
+    right = [t for t in row["tried"] if t["accepted"]]
+    if right:
+        best = min(right, key=lambda t: t["seconds"])
+        row.update({k: best[k] for k in ("seconds", "low", "high", "plan", "surface", "candidate", "taken", "left")})
+    if row["seconds"] and row.get("rival_seconds"):
+        row["times_faster"] = row["rival_seconds"] / row["seconds"]
+    row["remark"] = "" if right else (row["tried"][-1]["reason"] if row["tried"] else "nothing proposed")
+    return row
+
+
+def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
+    try:
+        return judge.judge(parse_program(proposed.text, proposed.key), proposed.surface).to_json()
+    except KirError as refused:
+        return {"accepted": False, "seconds": None, "low": 0.0, "high": 0.0, "reason": f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"}
+
+
+def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator[Proposed]:
+    """What was not tried yet: families in turn until each was seen, then by what their fastest member took, so that the best family's others come first."""
+    done = {t["candidate"] for t in tried}
+    times = {f: min(t["seconds"] for t in tried if t["family"] == f and t["accepted"]) for f in {t["family"] for t in tried if t["accepted"]}}
+    refused = {t["family"] for t in tried} - set(times)
+    rest = [p for p in proposed if p.key not in done]
+    order = {p.key: i for i, p in enumerate(proposed)}
+    yield from sorted(rest, key=lambda p: (p.family in refused, times.get(p.family, 0.0), order[p.key]))
+
+
+def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
+    ratios = [r["times_faster"] for r in rows if r.get("times_faster")]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+    yield "# Held-out instances beside FlagGems' Triton kernels"
+    yield ""
+    yield (f"Made by `{about['command']}` on {about['device']}. Both sides timed in one run, in the same way; medians. Ours were right at secret shapes on "
+           f"the device. {len(ratios)} of {len(rows)} rows have both times: {sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
+    yield ""
+    yield "| " + " | ".join(HEAD) + " |"
+    yield "| " + " | ".join("---" for _ in HEAD) + " |"
+    for r in rows:
+        ours = f"{r['seconds'] * 1e6:.1f} us" if r["seconds"] else ""
+        spread = f"{r['low'] * 1e6:.1f} .. {r['high'] * 1e6:.1f}" if r["seconds"] else ""
+        rival = f"{r['rival_seconds'] * 1e6:.1f} us" if r.get("rival_seconds") else ""
+        remark = "; ".join(x for x in (r.get("remark", ""), f"FlagGems: {r['rival_remark']}" if r.get("rival_remark") else "") if x)
+        cells = (r["instance"], r["problem"], ours, spread, rival, f"{r['times_faster']:.3f}" if r.get("times_faster") else "", r.get("surface", ""),
+                 r.get("plan", ""), f"{r.get('taken', '')}, {r.get('left', '')}", len(r["tried"]), remark)
+        yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"

@@ -1,0 +1,305 @@
+"""Figures of the library of skills, each by one command on a machine without a GPU.
+
+    python -m benchmarks.skills coverage      # docs/tables/skills-coverage.md: cards by row of the catalogue of intents
+    python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
+    python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
+    python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
+
+Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N and --seed.
+"""
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from kir.base.diagnostic import KirError
+from kir.base.registry import registry
+from kir.base.store import write_atomic
+from kir.gate.cases import relative_tests
+from kir.gate.correctness import check
+from kir.hardware.target import target
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.learning.cards.card import Card
+from kir.learning.cards.library import Library, Shelf, library
+from kir.learning.cards.search import Index, Query, search
+from kir.learning.cards.use import applications
+from kir.learning.evidence.archive import read_archive, shipped
+from kir.learning.evidence.walked import Transition, Walked
+from kir.learning.induce.trials import told
+from kir.learning.induce.uses import distinct
+from kir.rewrite import Context, Pipeline, Step, judge, pass_class, run, sites
+from kir.rewrite.catalog import summary
+from kir.rewrite.driver import apply
+
+TABLES = Path(__file__).parents[1] / "docs" / "tables"
+SYNTHETIC = 100_000
+TOP = 5
+LONGEST = 4000
+"""Characters of a program that is interpreted: what is naive and large runs for minutes."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a table is made of."""
+
+    cards: tuple[Card, ...]
+    walks: tuple[Walked, ...]
+    most: int
+    workers: int
+    seed: int
+    folder: Path | None
+
+    @property
+    def admitted(self) -> tuple[Card, ...]:
+        return tuple(card for card in self.cards if card.state == "admitted")
+
+
+# ------------------------------------------------------------------------------------------------------------------------- coverage
+
+def coverage(given: Given) -> str:
+    """Cards by row of the catalogue."""
+    rows: dict[int, list[str]] = defaultdict(list)
+    for entry in registry("kir.passes"):
+        for row in summary(entry).catalogue:
+            rows[row].append(entry.name)
+    by_pass: dict[str, list[Card]] = defaultdict(list)
+    for card in given.cards:
+        for name in card.passes:
+            by_pass[name].append(card)
+    lines = ["| row | intents | passes | cards | admitted | most kernels | surfaces |", "| ---: | --- | --- | ---: | ---: | ---: | --- |"]
+    covered = 0
+    for row, names in sorted(rows.items()):
+        cards = {card.name: card for name in names for card in by_pass[name]}
+        good = [card for card in cards.values() if card.state == "admitted"]
+        covered += bool(good)
+        intents = sorted({pass_class(name).intent for name in names if pass_class(name).intent})
+        surfaces = sorted({s for card in good for s in card.scope.surfaces})
+        lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
+                     f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} |")
+    good, states = given.admitted, Counter(card.state for card in given.cards)
+    of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
+          f"The admitted ones are of {len({card.intent for card in good})} intents and {covered} of the {len(rows)} rows that have passes.",
+          f"{sum(card.evidence.kernels >= 3 for card in good)} of them are lifted from three kernels or more, "
+          f"{sum(len(card.scope.surfaces) >= 3 for card in good)} from three surfaces, {sum(c.carrier.kind == 'composite' for c in good)} are composites."]
+    return "\n".join(["# Skills by intent", "", "A row is one of the catalogue of intents; `kir passes` names the rows of each pass.", "", *of, "", *lines, ""])
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- when
+
+Case = tuple[str, str, str]
+"""A card by name, a program by its text, the kernel that it is of."""
+
+
+def when(given: Given) -> str:
+    """Where a card says it applies, the result must be right; where it refuses, forcing it must fail."""
+    by_name = {card.name: card for card in given.cards if len(card.carrier.steps) == 1}
+    cases = [(card.name, w.programs[w.transitions[k].before_text], w.kernel) for card in given.admitted if card.name in by_name for w in given.walks
+             if w.kernel not in {use.kernel for use in card.evidence.uses}
+             for k in (0, len(w.transitions) // 2) if len(w.programs[w.transitions[k].before_text]) <= LONGEST]
+    random.Random(given.seed).shuffle(cases)
+    counts: Counter[tuple[str, str]] = Counter()
+    wrong: list[str] = []
+    for said, came, where in _side_by_side(_judged, cases[:given.most], given):
+        counts[said, came] += 1
+        if (said, came) == ("applies", "wrong"):
+            wrong.append(where)
+    total = sum(counts.values())
+    rows = [f"| {said} | {sum(n for (s, _), n in counts.items() if s == said)} | {counts[said, 'right']} | {counts[said, 'wrong']} | "
+            f"{counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
+    return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from. Where a card applies, the program is "
+                      "interpreted and compared with the one before; where a condition is refuted, or unknown, the step is forced. *refused*: the framework "
+                      "or the verifier finds the fault; *not run*: no sizes at which both run.", "",
+                      "| the card says | places | right | wrong | refused | not run |", "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
+                      *(f"- wrong: {each}" for each in wrong), ""])
+
+
+def _judged(case: Case, given: Given) -> list[tuple[str, str, str]]:
+    name, text, kernel = case
+    from kir.ir.parser import parse_program
+
+    card, program = next(c for c in given.cards if c.name == name), parse_program(text)
+    out = []
+    move = card.carrier.steps[0]
+    for site in sites(pass_class(move.step).with_options({}), program)[:2]:
+        kinds = [v.kind for id_, v in judge(program, site, Context(target("sm_90a"))) if not v
+                 and next(p for p in site.params.preconditions if p.id == id_).kind == "validity"]
+        said = "applies" if not kinds else "refuses" if "refuted" in kinds else "unknown"
+        out.append((said, _came(program, site, bool(kinds)), f"`{name}` on `{kernel}`: `{site.params}`"))
+    return out
+
+
+def _came(program: Program, site: object, force: bool) -> str:
+    try:
+        made = apply(program, site.params, site, force=force, context=Context(target("sm_90a"))).program  # type: ignore[attr-defined]  # a Site
+    except Exception:  # what a forced step meets may be anything: it is found out either way
+        return "refused"
+    try:
+        tests = relative_tests(made, program, ())
+        return "right" if check(made, tests, "the program before", relative=True).ok else "wrong"
+    except KirError:
+        return "not run"
+
+
+# ---------------------------------------------------------------------------------------------------------------------- round trips
+
+def round_trips(given: Given) -> str:
+    """Which transitions of each lineage that ends naive an admitted card makes, from the naive end on."""
+    rows = []
+    whole = Counter[str]()
+    walks = [w for w in given.walks if w.ended == "naive"][:given.most]
+    for kernel, family, steps, ours, free in _side_by_side(_tripped, [w.key for w in walks], given):
+        rows.append(f"| `{kernel}` | {family} | {steps} | {ours} | {free} |")
+        whole["whole"] += ours == steps
+        whole["steps"] += steps
+        whole["ours"] += ours
+        whole["free"] += free
+    head = [f"{len(rows)} lineages that end naive. An admitted card makes {whole['ours']} of their {whole['steps']} steps (pass, parameters and place of the "
+            f"expert's, or its program); {whole['whole']} lineages are made whole. Without lineage fields (each pass with its own defaults, as a search that "
+            f"knows no cards would offer it) {whole['free']} steps are made."]
+    return "\n".join(["# Round trips by admitted skills alone", "", *head, "", "| kernel | family | steps | by admitted cards | without cards |",
+                      "| --- | --- | ---: | ---: | ---: |", *rows, ""])
+
+
+def _tripped(key: str, given: Given) -> list[tuple[str, str, int, int, int]]:
+    walk = next(w for w in given.walks if w.key == key)
+    ours = free = 0
+    for transition, before, _ in walk.chain():
+        cards = [c for c in given.admitted if transition.name in c.passes]
+        ours += any(_makes(card, before, transition) for card in cards)
+        step = Step.from_json(transition.step)
+        plain = {f"{site.params}@{step.at}" for site in sites(pass_class(step.name).with_options({}), before) if site.path == step.path}
+        free += told(step) in plain
+    return [(walk.kernel, walk.family, len(walk.transitions), ours, free)]
+
+
+def _makes(card: Card, before: Program, transition: Transition) -> bool:
+    wanted = told(Step.from_json(transition.step))
+    for each in applications(card, before, Context(target("sm_90a"))):
+        if any(told(step) == wanted for step in each.steps):
+            return True
+        with suppress(KirError):
+            if content_hash(run(before, Pipeline(each.steps)).program) == transition.after:
+                return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------------------------------ retrieval
+
+def retrieval(given: Given) -> str:
+    """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
+    arms: dict[str, Callable[[Walked, Program], Sequence[str]]] = {
+        "all facets": lambda w, p: _found(given, w, p), "no scope": lambda w, p: _found(given, w, p, ("case", "surface", "platform", "prior")),
+        "no state": lambda w, p: _by_index(given, w, p)}
+    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    cases = [(w, k) for w in given.walks for k in range(len(w.transitions))]
+    random.Random(given.seed).shuffle(cases)
+    for walk, k in cases[:given.most]:
+        before = walk.program(walk.transitions[k].before_text)
+        relevant = {c.name for c in given.admitted for t in walk.transitions[k:] if t.name in c.passes and _makes(c, before, t)}
+        if relevant:
+            for arm, found in arms.items():
+                top = list(found(walk, before))[:TOP]
+                hits = len(relevant & set(top))
+                scores[arm].append((hits / max(1, min(TOP, len(top))), hits / min(TOP, len(relevant))))
+    rows = [f"| {arm} | {len(s)} | {sum(p for p, _ in s) / len(s):.2f} | {sum(r for _, r in s) / len(s):.2f} |" for arm, s in scores.items() if s]
+    seconds, load = _searched(given), _loaded(given)
+    return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make "
+                      f"a step which the expert has from there on. Precision is of the first {TOP} that apply.", "",
+                      "| arm | states | precision at 5 | recall at 5 |", "| --- | ---: | ---: | ---: |", *rows, "",
+                      f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
+                      f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
+
+
+def _found(given: Given, walk: Walked, program: Program, off: Sequence[str] = ()) -> Sequence[str]:
+    weights = {k: 0.0 if k in off else v for k, v in _weights(given).items()}
+    hits = search(given.admitted, program, target(walk.targets[-1]), walk.surface, most=TOP, weights=weights)
+    return [hit.card.name for hit in hits if hit.applications]
+
+
+def _by_index(given: Given, walk: Walked, program: Program) -> Sequence[str]:
+    """By verified scope alone: nothing is looked for in the program."""
+    index = Index.of(given.admitted, _weights(given))
+    query = Query.of(program, target(walk.targets[-1]), walk.surface)
+    return [given.admitted[k].name for k, _ in index.best(Query(frozenset(), frozenset(), query.case, query.surface, query.target), TOP)]
+
+
+def _weights(given: Given) -> Mapping[str, float]:
+    return Library((Shelf(given.folder),)).weights if given.folder else library().weights
+
+
+def _searched(given: Given) -> float:
+    pick = random.Random(given.seed)
+    some = list(given.cards)
+    cards = [some[pick.randrange(len(some))].model_copy(update={"name": f"c{n}"}) for n in range(SYNTHETIC)]
+    index = Index.of(cards)
+    query = Query(frozenset({"shared", "mma", "threads"}), frozenset({"for", "mma", "kernel"}), "matmul", "cuda", "sm_90a", "stage a tile in shared memory")
+    index.best(query)
+    times = []
+    for _ in range(9):
+        begun = time.perf_counter()
+        index.best(query)
+        times.append(time.perf_counter() - begun)
+    return median(times)
+
+
+def _loaded(given: Given) -> float:
+    begun = time.perf_counter()
+    found = Library((Shelf(given.folder),)) if given.folder else library()
+    assert len(found.cards) == len(given.cards)
+    return time.perf_counter() - begun
+
+
+# -------------------------------------------------------------------------------------------------------------------------- running
+
+_GIVEN: list[Given] = []
+
+
+def _side_by_side(work: Callable[..., list[tuple]], cases: Sequence[object], given: Given) -> Iterator[tuple]:  # type: ignore[type-arg]  # rows of any width
+    if given.workers < 2:
+        for case in cases:
+            yield from work(case, given)
+        return
+    _GIVEN[:] = [given]
+    with ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork")) as pool:
+        for rows in pool.map(_one, [(work, case) for case in cases], chunksize=4):
+            yield from rows
+
+
+def _one(job: tuple[Callable[..., list[tuple]], object]) -> list[tuple]:  # type: ignore[type-arg]  # rows of any width
+    return job[0](job[1], _GIVEN[0])
+
+
+PARTS = {"coverage": coverage, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=sorted(PARTS))
+    parser.add_argument("--library", type=Path)
+    parser.add_argument("--evidence", type=Path, default=shipped())
+    parser.add_argument("--most", type=int, default=3000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--print", action="store_true", help="print the table and write no page")
+    asked = parser.parse_args()
+    found = Library((Shelf(asked.library),)) if asked.library else library()
+    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library)
+    text = PARTS[asked.part](given)
+    if asked.print:
+        print(text)
+    else:
+        write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}`.\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""walk many kernels back, and make a library of skills of what their walks have in common
+
+WHAT is a package with recorded launches (flag_gems), a list of them (JSON lines), a folder of bindings, of lineages or of walked
+kernels, one lineage, or the word `experts`. Without it, the library is made from the evidence that ships with KIR. A killed run is taken
+up again by the same command.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kir.faces.cli._progress import bar
+from kir.faces.cli._result import Result
+
+
+def command(
+    what: Annotated[list[str] | None, typer.Argument(help="packages, lists, folders, lineages, 'experts'; none: the shipped evidence")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="the folder to write: evidence/ and cards/")] = Path("learned"),
+    walks: Annotated[Path | None, typer.Option(help="where walks are kept whole (default: OUTPUT/walks)")] = None,
+    workers: Annotated[int, typer.Option(help="kernels walked side by side; changes nothing but the time")] = 1,
+    seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
+    within: Annotated[float, typer.Option(help="begin no further walk after so many seconds (0: no limit); the same command goes on")] = 0.0,
+    fresh: Annotated[bool, typer.Option("--anew", help="walk again what is known")] = False,
+    lift: Annotated[bool, typer.Option(help="make cards of the evidence")] = True,
+    trials: Annotated[bool, typer.Option(help="try each card on kernels that it was not made from; without, all stay hypotheses")] = True,
+) -> Result:
+    """Walk many kernels back, and make a library of skills of what their walks have in common."""
+    from collections import Counter
+
+    from kir.learning.evidence.archive import read_archive, shipped, write_archive
+    from kir.learning.evidence.walks import asked, finished, walk
+
+    found = asked(what) if what else asked([str(shipped())])
+    folder = output / "evidence"
+    known = [*(() if fresh else read_archive(folder)), *found.known, *finished(found.lineages)]
+    if found.jobs:
+        with bar("kernels walked back", len(found.jobs)) as advance:
+            known = list(walk(found.jobs, walks or output / "walks", folder, seconds=seconds, workers=workers, within=within, fresh=fresh,
+                              known=known, advance=advance))
+    else:
+        write_archive(folder, known)
+    ended = Counter(each.ended for each in known)
+    said = [f"{sum(ended.values())} kernels: {', '.join(f'{n} {how}' for how, n in ended.most_common())}",
+            f"{sum(len(each.transitions) for each in known)} transitions, {sum(len(each.rejected) for each in known)} steps turned down"]
+    data = {"kernels": sum(ended.values()), "ended": dict(ended), "transitions": sum(len(each.transitions) for each in known),
+            "rejected": sum(len(each.rejected) for each in known), "evidence": str(folder)}
+    if lift:
+        from kir.learning.induce.build import build, write_cards
+
+        with bar("skills lifted and tried") as advance:
+            cards = build(known, workers, trials, advance)
+        write_cards(output / "cards", cards, known)
+        states = Counter(card.state for card in cards)
+        said.append(f"{len(cards)} cards: {', '.join(f'{n} {state}' for state, n in states.most_common())}, of {len({c.intent for c in cards})} intents")
+        data |= {"cards": len(cards), "states": dict(states), "library": str(output / "cards")}
+    return Result(data, "\n".join(said))

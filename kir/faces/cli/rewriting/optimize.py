@@ -1,0 +1,136 @@
+"""find a faster kernel: a kernel in, a faster kernel out, with what each step brought
+
+FILE is FILE.kir, FILE[::KERNEL] of a surface with its --bind, a binding that `kir capture` wrote, or a FlashInfer-Trace definition (.json); without it the
+search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times are modelled, with --on gpu measured.
+--log keeps every event: a search that was killed goes on from it. --learn trains the policy from logs and writes it to -o.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kir.faces.cli._options import belong
+from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.base.diagnostic import Diagnostic
+    from kir.learning.optimize.inputs import Subject
+    from kir.learning.optimize.search import Found, Search
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="what to make faster; without it, the naive program of --problem")] = "",
+    problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, a folder, or a file in the form of KernelBench")] = "",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
+    shape: Annotated[str, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one")] = "",
+    target: Annotated[str, typer.Option(help="the device that is modelled, and compiled for on the CPU")] = "h200",
+    on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are gated")] = "cpu",
+    budget: Annotated[str, typer.Option(help="where to stop: candidates gated, seconds, dollars for models")] = "candidates=20,seconds=180,usd=0",
+    surface: Annotated[str, typer.Option(help="the surface to write: cuda, triton, tilelang, any; by default the input's own, else any")] = "",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="OUT.patch an edit of the file, OUT.kir IR text, else the kernel's text")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="edit the file itself")] = False,
+    log: Annotated[Path | None, typer.Option(help="every event of the search (JSON lines): it resumes from there, and replays")] = None,
+    policy: Annotated[Path | None, typer.Option(help="which plan to try next; by default the one that comes with KIR")] = None,
+    compile: Annotated[bool, typer.Option(help="compile candidates, where the CPU gates them; without it they are only interpreted")] = True,
+    learn: Annotated[list[Path] | None, typer.Option(help="train the policy from these logs instead of searching (may be repeated)")] = None,
+    cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
+) -> Result:
+    """Find a faster kernel, under a budget, and say why it is right and what each step brought."""
+    from kir.learning.optimize.inputs import shape_for, subject
+
+    if learn:
+        return _learned(learn, output)
+    from kir.hardware.target import target as named
+    from kir.learning.optimize.events import Recorder
+    from kir.learning.optimize.plan import Setting
+    from kir.learning.optimize.policy import load
+    from kir.learning.optimize.search import Budget, Search
+    from kir.learning.tune.device import with_shape
+
+    allowed = Budget.parse(budget)
+    if on == "gpu":
+        belong("optimize", "--on cpu", {"--no-compile": not compile})
+        from kir.gate.gpu.machine import require_device
+
+        require_device()
+    one = subject(file, bind, problem)
+    at = shape_for(one, shape)
+    chosen = _surface(surface, one)
+    setting = Setting(with_shape(one.problem, at), at, named(target), chosen)
+
+    def searching(judge: Any, where: Setting) -> Search:
+        return Search(one.program, where, judge, policy=load(policy), budget=allowed, recorder=Recorder.over(log), given_surface=one.surface)
+    if on == "gpu":
+        from kir.gate.gpu import Gpu
+        from kir.learning.optimize.judge import GpuJudge
+
+        with Gpu.open(cache) as gpu:
+            here = Setting(setting.problem, at, gpu.target, chosen)
+            found = searching(GpuJudge(gpu, here), here).run()
+    else:
+        from kir.gate.artifacts import ArtifactCache
+        from kir.learning.optimize.judge import CpuJudge
+
+        found = searching(CpuJudge(setting, ArtifactCache(cache) if cache else None, compile), setting).run()
+    return _told(found, one, output, in_place)
+
+
+def _surface(wanted: str, one: Subject) -> str:
+    from kir.base.diagnostic import did_you_mean, usage
+    from kir.learning.optimize.search import SURFACES
+
+    if wanted and wanted not in (*SURFACES, "any"):
+        raise usage("KIR-C002", f"--surface {wanted}: there is no such surface", attempt=did_you_mean(wanted, [*SURFACES, "any"]),
+                    needs=f"one of {', '.join(SURFACES)}, any")
+    return "" if wanted == "any" else wanted or one.surface
+
+
+def _learned(logs: list[Path], output: Path | None) -> Result:
+    """The policy that is trained from logs, written where it was asked for."""
+    from kir.base.diagnostic import usage
+    from kir.learning.optimize.events import Recorder
+    from kir.learning.optimize.policy import save, trained
+
+    if output is None:
+        raise usage("KIR-C002", "--learn needs a file to write the policy to", needs="-o POLICY.json")
+    held = [list(Recorder.over(each).stored) for each in logs]
+    made = trained(held)
+    save(made, output)
+    data = {"searches": made.searches, "weights": len(made.weights), "file": str(output)}
+    return Result(data, f"{len(made.weights)} weights from {made.searches} searches, in {output}")
+
+
+def _told(found: Found, one: Subject, output: Path | None, in_place: bool) -> Result:
+    """The report, and the files that were asked for."""
+    from kir.base.diagnostic import Diagnostic
+    from kir.base.store import write_atomic
+    from kir.learning.optimize.outputs import edited, written
+    from kir.learning.optimize.report import data, lines
+
+    report = data(found)
+    notes: list[Diagnostic] = []
+    files: list[str] = []
+    if found.best is not None and in_place:
+        edit = edited(one, found.best)
+        edit.write(one.program)
+        files.append(edit.file)
+        if one.binding is not None and edit.new_binding != edit.binding:
+            write_atomic(one.binding, edit.new_binding.text())
+            files.append(str(one.binding))
+    if found.best is not None and output is not None:
+        made = written(one, found.best, output)
+        write_atomic(output, made.text)
+        report["form"] = made.form
+        notes += [Diagnostic("KIR-U028", text, severity="warning") for text in made.notes]
+        files.append(str(output))
+    if output is not None:
+        beside = output.with_name(f"{output.name}.json")
+        write_atomic(beside, json.dumps(report, indent=1) + "\n")
+        files.append(str(beside))
+    report["files"] = files
+    shown = [*lines(report), *(f"written: {name}" for name in files)]
+    return Result(report, "\n".join(shown), diagnostics=tuple(notes))

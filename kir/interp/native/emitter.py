@@ -1,0 +1,542 @@
+"""A loop as LLVM: each statement a loop over lanes, so that lanes keep step as they do in the NumPy interpreter.
+
+The function takes the address of a table of 64-bit words (`WORDS`, then the values, then the buffers) and gives 0, or 1 where an access was out of
+bounds or a step was 0: what it did is then undone, and NumPy says what is wrong.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.interp.native.scalars import Scalars, Value
+from kir.interp.native.signature import Held, Signature
+from kir.interp.numerics import number
+from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, SKIPPED, TAKEN, TWO, ZERO, Kind
+from kir.ir import nodes as n
+from kir.ir.types import BOOL, F32, F64, I64, DType, dtype_of
+from kir.ir.visit import statements
+
+WORDS = ("lanes", "mask", "scratch", "bits", "trips", "bytes")
+"""Words at the start of the table; all but the first are addresses."""
+INTRINSIC = {"sqrt": "llvm.sqrt", "abs": "llvm.fabs"}
+
+
+@dataclass
+class Outside:
+    """An operation that NumPy does: on elements of `operands`, giving elements of `result`."""
+
+    node: n.Expr
+    operands: tuple[DType, ...]
+    result: DType
+
+
+@dataclass
+class _Slot:
+    """A value of every lane, or of all lanes alike, in scratch memory; or (`at`) one that is held in a register of all."""
+
+    dtype: DType
+    uniform: bool
+    number: int = 0
+    at: Value = None
+
+
+@dataclass
+class Emitted:
+    """The module's text, and what its caller provides: scratch slots of 8 bytes a lane, sites of coverage, spaces of bytes, and callbacks."""
+
+    text: str
+    slots: int
+    sites: list[tuple[Kind, int]]
+    """Statements by their number in the loop, in reading order: a loop of the same text elsewhere has others."""
+    loops: list[int]
+    counted: list[str]
+    outside: list[Outside] = field(default_factory=list)
+
+
+class Emitter:
+    """Emits one loop. `callback` gives the address of a function for an operation that NumPy does."""
+
+    def __init__(self, of: Signature, half: bool, callback: Callable[[Outside], int]) -> None:
+        self.s, self.of, self.callback = Scalars(half), of, callback
+        ir = self.ir = self.s.ir
+        self.module = ir.Module(name="loop")
+        self.function = ir.Function(self.module, ir.FunctionType(self.s.long, [self.s.long.as_pointer()]), name="loop")
+        self.entry = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.b = ir.IRBuilder(self.function.append_basic_block("begin"))
+        self.sites: dict[tuple[Kind, int], int] = {}
+        self.numbers = {id(s): i for i, s in enumerate(statements((of.loop,)))}
+        self.site_list: list[tuple[Kind, int]] = []
+        self.loops: list[int] = []
+        self.counted: dict[str, int] = {}
+        self.slots = 0
+        self.env: dict[str, _Slot] = {}
+        self.ready: dict[int, _Slot] = {}
+        self.used: list[Outside] = []
+        self.site: n.Stmt = of.loop
+        table = self.function.args[0]
+        def word(i: int) -> Value:
+            return self.entry.load(self.entry.gep(table, [self._c(i)]))
+        self.words = {name: word(i) for i, name in enumerate(WORDS)}
+        at = len(WORDS)
+        for v in of.values:
+            self.env[v.name] = _Slot(v.dtype, v.uniform, at=self._pointer(self.entry, word(at), self.s.stored(v.dtype)))
+            at += 1
+        self.places: dict[str, tuple[Held, Value, Value, Value, list[Value], list[Value]]] = {}
+        for h in of.buffers:
+            base, stride, table_of = word(at), word(at + 1), word(at + 2)
+            strides, extents = ([word(at + 3 + k * h.rank + i) for i in range(h.rank)] for k in (0, 1))
+            self.places[h.name] = (h, self._pointer(self.entry, base, self.s.stored(h.dtype)), stride,
+                                   self._pointer(self.entry, table_of, self.s.long), strides, extents)
+            at += 3 + 2 * h.rank
+        self.bad = self._variable(self.s.ir.IntType(1))
+        self.flags: dict[int, Value] = {}
+
+    def emitted(self) -> Emitted:
+        """The whole function."""
+        self.statement(self.of.loop, self._mask())
+        for i, flag in self.flags.items():
+            place = self.b.gep(self._pointer(self.b, self.words["bits"], self.s.byte), [self._c(i)])
+            self.b.store(self.b.or_(self.b.load(place), self.b.load(flag)), place)
+        self.b.ret(self.b.zext(self.b.load(self.bad), self.s.long))
+        self.entry.branch(self.function.basic_blocks[1])
+        return Emitted(str(self.module), self.slots, self.site_list, self.loops, list(self.counted), self.used)
+
+    # ------------------------------------------------------------------------------------------------------------- small parts
+    def _c(self, value: int, kind: Any = None) -> Value:
+        return self.ir.Constant(kind or self.s.long, value)
+
+    def _pointer(self, b: Any, word: Value, kind: Any) -> Value:
+        return b.inttoptr(word, kind.as_pointer())
+
+    def _variable(self, kind: Any) -> Value:
+        made = self.entry.alloca(kind)
+        self.entry.store(self.ir.Constant(kind, 0), made)
+        return made
+
+    def _mask(self) -> Value | None:
+        return self._pointer(self.b, self.words["mask"], self.s.byte) if self.of.masked else None
+
+    def _slot(self, dtype: DType, uniform: bool) -> _Slot:
+        self.slots += 1
+        return _Slot(dtype, uniform, self.slots - 1)
+
+    def _address(self, slot: _Slot, kind: Any = None) -> Value:
+        """Where a slot's elements begin."""
+        if slot.at is not None:
+            return slot.at
+        offset = self.b.mul(self._c(8 * slot.number), self.words["lanes"])
+        return self._pointer(self.b, self.b.add(self.words["scratch"], offset), kind or self.s.stored(slot.dtype))
+
+    def _get(self, slot: _Slot, lane: Value) -> Value:
+        return self.s.load(self.b, slot.dtype, self.b.load(self.b.gep(self._address(slot), [self._c(0) if slot.uniform else lane])))
+
+    def _put(self, slot: _Slot, lane: Value, value: Value) -> None:
+        self.b.store(self.s.store(self.b, slot.dtype, value), self.b.gep(self._address(slot), [self._c(0) if slot.uniform else lane]))
+
+    @contextmanager
+    def _counting(self, lo: Value, hi: Value, step: Value, up: Value | None = None) -> Any:
+        """A loop of 64-bit counts; `up` says whether it goes upward (None: it does)."""
+        head, body, end = (self.function.append_basic_block(x) for x in ("head", "body", "end"))
+        at = self._variable(self.s.long)
+        self.b.store(lo, at)
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        i = self.b.load(at)
+        more = self.b.icmp_signed("<", i, hi)
+        if up is not None:
+            more = self.b.select(up, more, self.b.icmp_signed(">", i, hi))
+        self.b.cbranch(more, body, end)
+        self.b.position_at_end(body)
+        yield i
+        self.b.store(self.b.add(i, step), at)
+        self.b.branch(head)
+        self.b.position_at_end(end)
+
+    @contextmanager
+    def _each_lane(self, uniform: bool, mask: Value | None) -> Any:
+        """The body once for each active lane, or once where all are alike."""
+        if uniform:
+            yield self._c(0)
+            return
+        with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
+            if mask is None:
+                yield lane
+            else:
+                with self.b.if_then(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self._c(0, self.s.byte))):
+                    yield lane
+
+    def _note(self, kind: Kind, s: n.Stmt, bits: Value) -> None:
+        """Adds bits (i8) to what is reached at a place."""
+        key = kind, id(s)
+        if key not in self.sites:
+            self.sites[key] = len(self.site_list)
+            self.site_list.append((kind, self.numbers[id(s)]))
+            self.flags[self.sites[key]] = self._variable(self.s.byte)
+        flag = self.flags[self.sites[key]]
+        self.b.store(self.b.or_(self.b.load(flag), bits), flag)
+
+    def _either(self, where: Value, yes: int, no: int) -> Value:
+        return self.b.select(where, self._c(yes, self.s.byte), self._c(no, self.s.byte))
+
+    def _count(self, key: str, amount: Value) -> None:
+        number_ = self.counted.setdefault(key, len(self.counted))
+        place = self.b.gep(self._pointer(self.b, self.words["bytes"], self.s.long), [self._c(number_)])
+        self.b.store(self.b.add(self.b.load(place), amount), place)
+
+    # ------------------------------------------------------------------------------------------------------------- expressions
+    def uniform(self, e: n.Expr) -> bool:
+        """Whether all lanes have the same value."""
+        match e:
+            case n.Const():
+                return True
+            case n.Var():
+                return self.env[e.name].uniform
+            case n.Unary() | n.Cast():
+                return self.uniform(e.x)
+            case n.Binary():
+                return self.uniform(e.a) and self.uniform(e.b)
+            case n.Select():
+                return self.uniform(e.cond) and self.uniform(e.a) and self.uniform(e.b)
+            case n.Load():
+                return self._one_place(e.at) and all(x is None or self.uniform(x) for x in (e.mask, e.other))
+            case n.Call():
+                return all(self.uniform(a) for a in e.args if isinstance(a, n.Expr))
+            case _:
+                raise AssertionError(e)
+
+    def _one_place(self, r: n.Region) -> bool:
+        return self.places[r.buffer.name][0].lanes == "one" and all(self.uniform(i) for i in r.index if isinstance(i, n.Expr))
+
+    def _parts(self, e: n.Expr) -> list[n.Expr]:
+        match e:
+            case n.Unary() | n.Cast():
+                return [e.x]
+            case n.Binary():
+                return [e.a, e.b]
+            case n.Select():
+                return [e.cond, e.a, e.b]
+            case n.Load():
+                return [*(i for i in e.at.index if isinstance(i, n.Expr)), *(x for x in (e.mask, e.other) if x is not None)]
+            case n.Call():
+                return [a for a in e.args if isinstance(a, n.Expr)]
+            case _:
+                return []
+
+    def _here(self, e: n.Expr) -> bool:
+        """Whether an operation is computed here, not by NumPy."""
+        match e:
+            case n.Binary():
+                return self.s.has_binary(e.op, dtype_of(e.a.type))
+            case n.Cast():
+                return self.s.has_cast(dtype_of(e.x.type), e.dtype, e.rounding)
+            case n.Unary():
+                return self.s.knows(dtype_of(e.type)) and (e.op == "not" or not dtype_of(e.type).is_bool)
+            case n.Call():
+                return e.type in (F32, F64) and e.fn in ("sqrt", "abs", "rsqrt", "rcp", "fma")
+            case _:
+                return True
+
+    def prepare(self, mask: Value | None, *expressions: n.Expr | None) -> None:
+        """Lets NumPy do, for all lanes, what is not done here; innermost first."""
+        for e in expressions:
+            if e is None or id(e) in self.ready:
+                continue
+            self.prepare(mask, *self._parts(e))
+            if self._here(e):
+                continue
+            parts = self._parts(e)
+            made = self._slot(dtype_of(e.type), self.uniform(e))
+            operands = [self._slot(dtype_of(x.type), self.uniform(x)) for x in parts]
+            for slot, x in zip(operands, parts, strict=True):
+                with self._each_lane(slot.uniform, mask) as lane:
+                    self._put(slot, lane, self.value(x, lane))
+            call = Outside(e, tuple(x.dtype for x in operands), made.dtype)
+            self.used.append(call)
+            kind = self.ir.FunctionType(self.ir.VoidType(), [self.s.long] * 8)
+            words = []
+            for slot in operands:
+                words += [self.b.ptrtoint(self._address(slot), self.s.long), self._c(1) if slot.uniform else self.words["lanes"]]
+            words += [self._c(0)] * (6 - len(words))
+            target = self.b.inttoptr(self._c(self.callback(call)), kind.as_pointer())
+            self.b.call(target, [*words, self.b.ptrtoint(self._address(made), self.s.long), self._c(1) if made.uniform else self.words["lanes"]])
+            self.ready[id(e)] = made
+
+    def value(self, e: n.Expr, lane: Value) -> Value:
+        """The value of an expression in a lane."""
+        if id(e) in self.ready:
+            return self._get(self.ready[id(e)], lane)
+        b = self.b
+        match e:
+            case n.Const():
+                kind = number.storage(e.dtype)
+                return self.s.constant(e.dtype, np.array([e.value]).astype(kind) if e.dtype.is_float else np.array([e.value], dtype=kind))
+            case n.Var():
+                return self._get(self.env[e.name], lane)
+            case n.Unary():
+                x, dtype = self.value(e.x, lane), dtype_of(e.type)
+                return b.not_(x) if e.op == "not" else b.fneg(x) if dtype.is_float else b.neg(x)
+            case n.Binary():
+                return self.s.binary(b, e.op, dtype_of(e.a.type), self.value(e.a, lane), self.value(e.b, lane))
+            case n.Select():
+                return b.select(self.value(e.cond, lane), self.value(e.a, lane), self.value(e.b, lane))
+            case n.Cast():
+                return self.s.cast(b, dtype_of(e.x.type), e.dtype, self.value(e.x, lane))
+            case n.Load():
+                return self._loaded(e, lane)
+            case n.Call():
+                return self._called(e, [self.value(a, lane) for a in self._parts(e)])
+            case _:
+                raise AssertionError(e)
+
+    def _called(self, e: n.Call, x: list[Value]) -> Value:
+        """A function worked out in f64 and rounded once."""
+        b, dtype, double = self.b, dtype_of(e.type), self.s.held(F64)
+        wide = [self.s.cast(b, dtype, F64, v) for v in x]
+        match e.fn:
+            case "fma":
+                made = b.fadd(b.fmul(wide[0], wide[1]), wide[2])
+            case "rcp":
+                made = b.fdiv(self.ir.Constant(double, 1.0), wide[0])
+            case _:
+                name = INTRINSIC["abs" if e.fn == "abs" else "sqrt"]
+                made = b.call(self.module.declare_intrinsic(name, [double]), [wide[0]])
+                if e.fn == "rsqrt":
+                    made = b.fdiv(self.ir.Constant(double, 1.0), made)
+        return self.s.cast(b, F64, dtype, made)
+
+    def _place(self, r: n.Region, lane: Value) -> tuple[Value, Value | None]:
+        """The element of a region in a lane, and whether it is inside (None: there is one element)."""
+        b = self.b
+        held, _, own, table, strides, extents = self.places[r.buffer.name]
+        offset, inside = self._c(0), None
+        if held.lanes != "one":
+            which = lane if held.lanes == "own" else b.load(b.gep(table, [lane]))
+            offset = b.mul(which, own)
+        for i, stride, extent in zip(r.index, strides, extents, strict=True):
+            assert isinstance(i, n.Expr)
+            at = self.s.index(b, dtype_of(i.type), self.value(i, lane))
+            within = b.icmp_unsigned("<", at, extent)
+            inside = within if inside is None else b.and_(inside, within)
+            offset = b.add(offset, b.mul(at, stride))
+        return offset, inside
+
+    def _wanted(self, r: n.Region, mask: n.Expr | None, clip: bool, verb: Kind, lane: Value) -> tuple[Value, Value | None]:
+        """The element, and whether it is touched (None: it is). Out of bounds is noted."""
+        b = self.b
+        offset, inside = self._place(r, lane)
+        want = None if mask is None else self.value(mask, lane)
+        if not clip and inside is not None:
+            out = b.not_(inside)
+            b.store(b.or_(b.load(self.bad), out if want is None else b.and_(want, out)), self.bad)
+        told = want
+        if clip and inside is not None:
+            told = inside if want is None else b.and_(want, inside)
+        if mask is not None or clip:
+            self._note(verb, self.site, self._c(FULL, self.s.byte) if told is None else self._either(told, FULL, EMPTY))
+        safe = told
+        if inside is not None and not clip:
+            safe = inside if want is None else b.and_(want, inside)
+        return offset, safe
+
+    def _loaded(self, e: n.Load, lane: Value) -> Value:
+        b = self.b
+        held, base, *_ = self.places[e.at.buffer.name]
+        offset, safe = self._wanted(e.at, e.mask, e.clip, "read", lane)
+        if safe is not None:
+            offset = b.select(safe, offset, self._c(0))
+        got = self.s.load(b, held.dtype, b.load(b.gep(base, [offset])))
+        if e.mask is None and not e.clip:
+            return got
+        instead = self.s.constant(held.dtype, number.poison(held.dtype)) if e.other is None else self.value(e.other, lane)
+        return got if safe is None else b.select(safe, got, instead)
+
+    def _reads(self, *expressions: n.Expr | None) -> None:
+        """Counts the bytes that a statement reads."""
+        for e in expressions:
+            if e is None:
+                continue
+            self._reads(*self._parts(e))
+            if isinstance(e, n.Load) and (e.at.index or e.mask is not None or self.places[e.at.buffer.name][0].lanes != "own"):
+                held = self.places[e.at.buffer.name][0]
+                size = self._c(number.storage(held.dtype).itemsize)
+                self._count(f"read {held.space}", size if self._one_place(e.at) else self.b.mul(size, self.words["lanes"]))
+
+    # -------------------------------------------------------------------------------------------------------------- statements
+    def block(self, body: n.Block, mask: Value | None) -> None:
+        """Statements, for the lanes of a mask."""
+        for s in body:
+            self.statement(s, mask)
+
+    def statement(self, s: n.Stmt, mask: Value | None) -> None:
+        """One statement, for the lanes of a mask (None: all)."""
+        self.site, self.ready = s, {}
+        self._count("steps", self._c(1))
+        match s:
+            case n.Let():
+                self.prepare(mask, s.value)
+                self._reads(s.value)
+                slot = self._slot(dtype_of(s.value.type), self.uniform(s.value))
+                with self._each_lane(slot.uniform, mask) as lane:
+                    self._put(slot, lane, self.value(s.value, lane))
+                self.env[s.names[0]] = slot
+            case n.Store():
+                self._store(s.at, s.value, s.mask, s.clip, mask)
+            case n.Alloc():
+                buffer = s.buffer
+                poisoned = n.Const(float(number.poison(buffer.dtype)) if buffer.dtype.is_float else int(number.poison(buffer.dtype)), buffer.dtype)
+                self._store(n.Region(buffer), poisoned if s.init is None else s.init, None, False, mask, fresh=True)
+            case n.If():
+                self._if(s, mask)
+            case n.For():
+                self._for(s, mask)
+            case _:
+                pass
+
+    def _store(self, at: n.Region, value: n.Expr, wanted: n.Expr | None, clip: bool, mask: Value | None, fresh: bool = False) -> None:
+        indices = [i for i in at.index if isinstance(i, n.Expr)]
+        self.prepare(mask, *indices, value, wanted)
+        self._reads(*indices, value, wanted)
+        held, base, *_ = self.places[at.buffer.name]
+        uniform = self._one_place(at) and self.uniform(value) and (wanted is None or self.uniform(wanted))
+        if not uniform and held.lanes != "own" and self._touches(held.memory, *indices, value, wanted):
+            kept = self._slot(dtype_of(value.type), False)
+            with self._each_lane(False, mask) as lane:
+                self._put(kept, lane, self.value(value, lane))
+            others = [self._slot(dtype_of(x.type), False) for x in (*indices, *((wanted,) if wanted is not None else ()))]
+            for slot, x in zip(others, (*indices, *((wanted,) if wanted is not None else ())), strict=True):
+                with self._each_lane(False, mask) as lane:
+                    self._put(slot, lane, self.value(x, lane))
+            self.ready[id(value)] = kept
+            for slot, x in zip(others, (*indices, *((wanted,) if wanted is not None else ())), strict=True):
+                self.ready[id(x)] = slot
+        size = self._c(number.storage(held.dtype).itemsize)
+        counts = not fresh and (at.index or wanted is not None or mask is not None or held.lanes != "own")
+        if counts and mask is None and wanted is None and not clip:
+            self._count(f"write {held.space}", size if uniform else self.b.mul(size, self.words["lanes"]))
+        written = self._variable(self.s.long)
+        self.b.store(self._c(0), written)
+        with self._each_lane(uniform, mask) as lane:
+            offset, safe = self._wanted(at, wanted, clip, "write", lane)
+            element = self.s.store(self.b, held.dtype, self.value(value, lane))
+            with nullcontext() if safe is None else self.b.if_then(safe):
+                self.b.store(element, self.b.gep(base, [offset]))
+                self.b.store(self.b.add(self.b.load(written), size), written)
+        if counts and (mask is not None or wanted is not None or clip):
+            amount = self.b.load(written)
+            if not at.index and wanted is None and held.lanes == "own":  # stored whole where all lanes are active, which is not counted
+                amount = self.b.select(self.b.icmp_unsigned("==", amount, self.b.mul(size, self.words["lanes"])), self._c(0), amount)
+            self._count(f"write {held.space}", amount)
+
+    def _touches(self, memory: int, *expressions: n.Expr | None) -> bool:
+        """Whether expressions read a memory."""
+        return any(e is not None and ((isinstance(e, n.Load) and self.places[e.at.buffer.name][0].memory == memory) or self._touches(memory, *self._parts(e)))
+                   for e in expressions)
+
+    def _if(self, s: n.If, mask: Value | None) -> None:
+        self.prepare(mask, s.cond)
+        self._reads(s.cond)
+        if self.uniform(s.cond):
+            cond = self.value(s.cond, self._c(0))
+            self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
+            with self.b.if_else(cond) as (then, other):
+                with then:
+                    self.block(s.then, mask)
+                with other:
+                    self.block(s.orelse, mask)
+            return
+        arms = [(self._slot(BOOL, False), body, self._variable(self.s.byte)) for body in (s.then, s.orelse)]
+        for _, _, some in arms:
+            self.b.store(self._c(0, self.s.byte), some)
+        with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
+            live = self._c(1, self.ir.IntType(1)) if mask is None else self.b.icmp_unsigned("!=", self.b.load(self.b.gep(mask, [lane])), self._c(0, self.s.byte))
+            for slot, _, _ in arms:
+                self._put(slot, lane, self._c(0, self.ir.IntType(1)))
+            with self.b.if_then(live):
+                cond = self.value(s.cond, lane)
+                self._note("branch", s, self._either(cond, TAKEN, SKIPPED))
+                for (slot, _, some), where in zip(arms, (cond, self.b.not_(cond)), strict=True):
+                    self._put(slot, lane, where)
+                    self.b.store(self.b.or_(self.b.load(some), self.b.zext(where, self.s.byte)), some)
+        for slot, body, some in arms:
+            with self.b.if_then(self.b.icmp_unsigned("!=", self.b.load(some), self._c(0, self.s.byte))):
+                self.block(body, self._address(slot))
+
+    def _for(self, s: n.For, mask: Value | None) -> None:
+        self.prepare(mask, s.lo, s.hi, s.step)
+        self._reads(s.lo, s.hi, s.step)
+        number_ = len(self.loops)
+        self.loops.append(self.numbers[id(s)])
+        if all(self.uniform(x) for x in (s.lo, s.hi, s.step)):
+            lo, hi, step = (self.s.index(self.b, dtype_of(x.type), self.value(x, self._c(0))) for x in (s.lo, s.hi, s.step))
+            none = self.b.icmp_unsigned("==", step, self._c(0))
+            self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
+            step = self.b.select(none, self._c(1), step)
+            hi = self.b.select(none, lo, hi)
+            ran = self._variable(self.s.long)
+            self.b.store(self._c(0), ran)
+            slot = self.env[s.var.name] = self._slot(dtype_of(s.var.type), True)
+            with self._counting(lo, hi, step, self.b.icmp_signed(">", step, self._c(0))) as i:
+                self.b.store(self.b.add(self.b.load(ran), self._c(1)), ran)
+                self._count("steps", self._c(1))
+                self._put(slot, self._c(0), self._narrowed(i, slot.dtype))
+                self.block(s.body, mask)
+            self._ran(s, number_, self.b.load(ran))
+            return
+        self._for_each(s, mask, number_)
+
+    def _narrowed(self, i: Value, dtype: DType) -> Value:
+        kind = self.s.held(dtype)
+        return i if kind.width == 64 else self.b.trunc(i, kind)
+
+    def _ran(self, s: n.Stmt, loop: int, trips: Value) -> None:
+        """Notes how often a loop ran."""
+        b, byte = self.b, self.s.byte
+        bits = b.select(b.icmp_signed("<", trips, self._c(1)), self._c(ZERO, byte), b.select(
+            b.icmp_signed("==", trips, self._c(1)), self._c(ONE, byte), b.select(
+                b.icmp_signed("==", trips, self._c(2)), self._c(TWO, byte), self._c(MORE, byte))))
+        self._note("loop", s, bits)
+        place = b.gep(self._pointer(b, self.words["trips"], self.s.long), [self._c(loop)])
+        b.store(b.select(b.icmp_signed(">", trips, b.load(place)), trips, b.load(place)), place)
+
+    def _for_each(self, s: n.For, mask: Value | None, loop: int) -> None:
+        """A loop whose bounds differ between lanes: those that have ended wait for the others."""
+        at, hi, step, ran = (self._slot(I64, False) for _ in range(4))
+        var, on = self._slot(dtype_of(s.var.type), False), self._slot(BOOL, False)
+        self.env[s.var.name] = var
+        one, zero = self._c(1, self.ir.IntType(1)), self._c(0, self.ir.IntType(1))
+        with self._counting(self._c(0), self.words["lanes"], self._c(1)) as lane:
+            self._put(on, lane, zero)
+        with self._each_lane(False, mask) as lane:
+            for slot, x in ((at, s.lo), (hi, s.hi), (step, s.step)):
+                self._put(slot, lane, self.s.index(self.b, dtype_of(x.type), self.value(x, lane)))
+            none = self.b.icmp_unsigned("==", self._get(step, lane), self._c(0))
+            self.b.store(self.b.or_(self.b.load(self.bad), none), self.bad)
+            self._put(ran, lane, self._c(0))
+            self._put(on, lane, self.b.select(none, zero, one))
+        head, body, end = (self.function.append_basic_block(x) for x in ("turn", "trip", "done"))
+        some = self._variable(self.s.byte)
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        self.b.store(self._c(0, self.s.byte), some)
+        with self._each_lane(False, self._address(on)) as lane:
+            i, last, by = self._get(at, lane), self._get(hi, lane), self._get(step, lane)
+            more = self.b.select(self.b.icmp_signed(">", by, self._c(0)), self.b.icmp_signed("<", i, last), self.b.icmp_signed(">", i, last))
+            self._put(on, lane, more)
+            self.b.store(self.b.or_(self.b.load(some), self.b.zext(more, self.s.byte)), some)
+            self._put(var, lane, self._narrowed(i, var.dtype))
+            self._put(ran, lane, self.b.add(self._get(ran, lane), self.b.zext(more, self.s.long)))
+        self.b.cbranch(self.b.icmp_unsigned("!=", self.b.load(some), self._c(0, self.s.byte)), body, end)
+        self.b.position_at_end(body)
+        self._count("steps", self._c(1))
+        self.block(s.body, self._address(on))
+        with self._each_lane(False, self._address(on)) as lane:
+            self._put(at, lane, self.s.index(self.b, dtype_of(s.var.type), self._narrowed(self.b.add(self._get(at, lane), self._get(step, lane)), var.dtype)))
+        self.b.branch(head)
+        self.b.position_at_end(end)
+        with self._each_lane(False, mask) as lane:
+            self._ran(s, loop, self._get(ran, lane))

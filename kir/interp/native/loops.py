@@ -1,0 +1,134 @@
+"""Running a loop compiled, where that pays and where it comes out as the NumPy interpreter would have it."""
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from kir.interp.memory_access.buffers import allocate, home_of
+from kir.interp.native.compiled import Compiled, available, compiled
+from kir.interp.native.signature import found, lanes_of, names, signature, taken
+from kir.interp.numerics.number import storage
+from kir.interp.numerics.values import Val
+from kir.interp.state.frame import Frame
+from kir.interp.state.machine import Machine
+from kir.interp.state.memory import Handle
+from kir.ir import nodes as n
+from kir.ir.types import dtype_of
+from kir.ir.visit import once, statements
+
+LEAST = 300
+"""Statements that a loop has run, or will run, from which on it is compiled: that takes about as long as NumPy takes for so many."""
+WIDE = 4096
+"""Lanes for which NumPy takes as long again as for a statement of one lane."""
+SNAPSHOT = 20_000
+"""Bytes of memory that a loop may write for each statement that it runs: they are kept until it has ended, so that it can be undone."""
+
+
+def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
+    """Runs a loop of so many iterations, if it is one that is compiled; whether it did."""
+    if m.checking or m.stepping or m.most_steps != sys.maxsize or f.branches or not m.compiles or id(s) in m.refused:
+        return False
+    if not once(s, "_native", lambda: taken(s)):
+        m.refused.add(id(s))
+        return False
+    length = once(s, "_length", lambda: len(tuple(statements(s.body))))
+    work = trips * length * (1 + f.lanes // WIDE)
+    m.heat[id(s)] = m.heat.get(id(s), 0) + work
+    if m.heat[id(s)] < LEAST or not trips:
+        return False
+    bound = _bound(m, s, f)
+    if bound is None:
+        m.refused.add(id(s))
+        return False
+    values, buffers, written = bound
+    if sum(h.memory.data.nbytes for h in written) > SNAPSHOT * work:
+        return False
+    code = compiled(signature(s, values, buffers, f))
+    if _called(m, s, code, values, buffers, written, f):
+        return True
+    m.refused.add(id(s))
+    return False
+
+
+_Values = list[tuple[str, Any, Val]]
+
+
+def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[Handle]] | None:
+    """What the names of a loop stand for: values, buffers, and those of the buffers that it writes and did not declare."""
+    outer, used, allocs = once(s, "_names", lambda: names(s))
+    values: _Values = []
+    for name, var in outer.items():
+        v = found(m, name, f)
+        if not isinstance(v, Val) or v.data.ndim != 1 or v.data.dtype != storage(dtype_of(var.type)) or v.data.shape[0] not in (1, f.lanes):
+            return None
+        values.append((name, dtype_of(var.type), v))
+    buffers: list[Handle] = []
+    for name, buffer in used.items():
+        h = found(m, name, f)
+        if not isinstance(h, Handle) or not h.direct or h.buffer.dtype != buffer.dtype or len(h.shape) != len(buffer.shape) or h.buffer.name != name:
+            return None
+        buffers.append(h)
+    stored = {x.at.buffer.name for x in statements((s,)) if isinstance(x, n.Store)}
+    written = [h for h in buffers if h.buffer.name in stored]
+    for a in allocs:
+        if home_of(m, a.buffer.space, f) is not f or a.buffer.name in used:
+            return None
+        buffers.append(allocate(m, a.buffer, f, f))
+    return values, buffers, written
+
+
+def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list[Handle], written: list[Handle], f: Frame) -> bool:
+    """Calls the code; where it comes upon something that is wrong, all is as before."""
+    of = code.of
+    live = None if f.live is None else np.ascontiguousarray(f.live).view(np.uint8)
+    scratch = np.zeros(max(1, of.slots) * f.lanes, np.int64)
+    bits, trips, count = np.zeros(len(of.sites) + 1, np.uint8), np.zeros(len(of.loops) + 1, np.int64), np.zeros(len(of.counted) + 1, np.int64)
+    alive: list[Any] = [live, scratch, bits, trips, count]
+    words = [f.lanes, 0 if live is None else live.ctypes.data, *(x.ctypes.data for x in (scratch, bits, trips, count))]
+    for _, _, v in values:
+        alive.append(data := np.ascontiguousarray(v.data))
+        words.append(data.ctypes.data)
+    for h in buffers:
+        table = None
+        if lanes_of(h, f) == "mapped":
+            assert h.memory.owner is not None
+            mapped = f.lane_in(h.memory.owner)
+            assert mapped is not None
+            alive.append(table := np.ascontiguousarray(mapped, np.int64))
+        words += [h.memory.data.ctypes.data, h.memory.size // storage(h.buffer.dtype).itemsize, 0 if table is None else table.ctypes.data,
+                  *h.strides, *h.shape]
+    before = [(h.memory, h.memory.data.copy()) for h in written]
+    packed = np.array(words, np.int64)
+    if code.call(packed.ctypes.data) or code.failed:
+        for memory, old in before:
+            memory.data[...] = old
+        code.failed.clear()
+        return False
+    _told(m, s, code, bits, trips, count)
+    return True
+
+
+def _told(m: Machine, s: n.For, code: Compiled, bits: Any, trips: Any, count: Any) -> None:
+    """What was reached and counted."""
+    for key, amount in zip(code.of.counted, count.tolist(), strict=False):
+        if key == "steps":
+            m.counters.steps += amount - 1  # the loop itself is counted by whoever runs it
+        elif amount:
+            verb, space = key.split(" ")
+            m.counters.count_bytes(verb, space, amount)
+    if m.coverage is None:
+        return
+    inside = list(statements((s,)))
+    entered = set()
+    for (kind, i), got in zip(code.of.sites, bits.tolist(), strict=False):
+        if got:
+            m.coverage.reached(kind, inside[i], got)
+            entered.add((kind, i))
+    for i, most in zip(code.of.loops, trips.tolist(), strict=False):
+        if ("loop", i) in entered:
+            m.coverage.ran(inside[i], most)
+
+
+__all__ = ["available", "ran"]

@@ -1,0 +1,163 @@
+"""What a loop finds where it begins: values, buffers and lanes. Loops that find the same are compiled once."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from kir.base.dataclass import dataclass
+from kir.interp.calls.elementwise import MATH
+from kir.interp.numerics.values import Val
+from kir.interp.state.frame import LEVELS, Frame
+from kir.interp.state.machine import Machine
+from kir.interp.state.memory import Handle
+from kir.ir import nodes as n
+from kir.ir.types import DType
+from kir.ir.visit import children
+
+Lanes = Literal["one", "own", "mapped"]
+"""How lanes find their part of a memory: it has one; each has its own; or by a table."""
+NOTHING = frozenset({"barrier", "fence", "fence_async", "fence_mbar_init", "warp_sync"})
+"""Calls that mean nothing where threads run side by side and nobody checks."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A value from outside: whether all lanes have the same."""
+
+    name: str
+    dtype: DType
+    uniform: bool
+
+
+@dataclass(frozen=True)
+class Held:
+    """A buffer from outside, or one that the loop declares: its rank, its lanes, and the number of its memory."""
+
+    name: str
+    dtype: DType
+    space: str
+    rank: int
+    lanes: Lanes
+    memory: int
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All that the code of a loop depends on."""
+
+    loop: n.For
+    values: tuple[Named, ...]
+    buffers: tuple[Held, ...]
+    masked: bool
+
+
+def taken(s: n.Stmt) -> bool:
+    """Whether a statement, with all that is inside it, can be compiled: scalars only, no jumps, no waiting, no tiles."""
+    match s:
+        case n.For():
+            return s.kind not in LEVELS and isinstance(s.var.type, DType) and all(map(_plain, (s.lo, s.hi, s.step))) and _body(s.body) and not _spread(s)
+        case n.If():
+            return _plain(s.cond) and _body(s.then) and _body(s.orelse)
+        case n.Let():
+            return len(s.names) == 1 and _plain(s.value)
+        case n.Store():
+            return _region(s.at) and _plain(s.value) and (s.mask is None or _plain(s.mask))
+        case n.Alloc():
+            b = s.buffer
+            return b.space in ("register", "fragment") and not b.shape and (s.init is None or _plain(s.init))
+        case n.Eval():
+            return s.call.fn in NOTHING and s.call.of is None
+        case _:
+            return False
+
+
+def _body(body: n.Block) -> bool:
+    return all(map(taken, body))
+
+
+def _spread(s: n.For) -> bool:
+    """Whether a loop inside may be evaluated at once as masked stores of tiles (`kir.interp.evaluation.loop_folding`), which reach other places."""
+    inner: n.Stmt = s
+    deep = 0
+    while isinstance(inner, n.For):
+        if len(inner.body) != 1:
+            return False
+        inner, deep = inner.body[0], deep + 1
+    if not isinstance(inner, n.Store) or inner.at.buffer.space not in ("register", "fragment") or not inner.at.index:
+        return False
+    return deep > 1 or inner.mask is not None or any(isinstance(x, n.Load) and (x.mask is not None or x.clip) for x in _within(inner))
+
+
+def _within(x: n.Node) -> Iterator[n.Node]:
+    yield x
+    for child in children(x):
+        yield from _within(child)
+
+
+def _plain(e: n.Expr) -> bool:
+    if not isinstance(e.type, DType) or e.type.kind in ("token", "symbolic"):
+        return False
+    match e:
+        case n.Const() | n.Var():
+            return True
+        case n.Unary() | n.Cast():
+            return _plain(e.x)
+        case n.Binary():
+            return _plain(e.a) and _plain(e.b)
+        case n.Select():
+            return _plain(e.cond) and _plain(e.a) and _plain(e.b)
+        case n.Load():
+            return _region(e.at) and all(x is None or _plain(x) for x in (e.mask, e.other))
+        case n.Call():
+            return e.of is None and e.fn in MATH and 0 < len(e.args) <= 3 and all(isinstance(a, n.Expr) and _plain(a) for a in e.args)
+        case _:
+            return False
+
+
+def _region(r: n.Region) -> bool:
+    return len(r.index) == len(r.buffer.shape) and all(not isinstance(i, n.Span) and _plain(i) for i in r.index)
+
+
+def names(loop: n.For) -> tuple[dict[str, n.Var], dict[str, n.Buffer], list[n.Alloc]]:
+    """Names of values and buffers that a loop uses from outside, and the buffers that it declares."""
+    own = {loop.var.name}
+    values: dict[str, n.Var] = {}
+    buffers: dict[str, n.Buffer] = {}
+    allocs: list[n.Alloc] = []
+    for x in _within(loop):
+        match x:
+            case n.For():
+                own.add(x.var.name)
+            case n.Let():
+                own.update(x.names)
+            case n.Alloc():
+                allocs.append(x)
+            case n.Var():
+                values[x.name] = x
+            case n.Region():
+                buffers[x.buffer.name] = x.buffer
+            case _:
+                pass
+    declared = {a.buffer.name for a in allocs}
+    return {k: v for k, v in values.items() if k not in own}, {k: v for k, v in buffers.items() if k not in declared}, allocs
+
+
+def lanes_of(handle: Handle, f: Frame) -> Lanes:
+    """How the lanes of a frame find their part of a buffer's memory."""
+    memory = handle.memory
+    if memory.owner is None or memory.lanes == 1:
+        return "one"
+    return "own" if f.lane_in(memory.owner) is None else "mapped"
+
+
+def found(m: Machine, name: str, f: Frame) -> Val | Handle | None:
+    """What a name stands for."""
+    return f.find(name) or m.globals.get(name)
+
+
+def signature(loop: n.For, values: Sequence[tuple[str, DType, Val]], buffers: Sequence[Handle], f: Frame) -> Signature:
+    """The signature of a loop where these are found."""
+    numbers: dict[int, int] = {}
+    held = tuple(Held(h.buffer.name, h.buffer.dtype, h.memory.space, len(h.shape), lanes_of(h, f), numbers.setdefault(id(h.memory), len(numbers)))
+                 for h in buffers)
+    return Signature(loop, tuple(Named(name, dtype, v.data.shape[0] == 1) for name, dtype, v in values), held, f.live is not None)

@@ -1,0 +1,126 @@
+"""What a place of a program says in whole numbers (tile extents, bytes of an element, threads, trips of loops), and relations between them
+and a step's parameters."""
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.types import TileType
+from kir.ir.visit import walk
+from kir.rewrite.edit import Path, Place, node_at
+
+Facts = Mapping[str, int]
+CONSTANTS = (2, 4, 8, 16, 32, 64, 128, 256)
+"""What extents and their bytes are compared with: widths of vectors, of warps, of rows of banks and of swizzles."""
+MOST_EXTENTS = 4
+
+
+def kind(node: Place) -> str:
+    """The kind of a place: `kernel`, `for`, `mma`, `store`, .."""
+    return type(node).__name__.lower()
+
+
+def facts_at(program: n.Program, path: Path) -> Facts:
+    """The facts of a place: `threads` of the CTA, `axes` of its grid and their extents where they are numbers; of the first tile there its
+    extents, `itemsize` in bytes and `elements`; of a product m, n, k; of a loop its `trips`; of a buffer its extents."""
+    node = node_at(program, path)
+    kernel = next((k for k in program.kernels if k.name == str(path[0])), None)
+    found: dict[str, int | None] = {}
+    if kernel is not None:
+        found |= {"threads": int_value(kernel.threads), "axes": len(kernel.grid)}
+    if isinstance(node, n.Mma):
+        found |= _product(node)
+    elif isinstance(node, n.Alloc):
+        found |= {**{f"extent{k}": int_value(d) for k, d in enumerate(node.buffer.shape[-MOST_EXTENTS:])}, "itemsize": node.buffer.dtype.bytes}
+    else:
+        found |= _first_tile(node)
+    if isinstance(node, n.For):
+        ends = int_value(node.lo), int_value(node.hi), int_value(node.step)
+        if ends[0] is not None and ends[1] is not None and ends[2]:
+            found["trips"] = max(0, -(-(ends[1] - ends[0]) // ends[2]))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _product(node: n.Mma) -> dict[str, int | None]:
+    a, b = node.a.type, node.b.type
+    if not (isinstance(a, TileType) and isinstance(b, TileType)):
+        return {}
+    (m, k), cols = (_number(d) for d in a.shape[-2:]), _number(b.shape[-1])
+    return {"m": m, "n": cols, "k": k, "itemsize": a.dtype.bytes}
+
+
+def _first_tile(node: Place) -> dict[str, int | None]:
+    types = (x.type for x in walk(node) if isinstance(x, (n.Load, n.Region)))
+    tile = next((t for t in types if isinstance(t, TileType)), None)
+    if tile is None:
+        scalar = next((x for x in walk(node) if isinstance(x, n.Load)), None)
+        return {} if scalar is None else {"itemsize": scalar.at.buffer.dtype.bytes}
+    extents = [_number(d) for d in tile.shape[-MOST_EXTENTS:]]
+    return {**{f"extent{k}": d for k, d in enumerate(extents)}, "itemsize": tile.dtype.bytes}
+
+
+def _number(d: object) -> int | None:
+    return d if isinstance(d, int) else int_value(d) if isinstance(d, n.Expr) else None
+
+
+# ------------------------------------------------------------------------------------------------------------------------ relations
+
+_FORM = re.compile(r"^(\w+)(?: \* (\w+))? (==|%|<=) (?:(\w+) \* )?(\w+)(?: == 0)?$")
+"""`a == b`, `a * b == c`, `a == b * c`, `a % b == 0`, `a * b % c == 0`, `a <= b`."""
+
+
+def holds(relation: str, values: Facts) -> bool | None:
+    """Whether a relation holds; None where a name of it has no value. Raises ValueError for what is no relation."""
+    form = _FORM.match(relation)
+    if form is None:
+        raise ValueError(f"'{relation}' is no relation")
+    a, times, op, more, b = form.groups()
+    words = [a, times or "1", more or "1", b]
+    known = [int(w) if w.isdigit() else values.get(w) for w in words]
+    if any(v is None for v in known):
+        return None
+    left, right = known[0] * known[1], known[2] * known[3]  # type: ignore[operator]  # none is None here
+    if op == "%":
+        return right != 0 and left % right == 0
+    compare: Callable[[int, int], bool] = operator.eq if op == "==" else operator.le
+    return compare(left, right)
+
+
+def relations(parameters: tuple[str, ...], facts: tuple[str, ...]) -> Iterator[str]:
+    """The relations of a small grammar over names of parameters and facts: equalities, products that are equal, divisibilities, bytes of
+    a row against the hardware's widths; the stronger ones first."""
+    names = [f for f in facts if f not in ("itemsize", "axes")]
+    for p in parameters:
+        yield from (f"{p} == {f}" for f in names)
+        if "itemsize" in facts:
+            yield from (f"{p} * itemsize == {c}" for c in CONSTANTS)
+        yield from (f"{p} == {c} * {f}" for f in names for c in (2, 4, 8))
+        yield from (f"{p} * {c} == {f}" for f in names for c in (2, 4, 8, 16, 32))
+        yield from (f"{p} == {f} * {g}" for f, g in combinations(names, 2))
+        yield from (f"{p} * {f} == {g}" for f in names for g in names if f != g)
+        yield from (f"{f} % {p} == 0" for f in names)
+        yield from (f"{p} <= {f}" for f in names)
+    for p, q in combinations(parameters, 2):
+        yield from (f"{p} * {q} == {f}" for f in names)
+        yield f"{p} == {q}"
+    for f in names:
+        if "itemsize" in facts:
+            yield from (f"{f} * itemsize == {c}" for c in reversed(CONSTANTS))
+            yield from (f"{f} * itemsize % {c} == 0" for c in reversed(CONSTANTS))
+        yield from (f"{f} % {c} == 0" for c in reversed(CONSTANTS))
+
+
+def solved(relation: str, parameter: str, values: Facts) -> int | None:
+    """The value of a parameter with which a relation of equality holds, where it can be read off: `p == ..`, `p * a == ..`."""
+    form = _FORM.match(relation)
+    if form is None or form[3] != "==" or form[1] != parameter or relation.endswith("== 0"):
+        return None
+    known = [int(w) if w.isdigit() else values.get(w) for w in (form[2] or "1", form[4] or "1", form[5])]
+    if any(v is None for v in known) or not known[0]:
+        return None
+    times, right = known[0], known[1] * known[2]  # type: ignore[operator]  # none is None here
+    return right // times if right % times == 0 else None

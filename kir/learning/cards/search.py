@@ -1,0 +1,243 @@
+"""Looking cards up for a program: by four facets of verified scope (case, surface, platform, prior actions), by state features, by words, and
+in the order that recorded outcomes teach; each answer says why, and each near miss which condition fails."""
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.base.registry import registry
+from kir.hardware.target import Target, target_names
+from kir.hardware.target import target as target_of
+from kir.ir.measures.features import KINDS, features, kinds
+from kir.ir.nodes import Program
+from kir.learning.cards.card import Card
+from kir.learning.cards.facts import kind
+from kir.learning.cards.use import Application, NearMiss, looked
+from kir.learning.corpus.family import family_of
+from kir.rewrite import Context
+from kir.rewrite.catalog import provided
+from kir.rewrite.edit import places
+
+MOST_LOOKED = 40
+"""Cards, the best by scope and words, that are looked for in the program itself."""
+COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "words")
+"""What a card is scored by: the kind of its place is in the program; the kernel's family, surface, platform (1 verified, 0.5 has all that a
+verified one has); the share of its prior steps whose traces are there; its state; the share of trials that succeeded; log2 of its forecast
+speedup; log2 of its kernels; how many state features it asks for; BM25 of the words."""
+WEIGHTS: Mapping[str, float] = {"place": 3.0, "case": 1.0, "surface": 0.7, "platform": 0.7, "prior": 0.5, "admitted": 1.0, "trials": 1.0, "gain": 0.3,
+                                "uses": 0.3, "specific": 0.5, "words": 2.0}
+"""Used until weights are learned."""
+RANK = "rank.json"
+_BITS = {name: np.uint64(1 << k) for k, name in enumerate(KINDS)}
+_ALL = np.uint64(0)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A card found for a program: its score (higher is better), why, where it applies, and where it nearly does."""
+
+    card: Card
+    score: float
+    reasons: tuple[str, ...]
+    applications: tuple[Application, ...] = ()
+    near: tuple[NearMiss, ...] = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words."""
+
+    features: frozenset[str]
+    places: frozenset[str]
+    case: str = ""
+    surface: str = ""
+    target: str = ""
+    words: str = ""
+
+    @classmethod
+    def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
+        """The query that a program makes."""
+        return cls(kinds(features(program)), frozenset(kind(node) for _, node in places(program)), family_of(f"{program.name}::{program.name}"), surface,
+                   target.architecture.name if target is not None else "", words)
+
+
+@dataclass(frozen=True)
+class Index:
+    """Cards laid out so that all are scored at once. `weights` by the names of `COLUMNS`."""
+
+    cards: tuple[Card, ...]
+    weights: Mapping[str, float]
+
+    @classmethod
+    def of(cls, cards: Sequence[Card], weights: Mapping[str, float] | None = None) -> Index:
+        """An index; what takes long is worked out on first use."""
+        return cls(tuple(cards), dict(weights or WEIGHTS))
+
+    def columns(self, query: Query) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """One row a card, one column a name of `COLUMNS`."""
+        has = _mask(query.features)
+        codes = self._codes
+        platform = np.array([_fits(platforms, query.target) for platforms in codes["platform"][1]] or [0.0])[codes["platform"][0]]
+        within = {name: np.array([float(wanted in each) for each in codes[name][1]] or [0.0])[codes[name][0]]
+                  for name, wanted in (("case", query.case), ("surface", query.surface))}
+        node = np.array([float(each in query.places) for each in codes["node"][1]] or [0.0])[codes["node"][0]]
+        prior, asked = self._masks["prior"], self._sizes["prior"]
+        share = np.where(asked > 0, np.bitwise_count(prior & has) / np.maximum(asked, 1), 0.0)
+        words = self._words(query.words) if query.words else np.zeros(len(self.cards))
+        return np.stack([node, within["case"], within["surface"], platform, share, *self._fixed.T, words], axis=1)
+
+    def blocked(self, query: Query) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """The cards that a state feature keeps away: one that is asked for and lacking, or in the way and there."""
+        has = _mask(query.features)
+        return ((self._masks["requires"] & ~has) != 0) | ((self._masks["conflicts"] & has) != 0)
+
+    def best(self, query: Query, most: int = MOST_LOOKED) -> list[tuple[int, float]]:
+        """The cards with the highest scores, by number, best first; those that a state feature keeps away come last."""
+        weights = np.array([self.weights.get(name, 0.0) for name in COLUMNS])
+        scores = self.columns(query) @ weights - 100.0 * self.blocked(query)
+        some = np.argpartition(-scores, most)[:most] if most < len(scores) else np.arange(len(scores))
+        return [(int(k), float(scores[k])) for k in sorted(some, key=lambda k: (-scores[k], self.cards[int(k)].name))]
+
+    @cached_property
+    def _codes(self) -> dict[str, tuple[np.ndarray[Any, Any], list[Any]]]:
+        return {"platform": _coded([c.scope.platforms for c in self.cards]), "case": _coded([c.scope.families for c in self.cards]),
+                "surface": _coded([c.scope.surfaces for c in self.cards]), "node": _coded([c.anchor.node for c in self.cards])}
+
+    @cached_property
+    def _masks(self) -> dict[str, np.ndarray[Any, Any]]:
+        provided = _provided()
+        return {"requires": np.array([_mask(c.scope.requires) for c in self.cards], np.uint64),
+                "conflicts": np.array([_mask(c.scope.conflicts) for c in self.cards], np.uint64),
+                "prior": np.array([_mask([f for step in c.scope.prior for f in provided.get(step, ())]) for c in self.cards], np.uint64)}
+
+    @cached_property
+    def _sizes(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {name: np.bitwise_count(mask).astype(np.int64) for name, mask in self._masks.items()}
+
+    @cached_property
+    def _fixed(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array([_of_card(card) for card in self.cards], np.float64).reshape(len(self.cards), 5)
+
+    @cached_property
+    def _bm25(self) -> Any:
+        import bm25s
+
+        made = bm25s.BM25()
+        made.index(bm25s.tokenize([_text(card) for card in self.cards], show_progress=False), show_progress=False)
+        return made
+
+    def _words(self, words: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        import bm25s
+
+        tokens = bm25s.tokenize(words, return_ids=False, show_progress=False)[0]
+        known = [each for each in tokens if each in self._bm25.vocab_dict]
+        if not known:
+            return np.zeros(len(self.cards))
+        scores = np.asarray(self._bm25.get_scores(known), np.float64)
+        return scores / max(float(scores.max()), 1e-9)
+
+
+def search(cards: Sequence[Card], program: Program, target: Target | None = None, surface: str = "", words: str = "", most: int = 10,
+           weights: Mapping[str, float] | None = None) -> tuple[Hit, ...]:
+    """The cards that apply to a program, best first, at most so many; then those that nearly do."""
+    index = Index.of(cards, weights)
+    query = Query.of(program, target, surface, words)
+    hits = []
+    columns = index.columns(query) if cards else np.zeros((0, len(COLUMNS)))
+    for number, score in index.best(query) if cards else []:
+        card = cards[number]
+        found = list(looked(card, program, Context(target)))
+        uses = tuple(each for each in found if isinstance(each, Application))
+        near = tuple(each for each in found if isinstance(each, NearMiss))
+        if uses or near:
+            hits.append(Hit(card, round(score, 3), _reasons(card, query, columns[number]), uses, near))
+    hits.sort(key=lambda hit: not hit.applications)
+    return tuple([hit for hit in hits if hit.applications][:most] + [hit for hit in hits if not hit.applications][:most])
+
+
+def by_words(cards: Sequence[Card], words: str, most: int = 10) -> tuple[Hit, ...]:
+    """The cards that words fit best (BM25), at most so many."""
+    index = Index.of(cards)
+    scores = index._words(words) if cards else np.zeros(0)
+    order = sorted((k for k in range(len(cards)) if scores[k] > 0), key=lambda k: (-scores[k], cards[k].name))[:most]
+    return tuple(Hit(cards[k], round(float(scores[k]), 3), (f"words: {scores[k]:.2f} of the best",)) for k in order)
+
+
+def weights_of(folder: Path) -> Mapping[str, float]:
+    """The weights that were learned with the cards of a folder; the usual ones where there are none."""
+    try:
+        found = json.loads((folder / RANK).read_text(encoding="utf-8"))
+        return {name: float(found[name]) for name in COLUMNS}
+    except (OSError, ValueError, KeyError, TypeError):
+        return WEIGHTS
+
+
+def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, ...]:
+    value = dict(zip(COLUMNS, row, strict=True))
+    said = []
+    if value["case"]:
+        said.append(f"case: verified on {query.case}")
+    elif query.case:
+        said.append(f"case: not on {query.case} yet, but on {', '.join(card.scope.families[:4])}")
+    if query.surface:
+        said.append(f"surface: {'verified' if value['surface'] else 'not verified'} on {query.surface}")
+    if query.target:
+        said.append(f"platform: {'verified' if value['platform'] == 1 else 'has all that a verified one has' if value['platform'] else 'not verified'} "
+                    f"on {query.target}")
+    if card.scope.prior:
+        said.append(f"prior: {value['prior']:.0%} of what its prior steps bring is there")
+    if value["words"]:
+        said.append(f"words: {value['words']:.2f} of the best")
+    return tuple(said)
+
+
+def _of_card(card: Card) -> tuple[float, ...]:
+    trials = [entry for entry in card.log if entry.what == "trial"]
+    won = sum(bool(entry.skill) for entry in trials) / len(trials) if trials else 0.0
+    gain = max((spread.median for spread in card.effect.forecast.values()), default=1.0)
+    return (float(card.state == "admitted"), won, max(-3.0, min(3.0, math.log2(gain))) if gain > 0 else 0.0, math.log2(1 + card.evidence.kernels),
+            float(len(card.scope.requires) + len(card.carrier.steps) - 1))
+
+
+def _text(card: Card) -> str:
+    return " ".join((card.name.replace(".", " ").replace("-", " "), card.title, card.intent.replace("-", " "), *card.passes, card.anchor.pattern,
+                     *card.scope.families, *(p.sentence for p in card.preconditions), card.prose[:2000]))
+
+
+def _mask(names: Sequence[str] | frozenset[str]) -> np.uint64:
+    out = 0
+    for name in names:
+        plain = name.partition("@")[0].partition(":")[0]
+        out |= int(_BITS.get(plain, _ALL))
+    return np.uint64(out)
+
+
+def _coded(values: Sequence[Any]) -> tuple[np.ndarray[Any, Any], list[Any]]:
+    """Each value by its number among the different ones, and those."""
+    known: dict[Any, int] = {}
+    numbers = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+    return numbers, list(known)
+
+
+def _fits(platforms: Sequence[str], wanted: str) -> float:
+    """1 for a platform that is verified, 0.5 for one that has all instructions of a verified one, else 0."""
+    if wanted in platforms:
+        return 1.0
+    try:
+        have = target_of(wanted).architecture.families if wanted else frozenset()
+        return 0.5 if any(target_of(each).architecture.families <= have for each in platforms if each in target_names()) and wanted else 0.0
+    except KirError:
+        return 0.0
+
+
+def _provided() -> dict[str, tuple[str, ...]]:
+    """The state features that each pass brings, by its text."""
+    return {entry.name: tuple(provided(entry)) for entry in registry("kir.passes")}

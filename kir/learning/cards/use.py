@@ -1,0 +1,220 @@
+"""Materialize a card: every place of a program where it holds, as pipeline steps with parameters chosen for that program.
+
+Nothing is taken on the card's word: each step is a site of its pass, and its validity conditions are judged on the program at hand.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from itertools import product
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.ir.canonical import content_hash
+from kir.ir.measures.features import features, kinds
+from kir.ir.nodes import Program
+from kir.learning.cards.card import Card, Move, Parameter, Relation
+from kir.learning.cards.facts import facts_at, holds, kind, solved
+from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.driver import apply
+from kir.rewrite.edit import places
+from kir.rewrite.verdict import ANYWHERE
+
+MOST_CHOICES = 6
+"""Values of parameters that are tried at each place, what most kernels used first."""
+MOST_APPLIED = 64
+"""Applications of one card to one program."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A card at a place of a program: the steps that carry it out, in order, and why these."""
+
+    card: Card
+    steps: tuple[Step, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A place where a card's step would apply, and the validity conditions that do not hold there, each as `ID: why`; or a state feature
+    that is lacking or in the way, where there is no place."""
+
+    card: Card
+    anchor: str
+    conditions: tuple[str, ...]
+
+
+def applications(card: Card, program: Program, context: Context = ANYWHERE) -> tuple[Application, ...]:
+    """Every application of a card in a program, in reading order; at one place, the parameters that most kernels used first. A composite of
+    which a part is there already applies the rest. A card whose pass is not registered here has none."""
+    return tuple(each for each in looked(card, program, context) if isinstance(each, Application))
+
+
+def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application | NearMiss]:
+    """The applications of a card, and the near misses between them, as they are found."""
+    found = kinds(features(program))
+    lacking = [f"lacks {each}" for each in card.scope.requires if each not in found]
+    blocking = [f"has {each}" for each in card.scope.conflicts if each in found]
+    if lacking or blocking:
+        yield NearMiss(card, "", (*lacking, *blocking))
+        return
+    if len(card.carrier.steps) > 1:
+        yield from _composite(card, program, context)
+        return
+    for move in card.carrier.steps:
+        for site, refusals in _sites(card, move, program, context):
+            at = anchor_text(program, site.path)
+            if refusals:
+                yield NearMiss(card, at, refusals)
+            else:
+                step = Step.of(site.params, at, path=site.path, hash=content_hash(program))
+                yield Application(card, (step,), f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels; {site.params} at {at}")
+
+
+def _composite(card: Card, program: Program, context: Context) -> Iterator[Application | NearMiss]:
+    """The steps one after the other, each at its first place; those that find no place and whose traces are there already are left out."""
+    done: list[Step] = []
+    current, skipped = program, list[str]()
+    missed: NearMiss | None = None
+    for move in card.carrier.steps:
+        step: Step | None = None
+        for site, refusals in _sites(card, move, current, context):
+            at = anchor_text(current, site.path)
+            if refusals:
+                missed = missed or NearMiss(card, at, refusals)
+                continue
+            with suppress(KirError):
+                made = apply(current, site.params, site, context=context)
+                step = Step.of(site.params, at, path=site.path, hash=content_hash(current))
+                current = made.program
+                break
+        if step is not None:
+            done.append(step)
+        elif _is_there(move, current):
+            skipped.append(move.step)
+        else:
+            yield missed or NearMiss(card, "", (f"there is no place for {move.step}",))
+            return
+    if done:
+        told = f"; {', '.join(skipped)} is there already" if skipped else ""
+        yield Application(card, tuple(done), f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels{told}")
+
+
+def _is_there(move: Move, program: Program) -> bool:
+    """Whether a step could be taken back from a program: its work is there."""
+    try:
+        cls = pass_class(move.step)
+    except KirError:
+        return False
+    return any(_fits(move, site.params) for site in cls.with_options({}).inverse_sites(program))
+
+
+def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterator[tuple[Site, tuple[str, ...]]]:
+    """The sites of a step with parameters in the card's ranges, each with the validity conditions that do not hold there; those at which the
+    card's relations hold first."""
+    try:
+        cls = pass_class(move.step)
+    except KirError:
+        return
+    own = card.carrier.relations if move is card.carrier.steps[0] else ()
+    seen: set[tuple[object, str]] = set()
+    later: list[Site] = []
+    for item in _choices(cls, move, card, program):
+        for site in sites(item, program):
+            key = (site.path, str(site.params))
+            if key in seen or not _fits(move, site.params, own):
+                continue
+            seen.add(key)
+            if own and not _related(own, site, program):
+                later.append(site)
+            else:
+                yield site, _refusals(program, site, context)
+    for site in later:
+        yield site, _refusals(program, site, context)
+
+
+def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:
+    by_id = {p.id: p for p in site.params.preconditions}
+    return tuple(f"{id_}: {v.reason}" for id_, v in judge(program, site, context) if not v and by_id[id_].kind == "validity")
+
+
+def _related(own: Sequence[Relation], site: Site, program: Program) -> bool:
+    """Whether no relation is broken at a site."""
+    numbers = {f.name: v for f in fields(site.params) if isinstance(v := getattr(site.params, f.name), int) and not isinstance(v, bool)}
+    values = {**facts_at(program, site.path), **numbers}
+    return all(holds(each.text, values) is not False for each in own)
+
+
+def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Pass]:
+    """The pass with each combination of the values that the card names: what its relations give at some place of the program first, then those
+    of most kernels."""
+    fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
+    chosen = [each for each in move.parameters if each.role == "chosen"]
+    rows = [(*_given(each.name, card, program), *each.values) for each in chosen]
+    for k, values in enumerate(product(*(dict.fromkeys(row) for row in rows))):
+        if k == MOST_CHOICES:
+            return
+        with suppress(KirError):
+            yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
+
+
+def _given(name: str, card: Card, program: Program) -> Iterator[int]:
+    """The values of a parameter that the card's equalities give at the places of its kind."""
+    texts = [each.text for each in card.carrier.relations if each.text.split()[0] == name]
+    for path, node in places(program) if texts else ():
+        if kind(node) == card.anchor.node:
+            facts = facts_at(program, path)
+            yield from (value for text in texts if (value := solved(text, name, facts)) is not None)
+
+
+def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
+    """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen."""
+    given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text}
+    return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role != "found")
+
+
+def _allowed(parameter: Parameter, value: object) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool) and parameter.low is not None and parameter.high is not None:
+        return parameter.low <= value <= parameter.high
+    return value in parameter.values
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """A program that a card was carried out on, and the steps that did it."""
+
+    program: Program
+    steps: tuple[Step, ...]
+
+
+def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: str = "") -> Materialized:
+    """A card carried out at every place where it holds, or at one: after each application it is looked for anew, and a place is not taken twice.
+
+    Raises KirError KIR-S025 where it holds nowhere, with the conditions that fail."""
+    done: list[Step] = []
+    current, taken = program, set[str]()
+    while len(done) < MOST_APPLIED:
+        found = list(looked(card, current, context))
+        uses = [each for each in found if isinstance(each, Application) and (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken]
+        if not uses:
+            break
+        trace = run(current, Pipeline(uses[0].steps), context=context)
+        taken |= {_told(step) for step in uses[0].steps}
+        done += uses[0].steps
+        current = trace.program
+        if at or len(card.carrier.steps) > 1:
+            break
+    if not done:
+        near = [each for each in looked(card, program, context) if isinstance(each, NearMiss)]
+        raise error("KIR-S025", f"'{card.name}' holds nowhere in this program", subject=", ".join(card.passes),
+                    witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]),
+                    attempt=f"kir skills why {card.name} KERNEL")
+    return Materialized(current, tuple(done))
+
+
+def _told(step: Step) -> str:
+    """A step without the hash of its program."""
+    return f"{step.name}{sorted(step.options.items())}@{step.at}"

@@ -1,0 +1,64 @@
+"""The library that evidence makes: hypotheses, their trials, and the cards as files; the same evidence gives the same files."""
+from __future__ import annotations
+
+import json
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from kir.base.store import write_atomic
+from kir.learning.cards.card import Card
+from kir.learning.cards.library import Shelf
+from kir.learning.cards.search import RANK
+from kir.learning.evidence.walked import Walked
+from kir.learning.induce.hypotheses import Hypothesis, hypotheses
+from kir.learning.induce.prose import told
+from kir.learning.induce.rank import learned
+from kir.learning.induce.trials import decided, tried
+from kir.learning.induce.uses import distinct, uses
+
+
+def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None) -> tuple[Card, ...]:
+    """The cards of walked kernels, in order of name. Trials run side by side in so many processes."""
+    some = distinct(walks)
+    found = hypotheses(some, uses(some))
+    out = []
+    if workers > 1 and trials:
+        context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found,)) as pool:
+            for card in pool.map(_at, range(len(found))):
+                out.append(card)
+                advance(card.name)
+    else:
+        for each in found:
+            out.append(_finished(each, trials))
+            advance(out[-1].name)
+    return tuple(out)
+
+
+_FOUND: list[Hypothesis] = []
+"""What a process of the pool works on; filled once when it begins."""
+
+
+def _begin(found: Sequence[Hypothesis]) -> None:
+    _FOUND[:] = found
+
+
+def _at(number: int) -> Card:
+    return _finished(_FOUND[number], True)
+
+
+def _finished(each: Hypothesis, trials: bool) -> Card:
+    card = decided(each.card, tried(each.lift, each.uses, each.composite)) if trials else each.card
+    return card.model_copy(update={"prose": told(card, each.uses)})
+
+
+def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = ()) -> tuple[Path, ...]:
+    """Write cards, one file each, and the weights by which they are put in order; files of cards that are no more are removed."""
+    shelf = Shelf(folder)
+    kept = {shelf.put(card) for card in cards}
+    for path in set(shelf.files()) - kept:
+        path.unlink()
+    write_atomic(folder / RANK, json.dumps(learned(cards, distinct(walks)), indent=1) + "\n")
+    return tuple(sorted(kept))

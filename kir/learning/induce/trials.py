@@ -1,0 +1,192 @@
+"""Held-out round trips: a hypothesis, lifted without a package (or a family), is tried on the kernels of that one, beside an arm without it.
+
+A trial begins at the simpler program of a transition of a held-out kernel. It succeeds where one of a few tries gives the expert's next
+program, takes a step of this skill that the expert takes from there on (same pass, parameters and place; its own names and order of statements
+may differ), or gives a program that is forecast as fast. Each is made with every check of the framework (conditions, exact inverse, verifier). The arm
+without the skill has as many tries: forward steps of passes in an order that only the hash of program and pass decides.
+"""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.gate.cpu import profiled
+from kir.hardware.target import Target, target
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.learning.cards.card import Card, Entry
+from kir.learning.cards.use import applications
+from kir.learning.evidence.walked import Walked
+from kir.learning.forecast import Analytic, Forecaster, Pair
+from kir.learning.induce.uses import Use
+from kir.problem import load_problem
+from kir.rewrite import Context, Pipeline, Step, pass_class, passes, run, sites
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.driver import apply
+
+TRIES = 8
+"""Programs that each arm may make."""
+MOST_TRIALS = 12
+LEAST_TRIALS = 3
+LEAST_SHARE = 2 / 3
+"""Of the trials, those that must succeed for a skill to be admitted."""
+AS_FAST = 0.98
+"""Of the speed of the expert's next program, what another must be forecast to have."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a trial starts from and aims at: two programs of a held-out kernel, the expert's before and after."""
+
+    walked: Walked = field(repr=False)
+    before: Program = field(repr=False)
+    after: Program = field(repr=False)
+    name: str
+    wanted: frozenset[str] = frozenset()
+    """Steps of the skill that the expert takes from here on, each as `told` says it."""
+
+    @property
+    def target(self) -> Target:
+        """The newest target that the kernel was compiled for."""
+        return target(self.walked.targets[-1] if self.walked.targets else "sm_90a")
+
+
+def rounds(group: Sequence[Use], composite: bool) -> tuple[Round, ...]:
+    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last, where they follow one
+    another. In turns over packages, so that each is heard."""
+    by_kernel: dict[str, list[Use]] = {}
+    for use in sorted(group, key=lambda u: (u.walked.key, u.transition.number)):
+        by_kernel.setdefault(use.walked.key, []).append(use)
+    found: dict[str, list[Round]] = {}
+    for some in by_kernel.values():
+        last = some[-1] if composite else some[0]
+        if composite and last.transition.number - some[0].transition.number != len(some) - 1:
+            continue
+        wanted = frozenset() if composite else frozenset(told(Step.from_json(use.transition.step)) for use in some)
+        found.setdefault(some[0].walked.package, []).append(Round(some[0].walked, some[0].before, last.after, some[0].kernel, wanted))
+    out: list[Round] = []
+    while any(found.values()):
+        out += [each.pop(0) for _, each in sorted(found.items()) if each]
+    return tuple(out[:MOST_TRIALS])
+
+
+def told(step: Step) -> str:
+    """A step with all that decides what it does, but for names that it may keep: pass, parameters, place."""
+    item = pass_class(step.name).with_options({k: v for k, v in step.options.items() if k != "named"})
+    return f"{item}@{step.at}"
+
+
+def held_out(group: Sequence[Use], walked: Walked) -> tuple[Use, ...]:
+    """The uses of other packages than a kernel's, or of other families, whichever are of more kernels; empty where it is alone in both."""
+    packages = tuple(use for use in group if use.walked.package != walked.package)
+    families = tuple(use for use in group if use.walked.family != walked.family)
+    return max(packages, families, key=lambda some: len({use.kernel for use in some}))
+
+
+def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite: bool = False, forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
+    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses."""
+    cards: dict[tuple[str, ...], Card] = {}
+    out = []
+    for each in rounds(group, composite):
+        rest = held_out(group, each.walked)
+        if not rest:
+            continue
+        key = tuple(sorted({use.walked.key for use in rest}))
+        if key not in cards:
+            cards[key] = lift(rest)
+        out.append(trial(cards[key], each, len({use.kernel for use in rest}), forecaster or Analytic()))
+    return tuple(out)
+
+
+def trial(card: Card, each: Round, kernels: int, forecaster: Forecaster) -> Entry:
+    """One round with the skill and without it."""
+    seen = None
+    with suppress(KirError):
+        seen = forecaster(_pair(each, each.before, each.after))
+    aim = seen.median if seen is not None else 0.0
+    ours, how = _arm(each, _of_card(card, each), forecaster, aim)
+    theirs, _ = _arm(each, _of_all(each), forecaster, aim)
+    speedup = None
+    if seen is not None:
+        low, high = seen.interval(0.8)
+        speedup = (float(f"{seen.median:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}"))
+    return Entry(what="trial", kernel=each.name, outcome=f"lifted from {kernels} other kernels: {how}", skill=ours, without=theirs, speedup=speedup,
+                 basis="forecast" if speedup else None)
+
+
+Made = tuple[Program, tuple[Step, ...]]
+"""A program that an arm made, and by which steps."""
+
+
+def _of_card(card: Card, each: Round) -> Iterator[Made]:
+    for found in applications(card, each.before, Context(each.target)):
+        with suppress(KirError):
+            yield run(each.before, Pipeline(found.steps), context=Context(each.target)).program, found.steps
+
+
+def _of_all(each: Round) -> Iterator[Made]:
+    """A forward step of one pass after the other, in the order of the hash of program and pass; of several places the one that a hash picks."""
+    key = content_hash(each.before)
+    for cls in sorted(passes(), key=lambda cls: hashlib.sha256(f"{key} {cls.name}".encode()).hexdigest()):
+        with suppress(KirError):
+            found = sites(cls.with_options({}), each.before)
+            if found:
+                site = min(found, key=lambda site: hashlib.sha256(f"{key} {site.params} {site.path}".encode()).hexdigest())
+                program = apply(each.before, site.params, site, context=Context(each.target)).program
+                yield program, (Step.of(site.params, anchor_text(each.before, site.path)),)
+
+
+def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) -> tuple[bool, str]:
+    """Whether one of a few programs is what the expert did next, or as good; and how."""
+    wanted, said = content_hash(each.after), "no place"
+    for count, (program, steps) in enumerate(made, start=1):
+        if content_hash(program) == wanted:
+            return True, f"the expert's next program at try {count}"
+        if len(steps) == 1 and told(steps[0]) in each.wanted:
+            return True, f"a step of the expert's at try {count}"
+        if _as_good(each, program, forecaster, aim):
+            return True, f"a program forecast as fast at try {count}"
+        said = f"other programs in {count} tries"
+        if count == TRIES:
+            break
+    return False, said
+
+
+def _as_good(each: Round, program: Program, forecaster: Forecaster, aim: float) -> bool:
+    """Whether a program is forecast as fast as the expert's next one, where that is forecast faster than the start (`aim`); a step that only makes
+    way for others is judged by itself."""
+    if aim <= 1 / AS_FAST:
+        return False
+    with suppress(KirError):
+        return forecaster(_pair(each, each.before, program)).median >= AS_FAST * aim
+    return False
+
+
+def _pair(each: Round, before: Program, after: Program) -> Pair:
+    return Pair(before, after, _sizes(each), each.target, surface=each.walked.surface or "cuda")
+
+
+def _sizes(each: Round) -> Mapping[str, int]:
+    problem = load_problem(each.walked.problem) if each.walked.problem else None
+    shapes = profiled(each.after, problem)
+    return shapes[0][1] if shapes else {}
+
+
+def decided(card: Card, trials: Sequence[Entry]) -> Card:
+    """The card with its trials in the log, and the state that follows from them, with the reason in figures."""
+    won, lost = sum(bool(t.skill) for t in trials), sum(bool(t.without) for t in trials)
+    told = f"{won} of {len(trials)} held-out trials succeeded, {lost} without the skill in as many tries"
+    effect = card.effect
+    if len(trials) < LEAST_TRIALS:
+        state, why = "hypothesis", f"{told}; at least {LEAST_TRIALS} kernels of other packages or families are needed"
+    elif won < LEAST_SHARE * len(trials) or won <= lost:
+        state, why = "hypothesis", f"{told}; two thirds must succeed, and more than without"
+    elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()):
+        state, why = "negative", f"{told}; but none of {effect.compared} uses changed the compiled code, and no forecast is above 1"
+    else:
+        state, why = "admitted", told
+    return card.model_copy(update={"state": state, "why": why, "log": (*card.log, *trials)})

@@ -1,0 +1,99 @@
+"""The log of a search: one JSON object a line, appended as things happen; a search that is run again over its log goes the same way.
+
+Two events are the same when they agree in all but their `clock`. A search that finds its next event in the log takes it from there, gate's word
+included, and goes on by itself where the log ends: so a killed search resumes, and a finished one replays.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
+from kir.base.store import Log
+
+SCHEMA = "kir.optimize/1"
+
+
+class LogEnds(Exception):
+    """A replay that has come to the end of its log."""
+
+
+@dataclass
+class Recorder:
+    """Where events go, and come from as long as the log has more. Without a log they are only kept here. With `only` nothing new may happen:
+    at the end of the log :class:`LogEnds` is raised."""
+
+    log: Log | None = None
+    only: bool = False
+    events: list[dict[str, Any]] = field(default_factory=list)
+    _stored: list[dict[str, Any]] = field(default_factory=list)
+    _begun: float = field(default_factory=time.monotonic)
+    _spent: float = 0.0
+
+    @classmethod
+    def over(cls, path: Path | None, only: bool = False) -> Recorder:
+        """Over a file, which may hold the beginning of the search. Raises KirError KIR-U021 for a log of another version, and as `Log.records`."""
+        if path is None:
+            return cls()
+        log = Log(path)
+        stored = list(log.records())
+        for row in stored:
+            if row.get("schema") != SCHEMA:
+                raise error("KIR-U021", f"{path} is a log of the form '{row.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}', or another file")
+        kept = [row for row in stored if row["event"] != "end"]
+        out = cls(log, only, _stored=kept)
+        out._spent = float(stored[-1]["clock"]) if stored else 0.0
+        return out
+
+    @property
+    def stored(self) -> Sequence[Mapping[str, Any]]:
+        """What the log held."""
+        return self._stored
+
+    @property
+    def clock(self) -> float:
+        """Seconds spent on the search, those of earlier runs included."""
+        return self._spent + time.monotonic() - self._begun
+
+    def next_stored(self) -> Mapping[str, Any] | None:
+        """The event that comes next by the log; None at its end."""
+        return self._stored[len(self.events)] if len(self.events) < len(self._stored) else None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the log has more events than happened so far."""
+        return self.next_stored() is not None
+
+    def add(self, event: str, **fields: Any) -> None:
+        """An event that happened. Raises KirError KIR-U022 where the log has another one in its place, and LogEnds."""
+        row = {"schema": SCHEMA, "event": event, **fields}
+        stored = self.next_stored()
+        if stored is not None and event != "end":
+            if {k: v for k, v in stored.items() if k != "clock"} != row:
+                told = tuple(f"{k}: {stored.get(k)!r} in the log, {row.get(k)!r} now" for k in row if stored.get(k) != row[k])[:3]
+                raise error("KIR-U022", f"event {len(self.events) + 1} of the log is another than this search comes to", witness=told,
+                            needs="the inputs and the version of KIR that the log was made with, or another log")
+            self.events.append(dict(stored))
+            return
+        if self.only and event != "end":
+            raise LogEnds
+        row["clock"] = round(self.clock, 3)
+        self.events.append(row)
+        if self.log is not None and not self.only:
+            self.log.append(row)
+
+    def gated(self, key: str, judge: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The gate's word on a candidate: from the log where it is there, else asked for and recorded."""
+        stored = self.next_stored()
+        if stored is not None and stored["event"] == "gate" and stored["candidate"] == key:
+            self.events.append(dict(stored))
+            return stored
+        if self.only and stored is None:
+            raise LogEnds
+        said = dict(judge())
+        self.add("gate", candidate=key, **said)
+        return said

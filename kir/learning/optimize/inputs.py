@@ -1,0 +1,106 @@
+"""What may be optimized: a kernel that a frontend reads, a problem's naive program, a recorded call, a FlashInfer-Trace definition."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error, usage
+from kir.ir.nodes import Program
+from kir.problem import Problem, Shape, load_problem
+from kir.problem.load import problem_names
+from kir.problem.problem import shape_of
+from kir.surface.reading import binding_of, load_expert, located, read_text
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A program to make faster, what judges it, and where it came from: `file` and `kernel` with their `binding` where there is a source to edit;
+    `sizes` where the input says at which."""
+
+    program: Program
+    problem: Problem
+    surface: str = ""
+    file: str = ""
+    binding: Path | None = None
+    sizes: Mapping[str, int] | None = None
+
+
+def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
+    """The subject of `FILE[::KERNEL]` with a binding, a problem alone, a binding that `kir capture` wrote, or a definition in JSON. Raises
+    UsageError KIR-U026 where nothing says what is computed, and what reading raises."""
+    if not file:
+        if not problem:
+            raise usage("KIR-U026", "there is nothing to optimize", needs="FILE[::KERNEL], or --problem NAME for its naive program")
+        wanted = load_problem(problem)
+        return Subject(wanted.naive, wanted)
+    if file.endswith(".json"):
+        return definition(Path(file))
+    if file.endswith(".toml"):
+        return captured(Path(file), problem)
+    if not problem:
+        raise usage("KIR-U026", f"nothing says what {file} computes", attempt=f"kir optimize {file} --problem NAME",
+                    needs=f"--problem with one of {', '.join(problem_names())}, a folder, or a file in the form of KernelBench")
+    wanted = load_problem(problem)
+    binding = binding_of(file, bind, wanted.spec.name)
+    expert = load_expert(file, binding)
+    return Subject(expert.program, wanted, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
+
+
+def captured(path: Path, problem: str) -> Subject:
+    """The call that a binding of `kir capture` recorded: its first line names the kernel. Raises UsageError KIR-U026."""
+    first = read_text(path).split("\n", 1)[0]
+    place = first.removeprefix("#").strip()
+    if not first.startswith("#") or "::" not in place:
+        raise usage("KIR-U026", f"{path} does not name the kernel that it was recorded of", needs="a first line `# FILE::KERNEL`, as `kir capture` writes")
+    located(place)
+    made = subject(place, path, problem)
+    return Subject(made.program, made.problem, made.surface, place, path)
+
+
+def definition(path: Path) -> Subject:
+    """A FlashInfer-Trace definition of a problem that KIR knows: its name, or that of one with the same tensors. Raises KirError KIR-U027."""
+    try:
+        held = json.loads(read_text(path))
+        name, axes = str(held["name"]), dict(held["axes"])
+        inputs, outputs = dict(held["inputs"]), dict(held["outputs"])
+    except (ValueError, KeyError, TypeError) as bad:
+        raise error("KIR-U027", f"{path} is no definition of FlashInfer-Trace: {bad}", needs="an object with name, axes, inputs and outputs") from bad
+    from kir.gate.trace import DTYPES
+
+    dtypes = {theirs: ours for ours, theirs in DTYPES.items()}
+    for each in (name, *problem_names()):
+        for problem in _posed(each):
+            tensors = {t.name: (len(t.shape), problem.tensor_dtype(t)) for t in problem.spec.tensors}
+            told = {k: (len(v["shape"]), dtypes.get(v["dtype"], "")) for k, v in {**inputs, **outputs}.items() if v.get("shape") is not None}
+            if told == tensors or (each == name and set(told) == set(tensors)):
+                return Subject(problem.naive, problem, sizes=_sizes(problem, axes))
+    raise error("KIR-U027", f"no problem computes what '{name}' in {path} does", needs=f"a definition of one of {', '.join(problem_names())}")
+
+
+def _posed(name: str) -> list[Problem]:
+    known = name if name in problem_names() else name.partition("_f16")[0].partition("_bf16")[0]
+    if known not in problem_names():
+        return []
+    first = load_problem(known)
+    return [first, *(load_problem(f"{known}:{d}") for d in first.spec.dtypes[1:])]
+
+
+def _sizes(problem: Problem, axes: Mapping[str, Mapping[str, object]]) -> Mapping[str, int] | None:
+    """The sizes that a definition fixes, where it fixes all."""
+    values = {k: v.get("value") for k, v in axes.items()}
+    names = problem.shapes[0].sizes
+    return {k: int(str(values[k])) for k in names} if all(values.get(k) is not None for k in names) else None
+
+
+def shape_for(one: Subject, text: str) -> Shape:
+    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes. Raises UsageError KIR-G902."""
+    if text:
+        return shape_of(one.problem, text)
+    if one.sizes is not None:
+        return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
+    found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
+    if not found:
+        raise usage("KIR-G902", f"no shape of '{one.problem.name}' satisfies the kernel's facts", needs="--shape M=..,N=..")
+    return found[0]

@@ -1,0 +1,103 @@
+"""Who says what a candidate is worth: the CPU gate with the modelled time, or a device's gate with the measured one."""
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.ir.nodes import Program
+from kir.learning.optimize.plan import Setting
+from kir.learning.tune.search import Measured
+
+if TYPE_CHECKING:
+    from kir.gate import Verdict
+    from kir.gate.artifacts import ArtifactCache
+    from kir.gate.gpu import Gpu
+
+
+class Judge(Protocol):
+    """The gate, as a search needs it. `measures`: times are measured, so that candidates whose forecasts are alike may differ."""
+
+    name: str
+    measures: bool
+
+    def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
+        """What may be done for several programs, each with its surface, before they are judged."""
+
+    def judge(self, program: Program, surface: str) -> Measured:
+        """The gate's word on one."""
+        ...
+
+
+@dataclass
+class CpuJudge:
+    """Compiled, interpreted against the problem, its time modelled for the target. `cache` keeps what was compiled."""
+
+    setting: Setting
+    cache: ArtifactCache | None = None
+    compiles: bool = True
+    name: str = "cpu"
+    measures: bool = False
+
+    def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
+        """Nothing: the gate compiles beside the interpreter."""
+
+    def judge(self, program: Program, surface: str) -> Measured:
+        """Accepted by the CPU gate, with the cost model's seconds at the shape from what was compiled."""
+        verdict = self.verdict(program, surface)
+        if not verdict.accepted:
+            return Measured(math.inf, accepted=False, reason=verdict.reason)
+        from kir.gate.cost import program_cost
+
+        made = next((a for a in verdict.artifacts if a.kernels), None)
+        seconds = sum(c.seconds for c in program_cost(program, self.setting.shape.sizes, self.setting.target, made, surface or "cuda"))
+        return Measured(float(f"{seconds:.6g}"))
+
+    def verdict(self, program: Program, surface: str) -> Verdict:
+        """The CPU gate's whole verdict."""
+        from kir.gate.cpu import gate_cpu
+
+        return gate_cpu(program, self.setting.problem, surface if self.compiles else "kir", [self.setting.target] if self.compiles else [], cache=self.cache)
+
+
+@dataclass
+class GpuJudge:
+    """Right at secret shapes and timed on a device. The interpreter and the panel are left to the winner."""
+
+    gpu: Gpu
+    setting: Setting
+    seconds: float = 0.3
+    name: str = "gpu"
+    measures: bool = True
+
+    def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
+        """Compile side by side what the gate will ask for; what does not compile is left to the gate to refuse."""
+        from kir.surface import backend
+
+        for surface in dict.fromkeys(s for _, s in programs):
+            by, texts = backend(surface), []
+            for program, _ in (x for x in programs if x[1] == surface):
+                with contextlib.suppress(KirError):
+                    texts.append(by.launched_with(by.emit(program), self.setting.shape.sizes))
+            with contextlib.suppress(KirError):
+                self.gpu.compiled(by, texts)
+
+    def judge(self, program: Program, surface: str) -> Measured:
+        """Correctness at secret shapes, then the time at the shape."""
+        from kir.gate.gpu import Options, gate_gpu
+        from kir.learning.tune.device import told, with_shape
+
+        problem = with_shape(self.setting.problem, self.setting.shape)
+        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False)
+        return told(gate_gpu(self.gpu, program, problem, surface, options=options), self.setting.shape)
+
+    def verdict(self, program: Program, surface: str) -> Verdict:
+        """The whole gate: interpreter, device, compute-sanitizer, panel."""
+        from kir.gate.gpu import Options, gate_gpu
+        from kir.learning.tune.device import with_shape
+
+        return gate_gpu(self.gpu, program, with_shape(self.setting.problem, self.setting.shape), surface,
+                        options=Options(shapes=(self.setting.shape.name,)))

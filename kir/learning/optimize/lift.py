@@ -1,0 +1,188 @@
+"""Steps learned on one kernel taken on another: at the place that is meant, else at the one most like it, with every precondition judged anew.
+
+A step names its place by an anchor and by texts over the other kernel's names (`value`, `when`, `sizes`). Where these are not found, the pass is
+asked for its places with those texts left open, and the one whose anchor and texts come nearest is taken. What does not apply is left out, and told.
+"""
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.canonical import content_hash
+from kir.learning.optimize.plan import Plan
+from kir.learning.optimize.repairs import REPAIRS
+from kir.rewrite import Context, Pass, Site, Step, apply
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.driver import Applied, forward_site
+from kir.rewrite.options import Option
+from kir.rewrite.pipelines.pipeline import find_site, pass_of
+
+NEAREST = 6
+"""Places that are tried for a step, the nearest first."""
+MOST_PLACES = 24
+"""Places that a step is taken at where it is taken everywhere."""
+LEAST_LIKE = 0.25
+"""Texts and anchors less alike than this mean another thing."""
+FAULTS = (KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
+"""What a pass may raise on a form that its author did not foresee: the step is left out, as one that refuses."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """A step that was not taken, and why."""
+
+    step: str
+    reason: str
+
+    @property
+    def pass_name(self) -> str:
+        return re.split(r"[{@ ]", self.step.removeprefix("~"), maxsplit=1)[0]
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """What a plan gave: the program, the steps as taken (they replay exactly on the program that it began with), and those left out."""
+
+    program: n.Program
+    steps: tuple[Step, ...]
+    left: tuple[Left, ...]
+    unproved: tuple[str, ...] = ()
+    """Ids of preconditions that were not proved but guarded or assumed."""
+
+    @property
+    def share(self) -> float:
+        """The part of the steps that was taken."""
+        total = len(self.steps) + len(self.left)
+        return len(self.steps) / total if total else 0.0
+
+
+def lifted(program: n.Program, plan: Plan, context: Context, known: Prefixes | None = None) -> Lifted:
+    """Take a plan's steps on a program. `known` carries what first steps came to from one plan to the next of the same beginning."""
+    now, taken, left = program, list[Step](), list[Left]()
+    unproved = list[str]()
+    key: tuple[str, ...] = (content_hash(program), str(plan.everywhere))
+    for step in plan.steps:
+        key = (*key, str(step))
+        if known is not None and key in known:
+            now, more, out, open_ = known[key]
+        else:
+            now_before = now
+            now, more, out, open_ = _taken(now_before, step, context, plan.everywhere)
+            if known is not None:
+                known[key] = (now, more, out, open_)
+        taken += more
+        left += out
+        unproved += open_
+    return Lifted(now, tuple(taken), tuple(left), tuple(dict.fromkeys(unproved)))
+
+
+Prefixes = dict[tuple[str, ...], tuple[n.Program, tuple[Step, ...], tuple[Left, ...], tuple[str, ...]]]
+
+
+def _taken(program: n.Program, step: Step, context: Context, everywhere: bool) -> tuple[n.Program, tuple[Step, ...], tuple[Left, ...], tuple[str, ...]]:
+    done = taken(program, step, context)
+    if isinstance(done, Left):
+        return program, (), (done,), ()
+    applied = list(done)
+    texts = any(map(_names_things, step.options.values()))
+    while everywhere and not texts and len(applied) < MOST_PLACES:
+        more = taken(applied[-1].program, replace(step, at="", path=None, hash=""), context, exact=False)
+        if isinstance(more, Left) or content_hash(more[-1].program) == content_hash(applied[-1].program):
+            break
+        applied += more
+    unproved = (id_ for each in applied for id_, v in each.record.verdicts if v.kind != "proved" and v)
+    return applied[-1].program, tuple(each.record.step for each in applied), (), tuple(dict.fromkeys(unproved))
+
+
+def taken(program: n.Program, step: Step, context: Context, exact: bool = True) -> tuple[Applied, ...] | Left:
+    """One step on a program, at the place it means or the one most like it, with what had to be done first; or why there is none."""
+    why = ""
+    if exact:
+        try:
+            item, site = find_site(program, step)
+            return (apply(program, item, site, step.direction, assume=step.assume, guard=step.guard, context=context),)
+        except KirError as bad:
+            why = _said(bad)
+        except FAULTS as fault:
+            why = f"the pass fails here: {type(fault).__name__}"
+    if step.direction == "backward":
+        return Left(str(step), why)
+    for site in _nearest(program, step):
+        try:
+            return _at(program, site, step, context)
+        except KirError as bad:
+            why = _said(bad)
+        except FAULTS as fault:
+            why = f"the pass fails here: {type(fault).__name__}"
+    return Left(str(step), why or "no place is like the one it means")
+
+
+def _at(program: n.Program, site: Site, step: Step, context: Context) -> tuple[Applied, ...]:
+    """A step at a place, after what makes it legal where it is refused and something is known to. Raises KirError."""
+    assume, guard = (ids & {p.id for p in site.params.preconditions} for ids in (step.assume, step.guard))
+    try:
+        return (apply(program, site.params, site, assume=assume, guard=guard, context=context),)
+    except KirError as bad:
+        repair = next((REPAIRS[d.id] for d in bad.diagnostics if d.id in REPAIRS), None)
+        if repair is None:
+            raise
+        first = list[Applied]()
+        for each in repair(program, site):
+            now = first[-1].program if first else program
+            item, where = find_site(now, each)
+            first.append(apply(now, item, where, context=context))
+        if not first:
+            raise
+        there = forward_site(first[-1].program, site.params, site.path)
+        return (*first, apply(first[-1].program, there.params, there, assume=assume, guard=guard, context=context))
+
+
+def _said(bad: KirError) -> str:
+    first = next((d for d in bad.diagnostics if d.id.startswith("KIR-P")), bad.diagnostics[0])
+    return f"{first.id}: {first.message}" + (f" ({first.witness[0]})" if first.witness else "")
+
+
+def _nearest(program: n.Program, step: Step) -> list[Site]:
+    """Places of a step's pass with its numbers, most alike first: those whose anchor and texts are most like the step's."""
+    texts = {k: v for k, v in step.options.items() if _names_things(v)}
+    numbers = {k: v for k, v in step.options.items() if k not in texts}
+    found = list[tuple[float, int, Site]]()
+    for number, site in enumerate(_open_sites(program, pass_of(step), numbers, texts)):
+        off = [k for k, v in numbers.items() if getattr(site.params, k) != v]
+        if any(not isinstance(numbers[k], str) for k in off):
+            continue
+        alike = [_alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
+        where = _alike(step.at, anchor_text(program, site.path)) if step.at else 1.0
+        if alike and min(alike) < LEAST_LIKE:
+            continue
+        found.append((len(off) - (where + 2 * sum(alike)), number, site))
+    return [site for _, _, site in sorted(found, key=lambda x: x[:2])[:NEAREST]]
+
+
+def _open_sites(program: n.Program, cls: type[Pass], numbers: Mapping[str, Option], texts: Mapping[str, Option]) -> Iterator[Site]:
+    names = {f.name for f in fields(cls)}
+    bare = {k: v for k, v in numbers.items() if not isinstance(v, str)}
+    for given in dict.fromkeys(tuple(x.items()) for x in ({**numbers, **texts}, numbers, bare)):
+        try:
+            yield from cls.with_options({k: v for k, v in given if k in names}).sites(program)
+        except (KirError, *FAULTS):
+            continue
+
+
+def _names_things(value: Option) -> bool:
+    """Whether an option's value is text over names of a kernel: an expression, a buffer, several of these; not a word that chooses."""
+    if isinstance(value, tuple):
+        return any(isinstance(x, str) for x in value)
+    return isinstance(value, str) and not re.fullmatch(r"[a-z0-9_]+", value)
+
+
+def _alike(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+
+
+__all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "lifted", "taken")

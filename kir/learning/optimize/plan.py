@@ -1,0 +1,92 @@
+"""What a search is given and what it tries: the setting, plans and their sources."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from typing import Literal, Protocol, runtime_checkable
+
+from kir.base.dataclass import dataclass
+from kir.hardware.target import Target
+from kir.ir.nodes import Program
+from kir.learning.tune.space import Value
+from kir.problem import Problem, Shape
+from kir.rewrite import Context, Step
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one search is for: `problem` judges, at `shape` (its sizes name what is timed) on `target`, written as `surface`."""
+
+    problem: Problem
+    shape: Shape
+    target: Target
+    surface: str
+
+    @property
+    def context(self) -> Context:
+        """What preconditions may look at."""
+        return Context(self.target)
+
+    @property
+    def given(self) -> dict[str, Value]:
+        """What holes of stored pipelines may name: the dtype, SMs, bytes of shared memory a CTA, and the sizes."""
+        return {"dtype": self.problem.dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps to try on a program, in order; `source` says where they come from and `reason` why they may help. With `everywhere` a step is taken at
+    each place where it applies. `point` are the parameters that filled its holes; `family` names plans that differ in nothing else. `facts` are
+    expressions over the sizes that the steps take for granted, `align` bytes that tensors are aligned to."""
+
+    source: str
+    steps: tuple[Step, ...]
+    reason: str = ""
+    everywhere: bool = False
+    point: Mapping[str, Value] = field(default_factory=dict)
+    family: str = ""
+    surface: str = ""
+    facts: tuple[str, ...] = ()
+    align: int = 0
+    home: Program | None = None
+    """The program in whose words the steps are written, where it is another than the one they are tried on."""
+    promises: Literal["own", "home"] = "own"
+    """In whose words `facts` are written."""
+
+    @property
+    def key(self) -> str:
+        """A name that tells plans of one search apart."""
+        return f"{self.source} {self.surface} {' '.join(f'{k}={v}' for k, v in self.point.items())}{' everywhere' if self.everywhere else ''}".strip()
+
+
+class PlanSource(Protocol):
+    """Where plans come from. The same program and setting give the same plans in the same order."""
+
+    @property
+    def name(self) -> str:
+        """What the log calls it."""
+        ...
+
+    def plans(self, program: Program, setting: Setting) -> Iterable[Plan]:
+        """Plans worth trying on a program, the most promising first. May be lazy."""
+        ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A source that knows the families of its plans without making them."""
+
+    def streams(self, program: Program, setting: Setting) -> Iterable[tuple[str, Iterator[Plan]]]:
+        """The plans of each family, lazily, under its name."""
+        ...
+
+
+def streams_of(source: PlanSource, program: Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+    """The plans of a source by family, in its order; one that does not know its families is asked for all of its plans at once."""
+    if isinstance(source, Streams):
+        yield from source.streams(program, setting)
+        return
+    by_family: dict[str, list[Plan]] = {}
+    for plan in source.plans(program, setting):
+        by_family.setdefault(plan.family or plan.source, []).append(plan)
+    yield from ((family, iter(plans)) for family, plans in by_family.items())

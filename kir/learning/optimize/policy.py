@@ -1,0 +1,107 @@
+"""Which plan to try next: a linear policy over features of the state and the plan, trained on what came of plans in earlier searches.
+
+A contextual bandit in its plainest form: ridge regression of the reward on features (the mean of LinUCB, Li et al. 2010), explored by the search itself,
+which gates the best of each family before the second of any. The reward of a gated plan is the logarithm of its speed over the best of its search:
+0 for the best, less for others, `REFUSED` for one that the gate refuses.
+"""
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
+from kir.base.store import write_atomic
+
+SCHEMA = "kir.policy/1"
+REFUSED = -3.0
+"""The reward of a plan that the gate refuses, and the least of any."""
+RIDGE = 1.0
+"""Weight of the penalty on squared weights: an effect seen once counts half."""
+
+Features = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Weights by feature; `searches` is how many it was trained on."""
+
+    weights: Mapping[str, float]
+    searches: int = 0
+
+    def score(self, features: Features) -> float:
+        """The reward that is expected of a plan with these features, 0 for the best there could be."""
+        return sum(self.weights.get(k, 0.0) * v for k, v in features.items())
+
+
+NO_POLICY = Policy({})
+"""Every plan alike."""
+
+
+def features_of(operator: str, start: str, source: str, family: str, surface: str, share: float) -> dict[str, float]:
+    """What the policy sees of a plan on a state: the kind of operator, where the state comes from, the plan's family, and the part of its steps that
+    could be taken (0 to 1)."""
+    kind = "naive" if "naive" in start or "back" in start else "as it is"
+    return {"bias": 1.0, f"family={family}": 1.0, f"family={family} operator={operator}": 1.0, f"source={source} start={kind}": 1.0,
+            f"surface={surface} operator={operator}": 1.0, "share": share, "left": 1.0 - share}
+
+
+def trained(logs: Iterable[Iterable[Mapping[str, Any]]]) -> Policy:
+    """The policy that best foretells the rewards in the events of searches."""
+    import numpy as np
+
+    rows: list[tuple[Features, float]] = []
+    count = 0
+    for events in logs:
+        found = list(_rewards(events))
+        rows += found
+        count += bool(found)
+    names = sorted({k for features, _ in rows for k in features})
+    if not rows:
+        return NO_POLICY
+    at = {name: i for i, name in enumerate(names)}
+    x, y = np.zeros((len(rows), len(names))), np.array([reward for _, reward in rows])
+    for i, (features, _) in enumerate(rows):
+        for k, v in features.items():
+            x[i, at[k]] = v
+    weights = np.linalg.solve(x.T @ x + RIDGE * np.eye(len(names)), x.T @ y)
+    return Policy({name: round(float(w), 6) for name, w in zip(names, weights, strict=True)}, count)
+
+
+def _rewards(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Features, float]]:
+    built: dict[str, Features] = {}
+    gated: dict[str, float | None] = {}
+    for row in events:
+        if row["event"] == "plan" and "features" in row:
+            built.setdefault(row["candidate"], row["features"])
+        elif row["event"] == "gate":
+            gated[row["candidate"]] = row["seconds"] if row["accepted"] else None
+    times = [s for s in gated.values() if s]
+    for key, seconds in gated.items():
+        if key in built and times:
+            yield built[key], max(REFUSED, math.log(min(times) / seconds)) if seconds else REFUSED
+
+
+def save(policy: Policy, path: Path) -> None:
+    """Write a policy."""
+    write_atomic(path, json.dumps({"schema": SCHEMA, "searches": policy.searches, "weights": dict(policy.weights)}, indent=1, sort_keys=True) + "\n")
+
+
+def load(path: Path | None = None) -> Policy:
+    """A policy from its file, or the one that comes with KIR (none: every plan alike). Raises KirError KIR-U023 for a file of another version, or one
+    that is no policy."""
+    file = path or Path(str(resources.files("kir.skills"))) / "policy.json"
+    if path is None and not file.is_file():
+        return NO_POLICY
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        if held.get("schema") != SCHEMA:
+            raise error("KIR-U023", f"{file} is a policy of the form '{held.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}': train it again",
+                        attempt=f"kir optimize --learn LOG -o {file}")
+        return Policy({str(k): float(v) for k, v in held["weights"].items()}, int(held["searches"]))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as bad:
+        raise error("KIR-U023", f"{file} is no policy: {bad}", attempt=f"kir optimize --learn LOG -o {file}") from bad

@@ -1,0 +1,141 @@
+"""What a search has to tell: what each step brought, what was tried and lost, and how near the forecast limit the result is."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.gate.cost import program_cost
+from kir.ir.nodes import Program
+from kir.ir.printer import expr_text
+from kir.learning.optimize.lift import FAULTS, taken
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.search import Candidate, Found
+from kir.learning.optimize.words import in_words_of
+from kir.learning.tune.rank import promised
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One step, and the modelled seconds after it."""
+
+    step: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least seconds that moving the tensors once and the tensor cores' rate allow, and the resource that binds the program now."""
+
+    seconds: float
+    bound_by: str
+    share: float
+    """The limit over the modelled seconds, 0 to 1."""
+
+
+def limit(program: Program, setting: Setting, surface: str) -> Limit:
+    """How near a program is to what its device allows, by the cost model: every tensor moved once, every product on tensor cores at their rate."""
+    device = setting.target.device
+    costs = program_cost(program, setting.shape.sizes, setting.target, None, surface)
+    moved = sum(c.compulsory for c in costs) / device.bandwidth
+    products = sum(c.parts.get("tensor", 0.0) for c in costs)
+    slowest = max(costs, key=lambda c: c.seconds)
+    total = sum(c.seconds for c in costs)
+    least = max(moved, products)
+    return Limit(least, slowest.bound_by, min(1.0, least / total) if total else math.nan)
+
+
+def effects(found: Found, best: Candidate) -> list[Effect]:
+    """The steps from the start of the best to it, each with the modelled seconds after it. The plan is taken again, step by step."""
+    setting, out = replace(found.setting, surface=best.surface), []
+    parents = {c.key: c for c in found.tried}
+    chain = [best]
+    while chain[-1].parent and chain[-1].parent in parents:
+        chain.append(parents[chain[-1].parent])
+    now = chain[-1].start.program
+    for c in reversed(chain):
+        plan = c.plan
+        base = promised(now, plan.facts, plan.align) if plan.promises == "own" and (plan.facts or plan.align) else now
+        words = in_words_of(plan.home, base) if plan.home is not None else None
+        now = words.program if words is not None else base
+        if plan.promises == "home" and (plan.facts or plan.align):
+            now = promised(now, plan.facts, plan.align)
+        for step in plan.steps:
+            done = taken(now, step, setting.context)
+            while isinstance(done, tuple):
+                for each in done:
+                    now = each.program
+                    out.append(Effect(str(replace(each.record.step, path=None, hash="")), _seconds(words.back(now) if words else now, setting)))
+                texts = any(isinstance(v, (str, tuple)) and "(" in str(v) for v in step.options.values())
+                done = taken(now, replace(step, at="", path=None, hash=""), setting.context, exact=False) if plan.everywhere and not texts else None  # type: ignore[assignment]
+        now = words.back(now) if words is not None else now
+    return out
+
+
+def _seconds(program: Program, setting: Setting) -> float:
+    try:
+        return sum(c.seconds for c in program_cost(program, setting.shape.sizes, setting.target, None, setting.surface))
+    except (KirError, *FAULTS, ZeroDivisionError):
+        return math.nan  # a state in between that has no launch of its own
+
+
+def losses(best: Candidate, given: Program) -> list[str]:
+    """What the result has not that the input had, or that its plan promised: steps left out, and sizes at which it may not be called."""
+    out = [f"left out {each.step}: {each.reason}" for each in best.left]
+    narrower = [f for f in best.program.facts if f not in given.facts]
+    if narrower:
+        out.append(f"called only where {' and '.join(map(expr_text, narrower))}")
+    return out
+
+
+def data(found: Found) -> dict[str, Any]:
+    """The report as JSON."""
+    best, setting = found.best, found.setting
+    subject = best or found.baseline
+    near = limit(subject.program, setting, subject.surface or "cuda")
+    base = found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds
+    out: dict[str, Any] = {
+        "problem": setting.problem.name, "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended, "built": found.built,
+        "baseline": {"seconds": base, "kind": "measured" if found.baseline.measured is not None else "modelled"},
+        "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
+        "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
+    if best is not None and best.measured is not None:
+        out["best"] = {**_row(best), "steps": [{"step": e.step, "seconds": None if math.isnan(e.seconds) else e.seconds} for e in effects(found, best)],
+                       "losses": losses(best, found.baseline.program)}
+    return out
+
+
+def _row(c: Candidate) -> dict[str, Any]:
+    m = c.measured
+    return {"candidate": c.key, "surface": c.surface, "start": c.start.name, "plan": c.plan.key, "reason": c.plan.reason, "taken": len(c.steps),
+            "left": len(c.left), "forecast": c.seconds, "accepted": bool(m and m.accepted), "seconds": m.seconds if m and m.accepted else None,
+            "refusal": m.reason if m and not m.accepted else ""}
+
+
+def lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """The report as text."""
+    base, best = report["baseline"], report["best"]
+    sizes = ", ".join(f"{k}={v}" for k, v in report["sizes"].items())
+    yield f"{report['problem']} at {sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
+    if best is None:
+        yield "nothing is faster"
+    else:
+        yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {best['start']}, by {best['plan']}"
+        if best["reason"]:
+            yield f"  {best['reason']}"
+        for each in best["steps"]:
+            yield f"  {_time(each['seconds']) if each['seconds'] is not None else '':>11}  {each['step']}"
+        yield from (f"  {text}" for text in best["losses"])
+    near = report["limit"]
+    yield f"{near['share']:.0%} of what the device allows by the cost model ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
+    for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):
+        if best is None or c["candidate"] != best["candidate"]:
+            yield f"  tried {c['plan']} from {c['start']}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
+    yield f"{len(report['tried'])} candidates gated, {report['built']} plans built; {report['ended']}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"

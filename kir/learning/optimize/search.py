@@ -1,0 +1,430 @@
+"""The search: from each start, plans are built, ranked by forecast, gated best-first under a budget; the best at any time is kept.
+
+First every family of plans is built once on every start. Then, in turns: the candidate that seems fastest is gated, and the neighborhood of the best is
+built further: other parameters of its plan, and single passes on top of it. What a forecast was wrong by on the members of a family corrects the others.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from kir.analysis import normalize
+from kir.analysis.target.legalize import legalize
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
+from kir.learning.optimize.events import LogEnds, Recorder
+from kir.learning.optimize.judge import CpuJudge, Judge
+from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
+from kir.learning.optimize.plan import Plan, PlanSource, Setting, streams_of
+from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
+from kir.learning.optimize.sources import sources as usual_sources
+from kir.learning.optimize.starts import Start, starts
+from kir.learning.optimize.words import in_words_of
+from kir.learning.tune.rank import holds, promised
+from kir.learning.tune.search import Measured
+from kir.rewrite import Step
+from kir.surface import backend
+
+SURFACES = ("cuda", "triton", "tilelang")
+"""Surfaces that a search without one of its own writes."""
+ROUND = 8
+"""Plans of the best family that are built between two gated candidates."""
+BATCH = 4
+"""Candidates that are prepared (compiled) together where times are measured."""
+FAILURES = 2
+"""Plans of a family that may come to nothing in a row before the family is given up on a start."""
+HOPELESS = 2.5
+"""A candidate that seems so many times slower than the best gated one is not gated."""
+UNSEEN = 0.6
+"""What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
+LEFT_OUT = 1.0
+"""How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
+GAIN = 0.995
+"""Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
+WIDTH = 2
+"""Gated states that single passes are tried on."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where a search ends: `candidates` gated, `seconds` of wall time, `usd` for models (this search asks none), `plans` built."""
+
+    candidates: int = 20
+    seconds: float = 180.0
+    usd: float = 0.0
+    plans: int = 400
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """From `candidates=20,seconds=180,usd=0`. Raises KirError KIR-U024 for another word, no number, or a budget of nothing."""
+        given: dict[str, float] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, _, value = part.partition("=")
+            if name not in ("candidates", "seconds", "usd", "plans") or not value.replace(".", "", 1).isdigit():
+                raise error("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all")
+            given[name] = float(value)
+        out = cls(int(given.get("candidates", 20)), given.get("seconds", 180.0), given.get("usd", 0.0), int(given.get("plans", 400)))
+        if not (out.candidates and out.seconds and out.plans):
+            raise error("KIR-U024", f"'{text}' is a budget of nothing", needs="at least candidates=1 and some seconds")
+        return out
+
+
+@dataclass
+class Candidate:
+    """A program that a plan gave. `forecast` is over the kernel as given; `left` are the steps that could not be taken."""
+
+    key: str
+    program: Program
+    surface: str
+    start: Start
+    plan: Plan
+    steps: tuple[Step, ...]
+    left: tuple[Left, ...]
+    seconds: float
+    forecast: Forecast
+    features: Mapping[str, float]
+    number: int = 0
+    measured: Measured | None = None
+    parent: str = ""
+
+    @property
+    def share(self) -> float:
+        """The part of the plan's steps that was taken, 0 to 1."""
+        return len(self.steps) / max(1, len(self.steps) + len(self.left))
+
+
+@dataclass
+class Found:
+    """What a search came to: the baseline, the best (None where nothing is faster), every candidate that was gated, and why it ended."""
+
+    setting: Setting
+    baseline: Candidate
+    best: Candidate | None
+    tried: list[Candidate] = field(default_factory=list)
+    built: int = 0
+    pruned: Mapping[str, int] = field(default_factory=dict)
+    ended: str = ""
+    events: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def speedup(self) -> float:
+        """Seconds of the kernel as given over those of the best; 1 where nothing is faster."""
+        if self.best is None or self.best.measured is None:
+            return 1.0
+        base = self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds
+        return base / self.best.measured.seconds
+
+
+class _Over(Exception):
+    """The budget is used up."""
+
+
+@dataclass
+class Search:
+    """One search. Build it, then call :meth:`run` once."""
+
+    program: Program
+    setting: Setting
+    judge: Judge
+    sources: Sequence[PlanSource] = field(default_factory=usual_sources)
+    forecaster: Forecaster = field(default_factory=Analytic)
+    policy: Policy = NO_POLICY
+    budget: Budget = field(default_factory=Budget)
+    recorder: Recorder = field(default_factory=Recorder)
+    given_surface: str = ""
+    measure_baseline: bool = True
+    from_starts: Sequence[Start] | None = None
+
+    def run(self) -> Found:
+        """Search until the budget is used up or nothing is left to try. Raises KirError KIR-U025 where the kernel as given is not right by the problem,
+        and what the recorder raises."""
+        self._begin()
+        self.recorder.add("begin", **self._subject())
+        self.baseline = self._baseline()
+        ended = "nothing is left to try"
+        try:
+            self._search()
+        except _Over as over:
+            ended = str(over)
+        except LogEnds:
+            ended = "the log ends"
+        best = self._best()
+        if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self.baseline.seconds:
+            best = None
+        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated))
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events)
+
+    def _begin(self) -> None:
+        self.known: dict[tuple[str, str], Candidate] = {}
+        self.gated: list[Candidate] = []
+        self.pruned: dict[str, int] = {}
+        self.prefixes: Prefixes = {}
+        self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
+        self.failures: dict[tuple[str, str, str], int] = {}
+        self.count = 0
+
+    def proposals(self, count: int) -> list[Candidate]:
+        """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
+        self._begin()
+        forecast = self._forecast(self.program, self.program, self.given_surface or "cuda")
+        given, plan = Start("as it is", self.program), Plan("the kernel as given", ())
+        self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
+        self._first()
+        best = sorted(self.known.values(), key=_promise)
+        for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
+            self._grow(key, ROUND)
+        families: dict[tuple[str, str], list[Candidate]] = {}
+        for c in sorted(self.known.values(), key=_promise):
+            families.setdefault((c.plan.family, c.surface), []).append(c)
+        least = min((c.seconds for c in self.known.values()), default=math.inf)
+        rows = itertools.zip_longest(*families.values())
+        return [c for row in rows for c in row if c is not None and c.seconds < HOPELESS * least][:count]
+
+    def _subject(self) -> dict[str, Any]:
+        s = self.setting
+        return {"program": content_hash(self.program), "problem": s.problem.name, "sizes": dict(s.shape.sizes), "target": s.target.name,
+                "surface": s.surface, "judge": self.judge.name, "forecaster": self.forecaster.name, "sources": [x.name for x in self.sources]}
+
+    def _baseline(self) -> Candidate:
+        """The kernel as given: right by the problem, and timed where times are measured."""
+        plan, surface = Plan("the kernel as given", ()), self.given_surface or self.setting.surface or "cuda"
+        key = self._key(self.program, surface)
+        forecast = self._forecast(self.program, self.program, surface)
+        base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), forecast.seconds[0], forecast, {})
+        said = self.recorder.gated(f"{key} as given", lambda: CpuJudge(self.setting, compiles=False).judge(self.program, surface).to_json())
+        if not said["accepted"]:
+            raise error("KIR-U025", f"the kernel as given does not compute '{self.setting.problem.name}': {said['reason']}", needs="the problem that it solves")
+        if self.judge.measures and self.measure_baseline:
+            timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(self.program, surface).to_json()))
+            base.measured = timed if timed.accepted else None
+        return base
+
+    # -------------------------------------------------------------------------------------------------------------------- the course
+    def _first(self) -> None:
+        """Every family of plans once on every start."""
+        begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6)
+        for start in begun:
+            self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
+        for start in begun:
+            self._open(start)
+        for key in sorted(self.streams, key=self._prior, reverse=True):
+            self._grow(key, 1)
+
+    def _search(self) -> None:
+        self._first()
+        grown: set[str] = set()
+        while True:
+            batch = self._next()
+            if batch:
+                if self.judge.measures:
+                    self.judge.prepare([(c.program, c.surface) for c in batch])
+                for c in batch:
+                    self._gate(c)
+            best = self._best()
+            built = 0
+            if best is not None:
+                built += self._grow((best.start.name, best.plan.family, best.surface), ROUND)
+                built += self._on_top(grown)
+            elif not batch:
+                built = sum(self._grow(key, 1) for key in list(self.streams))
+            if not batch and not built and not any(self._grow(key, 1) for key in list(self.streams)):
+                return
+
+    def _open(self, start: Start) -> None:
+        """A stream of plans for each family of plans on a start, in the order of the sources."""
+        surfaces = (self.setting.surface,) if self.setting.surface else SURFACES
+        for source in self.sources:
+            if source.name == "pass":
+                continue
+            for surface in surfaces:
+                for family, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
+                    self.streams.setdefault((start.name, family, surface), (start, plans))
+
+    def _prior(self, key: tuple[str, str, str]) -> float:
+        start, family, surface = key
+        return self.policy.score(features_of(self.setting.problem.spec.operator, start, "", family, surface, 1.0))
+
+    def _grow(self, key: tuple[str, str, str], count: int) -> int:
+        """Build some more plans of a stream; how many there were."""
+        if key not in self.streams:
+            return 0
+        start, plans = self.streams[key]
+        done = 0
+        for plan in plans:
+            done += 1
+            made = self._build(start, plan, key[2])
+            self.failures[key] = 0 if made is not None else self.failures.get(key, 0) + 1
+            if self.failures[key] >= FAILURES:
+                del self.streams[key]
+                break
+            if done >= count:
+                break
+        return done
+
+    def _on_top(self, grown: set[str]) -> int:
+        """Single passes on the best gated states, each state once."""
+        built = 0
+        passes = [s for s in self.sources if s.name == "pass"]
+        for state in sorted((c for c in self.gated if c.measured is not None and c.measured.accepted), key=self._time)[:WIDTH]:
+            if state.key in grown or not passes:
+                continue
+            grown.add(state.key)
+            start = Start(f"on top of {state.key[:12]}", state.program)
+            setting = replace(self.setting, surface=state.surface)
+            for plan in (p for source in passes for p in source.plans(state.program, setting)):
+                made = self._build(start, plan, state.surface, state)
+                built += made is not None
+        return built
+
+    # ------------------------------------------------------------------------------------------------------------------ one candidate
+    def _build(self, start: Start, plan: Plan, surface: str, parent: Candidate | None = None) -> Candidate | None:
+        """The candidate of a plan, or None for one that is pruned: no step of it applies, what it gives is known, cannot run, or cannot be said."""
+        self._check()
+        self.count += 1
+        key, done, forecast, why = self._formed(start, plan, surface)
+        if done is None or forecast is None:
+            self._prune(start, plan, surface, why, key)
+            return None
+        features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
+        made = Candidate(key, done.program, surface, start, plan, (*(parent.steps if parent else ()), *done.steps),
+                         (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, self.count,
+                         parent=parent.key if parent else "")
+        if parent is not None and made.seconds >= GAIN * parent.seconds:
+            self._prune(start, plan, surface, "it does not seem to help", key)
+            return None
+        self.known[key, surface] = made
+        self.recorder.add("plan", candidate=key, surface=surface, start=start.name, plan=plan.key, taken=len(done.steps), left=len(done.left),
+                          forecast=float(f"{made.seconds:.6g}"), speedup=float(f"{forecast.median:.4g}"), fails=float(f"{forecast.fails:.4g}"),
+                          unproved=list(done.unproved), features=features)
+        return made
+
+    def _formed(self, start: Start, plan: Plan, surface: str) -> tuple[str, Lifted | None, Forecast | None, str]:
+        """What a plan makes of a start, under its key, and its forecast; or why it comes to nothing."""
+        try:
+            done = self._taken(start.program, plan)
+        except (KirError, *FAULTS) as bad:
+            return "", None, None, _said(bad)
+        if not done.steps:
+            return "", None, None, "none of its steps applies"
+        key = self._key(done.program, surface)
+        if (key, surface) in self.known:
+            return key, None, None, "the same program as another plan's"
+        if why := self._refusal(done.program, surface):
+            return key, None, None, why
+        try:
+            return key, done, self._forecast(self.program, done.program, surface), ""
+        except (KirError, *FAULTS, ZeroDivisionError) as bad:
+            return key, None, None, f"no forecast: {_said(bad)}"
+
+    def _taken(self, program: Program, plan: Plan) -> Lifted:
+        """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
+        def kept(p: Program, whose: str) -> Program:
+            return promised(p, plan.facts, plan.align) if plan.promises == whose and (plan.facts or plan.align) else p
+
+        if plan.home is None:
+            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes)
+        words = in_words_of(plan.home, kept(program, "own"))
+        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes)
+        return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
+
+    def _refusal(self, program: Program, surface: str) -> str:
+        """Why a program cannot run: not on the target, not at the shape, not on the surface ("" where it can)."""
+        if found := legalize(program, self.setting.target.architecture):
+            return f"{found[0].id}: {found[0].message}"
+        if not holds(program, self.setting.shape):
+            return "its facts do not hold at these sizes"
+        said = backend(surface).accepts(program)
+        return f"{said[0].id}: {said[0].message}" if said else ""
+
+    def _prune(self, start: Start, plan: Plan, surface: str, why: str, key: str = "") -> None:
+        self.pruned[why] = self.pruned.get(why, 0) + 1
+        if plan.source.startswith("pass ") and why in ("it does not seem to help", "the same program as another plan's"):
+            return
+        self.recorder.add("pruned", start=start.name, plan=plan.key, surface=surface, why=why, **({"candidate": key} if key else {}))
+
+    def _gate(self, c: Candidate) -> None:
+        self._check()
+        if len(self.gated) >= self.budget.candidates:
+            raise _Over(f"{self.budget.candidates} candidates were gated")
+        before = self._best()
+        c.measured = Measured.from_json(self.recorder.gated(c.key, lambda: self._judged(c).to_json()))
+        self.gated.append(c)
+        best = self._best()
+        if best is not None and best is not before:
+            self.recorder.add("best", candidate=best.key, seconds=best.measured.seconds if best.measured else None)
+
+    def _judged(self, c: Candidate) -> Measured:
+        """The gate's word. What a judge cannot say (a device that is gone, a worker that was killed) is raised: the log has what came before."""
+        try:
+            return self.judge.judge(c.program, c.surface)
+        except KirError as bad:
+            if any(d.id.startswith(("KIR-G00", "KIR-G9")) for d in bad.diagnostics):
+                raise
+            return Measured(math.inf, accepted=False, reason=_said(bad))
+
+    # --------------------------------------------------------------------------------------------------------------------- estimates
+    def _next(self) -> list[Candidate]:
+        """The candidates to gate next: those that seem fastest by the forecast, corrected by what was gated."""
+        rest = [c for c in self.known.values() if c.measured is None]
+        left = self.budget.candidates - len(self.gated)
+        if not left:
+            raise _Over(f"{self.budget.candidates} candidates were gated")
+        best = self._best()
+        if best is not None and best.measured is not None:
+            limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
+            rest = [c for c in rest if self._estimate(c) < limit]
+        elif not self.judge.measures:
+            rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
+        seen = {c.plan.family for c in self.gated}
+        order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
+                                            * math.exp(-0.3 * self.policy.score(c.features)), c.number))
+        batch: list[Candidate] = []
+        for c in order:
+            if not (self.judge.measures and any(x.plan.family == c.plan.family for x in batch) and c.plan.family not in seen):
+                batch.append(c)
+        return batch[:min(left, BATCH if self.judge.measures else 1)]
+
+    def _estimate(self, c: Candidate) -> float:
+        """Forecast seconds, times what forecasts of the same family (else the same surface) were wrong by, in the mean of logarithms."""
+        right = [(x, math.log(x.measured.seconds / x.seconds)) for x in self.gated if x.measured is not None and x.measured.accepted]
+        same = [(x, off) for x, off in right if x.surface == c.surface]
+        for alike in ([(x, off) for x, off in same if x.plan.family == c.plan.family], same):
+            if wrong := [off for _, off in alike]:
+                return c.seconds * math.exp(sum(wrong) / len(wrong))
+        return c.seconds
+
+    def _forecast(self, before: Program, after: Program, surface: str) -> Forecast:
+        return self.forecaster(Pair(before, after, self.setting.shape.sizes, self.setting.target, surface=surface))
+
+    def _best(self) -> Candidate | None:
+        right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
+        return min(right, key=self._time) if right else None
+
+    def _time(self, c: Candidate) -> float:
+        return c.measured.seconds if c.measured is not None else math.inf
+
+    def _check(self) -> None:
+        if self.recorder.replaying:
+            return
+        if self.recorder.clock > self.budget.seconds:
+            raise _Over(f"{self.budget.seconds:g} s are over")
+        if self.count >= self.budget.plans:
+            raise _Over(f"{self.budget.plans} plans were built")
+
+    def _key(self, program: Program, surface: str) -> str:
+        return content_hash(normalize(program))[:32] + f" {surface}"
+
+
+def _promise(c: Candidate) -> tuple[float, int]:
+    """What candidates are ordered by before any is gated: the forecast, worse the more of the plan had to be left out; then who came first."""
+    return c.seconds * (1 + LEFT_OUT * (1 - c.share)), c.number
+
+
+def _said(bad: BaseException) -> str:
+    return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}" if isinstance(bad, KirError) else f"{type(bad).__name__}"

@@ -1,0 +1,210 @@
+"""Where plans come from: stored pipelines with their spaces, stored lineages taken to other kernels, single passes."""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.visit import statements
+from kir.learning.optimize.plan import Plan, PlanSource, Setting
+from kir.learning.tune.space import Point, Space, Value, shipped_spaces
+from kir.lineage.records.folder import Folder
+from kir.lineage.records.record import Lineage
+from kir.problem import load_problem
+from kir.rewrite import Pipeline, Step, pass_class, passes, sites
+from kir.rewrite.anchor import anchor_text
+from kir.rewrite.residue import NOTHING
+
+THREADS = (256, 512, 128, 1024)
+"""Threads of a CTA that are tried."""
+LONGEST_ROW = 65536
+"""Elements that a row may be held whole in registers of a CTA."""
+DIVISORS = (16, 8, 4, 2)
+"""What sizes may be promised to be multiples of."""
+ALIGN = 16
+"""Bytes that tensors are aligned to where a plan asks for wide accesses."""
+
+
+@dataclass(frozen=True)
+class PipelineSource:
+    """Stored pipelines over a problem's naive program, their holes filled by their spaces."""
+
+    spaces: tuple[Space, ...] = field(default_factory=shipped_spaces)
+    name: str = "pipeline"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """Of each pipeline of the surface the first point that its space allows, then points that differ from it in one parameter, then the rest."""
+        return _in_turns(self.streams(program, setting))
+
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+        """A stream for each pipeline."""
+        yield from ((s.name, self._of(s, setting)) for s in self.spaces if s.kind == "pipeline" and setting.surface in ("", s.surface))
+
+    def _of(self, space: Space, setting: Setting) -> Iterator[Plan]:
+        given = {k: v for k, v in setting.given.items() if k in space.given or k in setting.shape.sizes}
+        for point in by_distance(space):
+            try:
+                values = space.values(point, given)
+                if not space.refusal(values):
+                    yield Plan(f"pipeline {space.name}", Pipeline.parse(space.filled(values), str(space.file)).steps, _first_comment(space), point=point,
+                               family=space.name, surface=space.surface, facts=space.facts, align=space.align, home=_naive(space.home), promises="home")
+            except KirError:
+                continue  # a hole that this setting does not fill, or a step that a point makes no sense of
+
+
+def _in_turns(streams: Iterator[tuple[str, Iterator[Plan]]]) -> Iterator[Plan]:
+    """The first plan of each stream, then the second of each, and so on."""
+    for row in itertools.zip_longest(*(plans for _, plans in streams)):
+        yield from (plan for plan in row if plan is not None)
+
+
+def by_distance(space: Space) -> list[Point]:
+    """Points of a space: the first values, then what differs from them in one parameter, in two, and so on."""
+    first = {k: v[0] for k, v in space.parameters.items()}
+    return sorted(space.points(), key=lambda p: sum(p[k] != v for k, v in first.items()))
+
+
+def _first_comment(space: Space) -> str:
+    line = next((x for x in space.text.splitlines() if x.startswith("#")), "")
+    return line.removeprefix("#").strip()
+
+
+@cache
+def _naive(problem: str) -> n.Program | None:
+    return load_problem(problem).naive if problem else None
+
+
+@dataclass(frozen=True)
+class LineageSource:
+    """Transitions of stored lineages, forward from the naive end, each pass at every place where it applies."""
+
+    root: Path | None = None
+    only: tuple[str, ...] = ()
+    """Names of the lineages that are used; none: all."""
+    name: str = "lineage"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """Each lineage with parameters fit for the sizes, first as near to the stored ones as that allows."""
+        return _in_turns(self.streams(program, setting))
+
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+        """A stream for each lineage."""
+        yield from ((name, self._of(name, lineage, naive, program, setting)) for name, lineage, naive in stored_lineages(self.root)
+                    if name in self.only or not self.only)
+
+    def _of(self, name: str, lineage: Lineage, naive: n.Program, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        steps = tuple(replace(Step.from_json(s.witness), residue=NOTHING, path=None, hash="") for _, s in lineage.transitions())
+        spaces = {key: domain for key in _tunable(steps) if (domain := _domain(key, program, setting))}
+        facts = narrowing(program, setting)
+        for values in sorted(itertools.product(*spaces.values()), key=lambda v: sum(x != d[0] for x, d in zip(v, spaces.values(), strict=True))):
+            chosen = dict(zip(spaces, values, strict=True))
+            point: dict[str, Value] = {f"{p}.{o}": v for (p, o), v in chosen.items()}
+            yield Plan(f"lineage {name}", tuple(_with(s, chosen) for s in steps), f"what made {lineage.header.expert} fast", True, point, name,
+                       setting.surface, facts, ALIGN, naive)
+
+
+def _tunable(steps: Sequence[Step]) -> list[tuple[str, str]]:
+    """Options of a lineage's passes that another kernel wants other values of, among those that have a domain."""
+    return [key for key in _DOMAINS if any(s.name == key[0] for s in steps)]
+
+
+def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[int, ...]:
+    if key == ("mask-tail", "extent"):
+        rows = sorted({_up(setting.shape.sizes[name]) for name in loop_sizes(program) if name in setting.shape.sizes})
+        return tuple(x for x in rows if x <= LONGEST_ROW)
+    return _DOMAINS[key]
+
+
+_DOMAINS: Mapping[tuple[str, str], tuple[int, ...]] = {("mask-tail", "extent"): (), ("multi-threaded-block", "threads"): THREADS}
+"""Whole-number parameters of passes that depend on the sizes of a call, and what is tried of them."""
+
+
+def _with(step: Step, chosen: Mapping[tuple[str, str], int]) -> Step:
+    changes = {o: v for (p, o), v in chosen.items() if p == step.name}
+    return replace(step, options=MappingProxyType({**step.options, **changes})) if changes else step
+
+
+def loop_sizes(program: n.Program) -> tuple[str, ...]:
+    """Sizes that loops of a program run to."""
+    names = {p.name for p in program.params if p.role == "size"}
+    found = (s.hi.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and isinstance(s.hi, n.Var))
+    return tuple(dict.fromkeys(x for x in found if x in names))
+
+
+def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:
+    """What may be promised of the sizes that loops run to: at most the next power of two, and a multiple of what divides them."""
+    out = list[str]()
+    for name in loop_sizes(program):
+        if (value := setting.shape.sizes.get(name)) is not None:
+            out += [f"{name} >= 1", f"{name} <= {_up(value)}"]
+            out += [f"{name} % {d} == 0" for d in DIVISORS if value % d == 0][:1]
+    return tuple(out)
+
+
+def _up(value: int) -> int:
+    return 1 << max(0, (value - 1).bit_length())
+
+
+def stored_lineages(root: Path | None = None) -> tuple[tuple[str, Lineage, n.Program], ...]:
+    """Lineages of a folder (those that come with KIR), each with its name and its naive program."""
+    return _stored(root or Path(str(resources.files("kir.skills"))) / "lineages")
+
+
+@cache
+def _stored(root: Path) -> tuple[tuple[str, Lineage, n.Program], ...]:
+    out = []
+    for each in sorted(p for p in root.iterdir() if (p / "lineage.json").is_file()):
+        folder = Folder(each)
+        lineage = folder.read()
+        out.append((each.name, lineage, folder.program(lineage.states[-1])))
+    return tuple(out)
+
+
+SINGLE: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
+    "pipeline": {"stages": (2, 3, 4)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
+    "tile": {"extent": (64, 128), "axis": (0, 1)}, "stage-panels": {"extent": (64, 32)}, "mma": {}, "narrow-operand": {}, "partition-rows": {},
+    "cache-converted-value": {}, "retain-tile": {}, "reuse-operand": {}, "online-normalize": {}, "fold-scale": {}, "linear-grid": {}, "raster-l2": {},
+    "persistent": {"ctas": ()}, "tma-load": {}, "tma-store": {}, "stage-epilogue": {}, "invariant-hoist": {}, "fuse-loops": {},
+    "cache-policy": {}, "swizzle-shared": {}, "unroll": {"factor": (0, 4)}, "vector-load": {},
+}
+"""Passes that are tried by themselves, with the values that are tried of their parameters; the others only pay in company."""
+
+
+@dataclass(frozen=True)
+class PassSource:
+    """Single passes at every place where they apply, with a few values of their parameters."""
+
+    name: str = "pass"
+    table: Mapping[str, Mapping[str, tuple[Value, ...]]] = field(default_factory=lambda: SINGLE)
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """Passes in the order of the table, places in reading order."""
+        known = {cls.name for cls in passes()}
+        for name, domains in self.table.items():
+            if name not in known:
+                continue
+            cls = pass_class(name)
+            for values in itertools.product(*((setting.target.device.sm_count,) if d == () else d for d in domains.values())):
+                options = dict(zip(domains, values, strict=True))
+                try:
+                    found = sites(cls.with_options(options), program)
+                except (KirError, KeyError, IndexError, ValueError, AssertionError):
+                    continue
+                for site in found:
+                    step = Step.of(site.params, anchor_text(program, site.path))
+                    yield Plan(f"pass {step}", (step,), cls.claim, family=name, surface=setting.surface)
+
+
+def sources() -> tuple[PlanSource, ...]:
+    """The sources of a search by default."""
+    return PipelineSource(), LineageSource(), PassSource()
+
+
+__all__ = ["LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]

@@ -1,0 +1,93 @@
+"""Where a search begins: the kernel as it is, what walking it back gives, and the problem's naive program."""
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from kir.analysis import normalize
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Buffer, Program
+from kir.ir.types import DType
+from kir.learning.optimize.plan import Setting
+from kir.lineage.engine import PassEngine
+from kir.problem import Problem
+
+MOST_STEPS = 60
+"""Steps back that are taken from a kernel."""
+KEPT = 3
+"""Of the ancestors, so many are starts beside the last: the others differ from them in a step or two, which single passes take."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A program that a search begins with; `steps` lead back to it from the kernel as given."""
+
+    name: str
+    program: Program
+    steps: tuple[str, ...] = ()
+
+
+def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[Start]:
+    """The kernel as it is, then the naive end of its walk back, the problem's naive program where its parameters are the kernel's, and ancestors in
+    between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each start is, as every candidate, before it counts."""
+    found = [Start("as it is", program)]
+    back = list(_walk(program, setting, seconds))
+    if back:
+        found.append(Start(f"{len(back)} steps back", back[-1][1], tuple(text for text, _ in back)))
+    naive = _naive(setting.problem)
+    if naive is not None and _same_call(naive, program):
+        found.append(Start(f"the naive program of {setting.problem.name}", naive))
+    for k in range(1, KEPT + 1):
+        at = len(back) * k // (KEPT + 1)
+        if 0 < at < len(back):
+            found.append(Start(f"{at} steps back", back[at - 1][1], tuple(text for text, _ in back[:at])))
+    unique: dict[str, Start] = {}
+    for each in found:
+        unique.setdefault(content_hash(normalize(each.program)), each)
+    return list(unique.values())
+
+
+def _walk(program: Program, setting: Setting, seconds: float) -> Iterator[tuple[str, Program]]:
+    """Steps back, each the first of the engine's candidates that lowers the measure, until none does."""
+    problem = setting.problem
+    engine = PassEngine({"work_item": problem.work_item, "state": problem.state, "scatter": problem.spec.scatter}, context=setting.context)
+    until, now = time.monotonic() + seconds, program
+    seen = {engine.content(now)}
+    for _ in range(MOST_STEPS):
+        if not engine.violations(now) or time.monotonic() > until:
+            return
+        step = next(_moves(engine, now, seen), None)
+        if step is None:
+            return
+        text, now = step
+        seen.add(engine.content(now))
+        yield text, now
+
+
+def _moves(engine: PassEngine, program: Program, seen: set[str]) -> Iterator[tuple[str, Program]]:
+    measure = engine.measure(program)
+    for candidate in engine.candidates(program):
+        try:
+            made = engine.backward(program, candidate).program
+        except KirError:
+            continue
+        if engine.measure(made) < measure and engine.content(made) not in seen:
+            yield candidate.text, made
+
+
+def _naive(problem: Problem) -> Program | None:
+    """The problem's naive program; None for a problem that is a model, and has none."""
+    try:
+        return problem.naive
+    except KirError:
+        return None
+
+
+def _same_call(a: Program, b: Program) -> bool:
+    """Whether both are called alike: tensors of the same names, dtypes and extents, and the same sizes and scalars."""
+    def told(p: Program) -> dict[str, tuple[str, str]]:
+        return {x.name: (x.role, f"{x.of.dtype} {[str(d) for d in x.of.shape]}" if isinstance(x.of, Buffer) else
+                         str(x.of) if isinstance(x.of, DType) else "") for x in p.params}
+    return told(a) == told(b)

@@ -1,0 +1,161 @@
+"""A kernel in the words of another: what does the same in both gets the same name, so that steps written for one are found on the other.
+
+Statements are aligned in reading order by what they are (a loop, a sum into a register, a store to global memory); names that stand in the same
+place of aligned statements stand for one another, the most frequent pairs first.
+"""
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names, outer_names, rename
+from kir.ir.visit import statements, transform, walk
+
+
+@dataclass(frozen=True)
+class InWords:
+    """A program under another's names, and the way back: `names` of parameters and kernels, new -> own."""
+
+    program: n.Program
+    names: Mapping[str, str]
+
+    def back(self, program: n.Program) -> n.Program:
+        """A program that was made from this one, with its own parameters and kernels named as they were."""
+        return renamed(program, self.names) if self.names else program
+
+
+def in_words_of(source: n.Program, program: n.Program) -> InWords:
+    """`program` with the names of `source` for what stands in the same places; names of its own for the rest."""
+    if len(source.kernels) != len(program.kernels):
+        return InWords(program, {})
+    votes: Counter[tuple[str, str]] = Counter()
+    kernels: dict[str, str] = {}
+    for theirs, mine in zip(source.kernels, program.kernels, strict=True):
+        kernels[mine.name] = theirs.name
+        if len(theirs.grid) == len(mine.grid):
+            for x, y in zip(theirs.grid, mine.grid, strict=True):
+                votes.update([(x.name, y.name), *zip(_words(x.extent), _words(y.extent), strict=False)])
+        for a, b in _aligned(tuple(statements(theirs.body)), tuple(statements(mine.body))):
+            votes.update(_pairs(a, b))
+    outer = {p.name: p for p in program.params}
+    theirs_outer = {p.name: p for p in source.params}
+    for theirs_name, own_name in list(votes):
+        there, here = (x[name].of if name in x else None for x, name in ((theirs_outer, theirs_name), (outer, own_name)))
+        if isinstance(there, n.Buffer) and isinstance(here, n.Buffer) and len(there.shape) == len(here.shape):
+            votes.update(pair for d, e in zip(there.shape, here.shape, strict=True) for pair in zip(_words(d), _words(e), strict=False))
+    names: dict[str, str] = {}
+    for (theirs_name, own_name), _ in sorted(votes.items(), key=lambda kv: (-kv[1], kv[0])):
+        if own_name in names or theirs_name in names.values():
+            continue
+        if (own_name in outer) != (theirs_name in theirs_outer):
+            continue
+        if own_name in outer and isinstance(outer[own_name].of, n.Buffer) != isinstance(theirs_outer[theirs_name].of, n.Buffer):
+            continue
+        names[own_name] = theirs_name
+    made, applied = _renamed(program, {**names, **kernels})
+    own = {*outer, *(k.name for k in program.kernels)}
+    return InWords(made, {new: old for old, new in applied.items() if old in own and new != old})
+
+
+def renamed(program: n.Program, names: Mapping[str, str]) -> n.Program:
+    """A program with locals, parameters and kernels under other names; what would clash moves out of the way."""
+    return _renamed(program, names)[0]
+
+
+def _renamed(program: n.Program, names: Mapping[str, str]) -> tuple[n.Program, dict[str, str]]:
+    """The same, and every name that was given: old -> new."""
+    words = {k: v for k, v in names.items() if k not in {x.name for x in program.kernels}}
+    kernels = {k.name: names.get(k.name, k.name) for k in program.kernels}
+    words = _out_of_the_way(program, words)
+    made = rename(program, words)
+
+    def leave(_: n.Node, new: n.Node) -> n.Node:
+        match new:
+            case n.Kernel():
+                return replace(new, name=kernels[new.name])
+            case n.Launch():
+                return replace(new, kernel=kernels[new.kernel])
+            case _:
+                return new
+    out = transform(made, leave)
+    assert isinstance(out, n.Program)
+    params = tuple(replace(p, name=words.get(p.name, p.name)) for p in out.params)
+    maps = tuple(replace(t, of=words.get(t.of, t.of)) for t in out.tensor_maps)
+    return replace(out, params=params, tensor_maps=maps), {**words, **kernels}
+
+
+def _out_of_the_way(program: n.Program, names: Mapping[str, str]) -> dict[str, str]:
+    """The names, and others for those of the program that would clash with a new one."""
+    present = outer_names(program) | {x for k in program.kernels for x in (*(a.name for a in k.grid), *bound_names(k.body))}
+    out, taken = dict(names), present | set(names.values())
+    for own in sorted(present):
+        if own not in out and own in names.values():
+            out[own] = next(x for i in range(1, len(taken) + 2) if (x := f"{own}_{i}") not in taken)
+            taken.add(out[own])
+    return out
+
+
+def _aligned(a: tuple[n.Stmt, ...], b: tuple[n.Stmt, ...]) -> Iterator[tuple[n.Stmt, n.Stmt]]:
+    matcher = difflib.SequenceMatcher(None, [*map(_kind, a)], [*map(_kind, b)], autojunk=False)
+    for block in matcher.get_matching_blocks():
+        yield from zip(a[block.a:block.a + block.size], b[block.b:block.b + block.size], strict=True)
+
+
+def _kind(s: n.Stmt) -> str:
+    match s:
+        case n.For():
+            return f"for {s.kind}"
+        case n.Alloc():
+            return f"alloc {s.buffer.space} {len(s.buffer.shape)}"
+        case n.Store():
+            into = "fold" if any(isinstance(x, n.Load) and x.at == s.at for x in walk(s.value)) else "set"
+            return f"{into} {s.at.buffer.space} {len(s.at.index)} {getattr(s.value, 'op', '') or getattr(s.value, 'fn', '')}"
+        case _:
+            return type(s).__name__.lower()
+
+
+def _pairs(a: n.Stmt, b: n.Stmt) -> Iterator[tuple[str, str]]:
+    match a, b:
+        case n.For(), n.For():
+            yield a.var.name, b.var.name
+            yield from zip(_words(a.hi), _words(b.hi), strict=False)
+        case n.Alloc(), n.Alloc():
+            yield a.buffer.name, b.buffer.name
+        case n.Let(), n.Let() if len(a.names) == len(b.names):
+            yield from zip(a.names, b.names, strict=True)
+            yield from _values(a.value, b.value)
+        case n.Store(), n.Store():
+            yield a.at.buffer.name, b.at.buffer.name
+            yield from _values(a.value, b.value)
+        case _:
+            return
+
+
+def _values(a: n.Node, b: n.Node) -> Iterator[tuple[str, str]]:
+    here, there = [*_words(a)], [*_words(b)]
+    if len(here) == len(there):
+        yield from zip(here, there, strict=True)
+        return
+    loads = [[x.at for x in walk(e) if isinstance(x, n.Load)] for e in (a, b)]
+    if len(loads[0]) == len(loads[1]):
+        for x, y in zip(*loads, strict=True):
+            if len(x.index) == len(y.index):
+                yield x.buffer.name, y.buffer.name
+                yield from zip(_words(x), _words(y), strict=False)
+
+
+def _words(e: n.Node) -> Iterator[str]:
+    """Names of buffers and variables of an expression, in reading order; the shapes of buffers are no part of it."""
+    inside: set[int] = set()
+    for x in walk(e):
+        if id(x) in inside:
+            continue
+        if isinstance(x, n.Buffer):
+            inside.update(id(y) for y in walk(x) if y is not x)
+            yield x.name
+        elif isinstance(x, n.Var):
+            yield x.name

@@ -1,0 +1,107 @@
+"""Steps learned on one kernel, taken on another."""
+from __future__ import annotations
+
+import pytest
+
+from kir.hardware.target import target
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.ir.visit import statements
+from kir.learning.optimize.lift import Left, Lifted, lifted, taken
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.sources import LineageSource, PipelineSource, loop_sizes, narrowing
+from kir.learning.optimize.words import in_words_of, renamed
+from kir.learning.tune.rank import promised
+from kir.learning.tune.space import find_space
+from kir.problem import load_problem
+from kir.rewrite import Context, Step
+
+H200 = target("h200")
+
+
+def of_family(problem: str, shape: str, family: str, surface: str) -> Lifted:
+    """What the first plan of a family makes of a problem's naive program."""
+    posed = load_problem(problem)
+    setting = Setting(posed, posed.shape(shape), H200, surface)
+    source = PipelineSource((find_space(family),)) if surface and not family.endswith("_lineage") else LineageSource()
+    plan = next(p for p in source.plans(posed.naive, setting) if p.family == family.removesuffix("_lineage"))
+    assert plan.home is not None
+    own = posed.naive if plan.promises == "home" else promised(posed.naive, plan.facts, plan.align)
+    words = in_words_of(plan.home, own)
+    base = promised(words.program, plan.facts, plan.align) if plan.promises == "home" and plan.facts else words.program
+    done = lifted(base, plan, setting.context)
+    return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
+
+
+def via(program: n.Program) -> set[str]:
+    return {s.via for k in program.kernels for s in statements(k.body) if isinstance(s, n.Mma)}
+
+
+def test_a_product_with_a_bias_takes_the_whole_hopper_pipeline() -> None:
+    done = of_family("addmm:bf16", "square", "gemm_sm90", "cuda")
+    assert not done.left and len(done.steps) == 26 and not done.unproved
+    assert "wgmma" in via(done.program)
+
+
+def test_a_batched_product_takes_all_but_the_order_of_a_flat_grid() -> None:
+    done = of_family("bmm:bf16", "batch16", "gemm_sm90", "cuda")
+    assert {x.pass_name for x in done.left} == {"linear-grid", "raster-l2", "persistent"}
+    assert "wgmma" in via(done.program) and all(t.box[0] == 1 for t in done.program.tensor_maps)
+
+
+def test_attention_with_shared_heads_takes_what_attention_does() -> None:
+    done = of_family("fmha_gqa", "long", "fmha_tilelang", "tilelang")
+    assert not done.left and via(done.program) == {"auto"}
+    assert [p.name for p in done.program.params] == [p.name for p in load_problem("fmha_gqa").naive.params]
+
+
+def test_layer_norm_takes_the_steps_of_rms_norm_and_guards_what_it_folds() -> None:
+    done = of_family("layernorm:bf16", "long", "rmsnorm_tilelang_lineage", "cuda")
+    names = [s.name for s in done.steps]
+    assert names.count("mask-tail") == 3 and "guard-value" in names
+    assert not any(isinstance(s, n.For) for k in done.program.kernels for s in statements(k.body))
+
+
+def test_what_does_not_apply_is_told_with_its_reason() -> None:
+    naive = load_problem("softmax").naive
+    said = taken(naive, Step("wgmma", at="main/max_loop"), Context(H200))
+    assert isinstance(said, Left) and said.pass_name == "wgmma" and said.reason
+
+
+TINY = """
+kir 1
+program copy
+  size K: i32
+  size N: i32
+  in B: f32[K, N]
+  out A: f32[K, N]
+kernel go grid (i: K) threads 1
+  for j in 0..N
+    A[i, j] = B[i, j] * 2.0
+"""
+
+
+def test_words_of_another_and_back() -> None:
+    text = TINY.replace("copy", "twice").replace("K", "M").replace("B", "X").replace("A", "Y").replace("go", "main")
+    other = parse_program(text.replace(" j ", " k ").replace(", j]", ", k]"))
+    program = parse_program(TINY)
+    words = in_words_of(other, program)
+    assert [k.name for k in words.program.kernels] == ["main"]
+    assert {p.name for p in words.program.params} == {p.name for p in other.params}
+    assert words.back(words.program) == program or {p.name for p in words.back(words.program).params} == {p.name for p in program.params}
+
+
+def test_names_that_change_places_do_not_clash() -> None:
+    program = parse_program(TINY)
+    swapped = renamed(program, {"A": "B", "B": "A"})
+    assert [p.name for p in swapped.params] == ["K", "N", "A", "B"]
+    assert renamed(swapped, {"A": "B", "B": "A"}) == program
+
+
+@pytest.mark.parametrize(("size", "facts"), [(4096, ("N >= 1", "N <= 4096", "N % 16 == 0")), (5000, ("N >= 1", "N <= 8192", "N % 8 == 0")),
+                                             (37, ("N >= 1", "N <= 64"))])
+def test_promises_hold_at_the_sizes_that_they_are_made_for(size: int, facts: tuple[str, ...]) -> None:
+    problem = load_problem("softmax")
+    shape = problem.shapes[0].model_copy(update={"sizes": {"M": 4, "N": size}})
+    assert loop_sizes(problem.naive) == ("N",)
+    assert narrowing(problem.naive, Setting(problem, shape, H200, "cuda")) == facts

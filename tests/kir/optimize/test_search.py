@@ -1,0 +1,199 @@
+"""The search: deterministic, stopped by its budget, resumed and replayed from its log; and what it refuses."""
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+
+import pytest
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.learning.optimize.events import Recorder
+from kir.learning.optimize.judge import CpuJudge, Judge
+from kir.learning.optimize.plan import Plan, Setting
+from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
+from kir.learning.optimize.report import data, lines
+from kir.learning.optimize.search import Budget, Found, Search
+from kir.learning.optimize.sources import LineageSource, PassSource
+from kir.learning.tune.search import Measured
+from kir.problem import load_problem
+
+PROBLEM = load_problem("softmax")
+SOURCES = (LineageSource(only=("rmsnorm_tilelang", "softmax_tilelang")),
+           PassSource(table={"multi-threaded-block": {"threads": (128,)}, "cache-converted-value": {}, "retain-tile": {}}))
+SETTING = Setting(PROBLEM, PROBLEM.shape("small"), target("h200"), "cuda")
+
+
+@dataclass
+class Stopwatch:
+    """Times by the number of nodes of a program's text; refuses what `refuses`, and breaks after `lasts` candidates."""
+
+    refuses: str = ""
+    lasts: int = 10**6
+    name: str = "stopwatch"
+    measures: bool = True
+    asked: list[str] = field(default_factory=list)
+
+    def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
+        """Nothing."""
+
+    def judge(self, program: Program, surface: str) -> Measured:
+        if len(self.asked) >= self.lasts:
+            raise error("KIR-G004", "the device is gone")
+        text = program_text(program)
+        self.asked.append(text)
+        if self.refuses and self.refuses in text:
+            return Measured(math.inf, accepted=False, reason="refused here")
+        return Measured(len(text) * 1e-9)
+
+
+def searched(judge: Judge, log: Path | None = None, budget: str = "candidates=4,seconds=500", only: bool = False, policy: Policy = NO_POLICY) -> Found:
+    return Search(PROBLEM.naive, SETTING, judge, SOURCES, policy=policy, budget=Budget.parse(budget),
+                  recorder=Recorder.over(log, only), given_surface="cuda", measure_baseline=False).run()
+
+
+def without_clocks(log: Path) -> list[dict[str, object]]:
+    return [{k: v for k, v in json.loads(line).items() if k != "clock"} for line in log.read_text().splitlines()]
+
+
+def test_the_same_search_writes_the_same_log_and_replays_to_the_same_result(tmp_path: Path) -> None:
+    first, second = (searched(Stopwatch(), tmp_path / name) for name in ("a", "b"))
+    assert without_clocks(tmp_path / "a") == without_clocks(tmp_path / "b")
+    assert first.best is not None and second.best is not None and first.best.key == second.best.key
+    again = searched(Stopwatch(lasts=0), tmp_path / "a", only=True)
+    assert again.best is not None and again.best.key == first.best.key
+    assert [c.key for c in again.tried] == [c.key for c in first.tried]
+    assert without_clocks(tmp_path / "a") == without_clocks(tmp_path / "b"), "a replay writes nothing"
+
+
+def test_a_device_that_is_gone_keeps_the_best_so_far_and_the_search_resumes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(KirError, match="the device is gone"):
+        searched(Stopwatch(lasts=2), log)
+    held = without_clocks(log)
+    assert [r["event"] for r in held].count("gate") == 3  # the kernel as given, and two candidates
+    assert any(r["event"] == "best" for r in held)
+    fresh = Stopwatch()
+    done = searched(fresh, log)
+    assert len(done.tried) == 4 and len(fresh.asked) == 2, "what was gated before is taken from the log"
+    whole = tmp_path / "whole"
+    searched(Stopwatch(), whole)
+    assert without_clocks(log) == without_clocks(whole)
+
+
+def test_a_log_that_was_cut_short_goes_on_where_it_ends(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    searched(Stopwatch(), log)
+    whole = without_clocks(log)
+    text = log.read_bytes()
+    log.write_bytes(text[:int(len(text) * 0.6)])
+    searched(Stopwatch(), log)
+    assert without_clocks(log) == whole
+
+
+def test_the_budget_stops_hard_and_keeps_the_best(tmp_path: Path) -> None:
+    judge = Stopwatch()
+    done = searched(judge, budget="candidates=1")
+    assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "1 candidates were gated"
+    few = searched(Stopwatch(), budget="plans=3")
+    assert few.built == 3 and few.ended == "3 plans were built"
+
+
+def test_what_the_gate_refuses_does_not_count() -> None:
+    done = searched(Stopwatch(refuses="reduce("))
+    assert any(c.measured is not None and not c.measured.accepted for c in done.tried)
+    assert done.best is None or "reduce(" not in str(done.best.program)
+
+
+class Twice:
+    """Every plan of a source under a second family too."""
+
+    name = "twice"
+
+    def plans(self, program: Program, setting: Setting) -> Iterator[Plan]:
+        for plan in itertools.islice(SOURCES[0].plans(program, setting), 2):
+            yield plan
+            yield replace(plan, family=f"{plan.family} again", source="again")
+
+
+def test_states_that_are_equal_up_to_normal_form_are_counted_once() -> None:
+    done = Search(PROBLEM.naive, SETTING, Stopwatch(), (Twice(),), budget=Budget.parse("candidates=12,seconds=500"), given_surface="cuda",
+                  measure_baseline=False).run()
+    keys = [c.key for c in done.tried]
+    assert len(keys) == len(set(keys)) == 2
+    assert done.pruned["the same program as another plan's"] == 2
+
+
+def test_a_naive_softmax_becomes_one_that_reads_each_row_once() -> None:
+    done = Search(PROBLEM.naive, SETTING, CpuJudge(SETTING, compiles=False), SOURCES[:1], budget=Budget(candidates=2, seconds=500)).run()
+    assert done.best is not None and done.best.measured is not None and done.best.measured.accepted
+    assert done.best.seconds < done.baseline.seconds
+    report = data(done)
+    assert report["best"]["steps"] and report["limit"]["bound_by"]
+    assert any("times as fast" in line for line in lines(report))
+
+
+def test_nothing_faster_is_said_with_the_limit() -> None:
+    done = Search(PROBLEM.naive, SETTING, CpuJudge(SETTING, compiles=False), (), budget=Budget(candidates=1, seconds=500), from_starts=[]).run()
+    told = "\n".join(lines(data(done)))
+    assert done.best is None and done.speedup == 1.0
+    assert "nothing is faster" in told and "bound by" in told
+
+
+def test_a_kernel_that_does_not_solve_the_problem_is_refused() -> None:
+    wrong = parse_program((PROBLEM.folder / "naive.kir").read_text().replace("/ total", "* total"))
+    with pytest.raises(KirError) as refused:
+        Search(wrong, SETTING, CpuJudge(SETTING, compiles=False), (), from_starts=[]).run()
+    assert [d.id for d in refused.value.diagnostics] == ["KIR-U025"]
+
+
+@pytest.mark.parametrize("text", ["candidates=0", "seconds=0", "minutes=3", "candidates=many", "candidates"])
+def test_a_budget_of_nothing_is_refused(text: str) -> None:
+    with pytest.raises(KirError) as refused:
+        Budget.parse(text)
+    assert refused.value.diagnostics[0].id == "KIR-U024"
+
+
+def test_a_log_of_another_search_or_form_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    searched(Stopwatch(), log, budget="candidates=1")
+    rows = log.read_text().splitlines()
+    first = json.loads(rows[0])
+    log.write_text("\n".join([json.dumps({**first, "program": "0" * 64}), *rows[1:]]) + "\n")
+    with pytest.raises(KirError) as other:
+        searched(Stopwatch(), log, budget="candidates=1")
+    assert other.value.diagnostics[0].id == "KIR-U022"
+    log.write_text(json.dumps({**first, "schema": "kir.optimize/0"}) + "\n")
+    with pytest.raises(KirError) as older:
+        searched(Stopwatch(), log)
+    assert older.value.diagnostics[0].id == "KIR-U021"
+
+
+def test_a_policy_learns_what_won_and_is_asked_first(tmp_path: Path) -> None:
+    done = searched(Stopwatch(), budget="candidates=6,seconds=500")
+    policy = trained([done.events])
+    assert policy.searches == 1 and done.best is not None
+    worst = max((c for c in done.tried if c.measured is not None and c.measured.accepted), key=lambda c: c.measured.seconds if c.measured else 0.0)
+    assert policy.score(done.best.features) >= policy.score(worst.features)
+    save(policy, tmp_path / "policy.json")
+    assert load(tmp_path / "policy.json") == policy
+    second = searched(Stopwatch(), budget="candidates=6,seconds=500", policy=policy)
+    assert second.best is not None and second.best.measured is not None and done.best.measured is not None
+    assert second.best.measured.seconds <= done.best.measured.seconds
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "kir.policy/0"}', '{"schema": "kir.policy/1"}'])
+def test_a_policy_of_another_version_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text(text)
+    with pytest.raises(KirError) as refused:
+        load(file)
+    assert refused.value.diagnostics[0].id == "KIR-U023"
