@@ -77,7 +77,7 @@ def test_a_function_of_pytorch_is_a_problem(tmp_path: Path, capsys: pytest.Captu
     code, _, err = called(capsys, "gate", str(file), "--against", "right:skaled")
     assert code == 2 and "did you mean 'scaled'" in err
     code, _, err = called(capsys, "gate", str(file), "--against", "nowhere:f")
-    assert code == 2 and "KIR-S043" in err
+    assert code == 2 and "KIR-S053" in err
 
 
 def test_a_binary_is_no_source_and_its_bytes_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,11 +108,6 @@ def test_shipped_things_have_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and "softmax" in [row["name"] for row in json.loads(out)["problems"]]
     code, out, _ = called(capsys, "opt", "skills/problems/gemm/naive.kir", "-p", "gemm_sm90")
     assert code == 0 and "program gemm" in out
-    code, out, _ = called(capsys, "skills", "list", "--json")
-    cards = json.loads(out)["cards"]
-    assert code == 0 and len(cards) > 150 and len({c["name"] for c in cards}) == len(cards)
-    code, out, _ = called(capsys, "skills", "show", cards[0]["name"])
-    assert code == 0 and "When it is sound" in out
 
 
 def test_replay_says_which_gate_with_an_option_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,11 +75,13 @@ class Story(BaseModel):
 
 
 class Card(BaseModel):
-    """A skill card: what it does, where it was seen, its pass."""
+    """A skill card: what it says, its state, its passes, how many kernels it was seen in."""
 
     name: str
-    intent: str
-    step: str
+    title: str
+    state: str
+    steps: list[str]
+    kernels: int
     resource: str
 
 
@@ -160,10 +162,11 @@ async def lineage(call: Call, file: File, folder: Annotated[str, Field(descripti
                  report=f"kir://report/{name}", notes=_notes(found))
 
 
-async def skills_search(call: Call, words: Annotated[str, Field(description="words, all of which a card must have; empty: all cards")] = "") -> Cards:
-    """Search verified optimization steps (skill cards) taken from lineages of expert kernels."""
+async def skills_search(call: Call, words: Annotated[str, Field(description="words, which the cards found fit best; empty: all cards")] = "") -> Cards:
+    """Search verified optimization steps (skill cards) that walks of expert kernels have in common."""
     found = await call.command("skills", *(("search", *words.split()) if words.split() else ("list",)))
-    cards = [Card(name=c["name"], intent=c["intent"], step=c["carrier"], resource=f"kir://card/{c['name']}") for c in found["cards"]]
+    cards = [Card(name=c["name"], title=c["title"], state=c["state"], steps=[str(s) for s in c["steps"]], kernels=c["kernels"],
+                  resource=f"kir://card/{c['name']}") for c in found.get("hits", found.get("cards", []))]
     return Cards(cards=cards[:MOST_SITES], total=len(cards))
 
 
