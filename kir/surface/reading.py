@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import kir.skills
 from kir.base.dataclass import dataclass
@@ -187,6 +187,14 @@ def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
         if told.get("kernel") == name and problem in ("", told.get("problem", "")):
             found.append(file)
     return tuple(found)
+
+
+@overload
+def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None: ...
+
+
+@overload
+def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None: ...
 
 
 def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:

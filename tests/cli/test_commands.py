@@ -68,7 +68,7 @@ def test_plugins_shows_what_works_and_what_is_broken(
 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(kir.faces.cli.setup.plugins, "registry", known)
-    assert run(["plugins"]) == 0
+    assert run(["plugins"]) == 1
     out, err = capsys.readouterr()
     assert "half-good-dist 7 (half_good)\n    works\n" in out
     assert err.startswith("warning[KIR-X003] 'fails' of half-good-dist cannot be used: ZeroDivisionError")
