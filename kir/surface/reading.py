@@ -73,6 +73,7 @@ def read_text(path: Path) -> str:
 
 def _readable(path: Path) -> bytes:
     """What a file holds. Raises :class:`UsageError` (KIR-S018) for one that is not there, or may not be read."""
+    path = shipped(path)
     try:
         return path.read_bytes()
     except FileNotFoundError as fault:
@@ -82,6 +83,14 @@ def _readable(path: Path) -> bytes:
         raise usage("KIR-S018", f"{path} is a folder", needs="a file in it") from fault
     except OSError as fault:
         raise usage("KIR-S018", f"{path} cannot be read: {(fault.strerror or type(fault).__name__).lower()}") from fault
+
+
+def shipped(path: Path) -> Path:
+    """A path as it is; ``skills/..`` outside of a checkout is the folder that is installed with KIR."""
+    if path.parts[:1] == ("skills",) and not path.exists():
+        inside = Path(next(iter(kir.skills.__path__))).joinpath(*path.parts[1:])
+        return inside if inside.exists() else path
+    return path
 
 
 def _near(path: Path) -> str:
@@ -107,7 +116,7 @@ def located(text: str) -> tuple[Path, str]:
         if folder is None:
             raise usage("KIR-S018", f"the package '{package}' is not installed", attempt=f"pip install --no-deps {package}")
         place = str(folder / inside)
-    path = Path(place)
+    path = shipped(Path(place))
     _readable(path)
     return path, kernel
 
@@ -233,7 +242,7 @@ def read_binding(path: Path) -> Binding:
     """The binding of a file. Raises :class:`KirError` as :meth:`Binding.read` does, and KIR-F011 for one of a problem that there is not."""
     from kir.ir.binding import Binding
 
-    found = Binding.read(path)
+    found = Binding.read(shipped(path))
     if found.problem:
         from kir.problem import problem_names  # what checks a problem's file takes long to import
 
@@ -248,6 +257,7 @@ def _binding_text(path: Path) -> str:
     """The text of a binding; of one of its configurations, written anew."""
     from kir.ir.binding import Binding
 
+    path = shipped(path)
     return read_text(path) if path.exists() else Binding.read(path).text()
 
 

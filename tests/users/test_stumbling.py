@@ -187,3 +187,15 @@ def test_long_steps_end_their_lines_between_words() -> None:
     assert "".join(x.strip() for x in lines).replace(" ", "") == step.replace(" ", "") and all(len(x) <= 30 for x in lines)
     assert lines[-1].strip().endswith("@main/sum") and Stepped("tile{axis=1}@i").lines(40) == ["tile{axis=1}@i"]
     assert all(len(x) <= 12 for x in Stepped("a" * 50 + "@b").lines(12))
+
+
+def test_the_paths_of_the_readme_are_there_without_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = called(capsys, "sites", "skills/problems/gemm/naive.kir", "--pass", "tile")
+    assert code == 0 and "tile@main" in out, err
+    code, out, err = called(capsys, "opt", "skills/problems/gemm/naive.kir", "-p", "skills/pipelines/gemm_sm90.pipeline")
+    assert code == 0 and "program gemm" in out, err
+    code, out, err = called(capsys, "parse", "skills/experts/softmax/softmax.cu", "--bind", "skills/bindings/cuda_softmax.toml")
+    assert code == 0 and "program" in out, err
+    code, _, err = called(capsys, "parse", "skills/no_such.kir")
+    assert code == 2 and "there is no file skills/no_such.kir" in err
