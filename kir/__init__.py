@@ -12,6 +12,8 @@ These are loaded when they are first asked for (`kir.faces.api.kernels`).
 Order: base, hardware, ir, analysis, interp, problem, rewrite, surface, gate, lineage, learning, faces.
 """
 
+import importlib
+
 __version__ = "0.1.0"
 _OFFERED = ("Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "judge", "read", "run", "save", "sites",
             "undo", "walk")
@@ -19,8 +21,6 @@ _OFFERED = ("Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply"
 
 def __getattr__(name: str) -> object:
     if name in _OFFERED:
-        import importlib
-
         return getattr(importlib.import_module("kir.faces.api.kernels"), name)
     raise AttributeError(f"module 'kir' has no attribute '{name}'")
 
