@@ -199,11 +199,13 @@ def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
 
 
 @overload
-def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None: ...
+def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None:
+    """Of a file."""
 
 
 @overload
-def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None: ...
+def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:
+    """Of a file, or as it is."""
 
 
 def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:
