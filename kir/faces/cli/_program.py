@@ -67,7 +67,7 @@ def for_problem(file: str, bind: Path | None, problem: str, against: str = "", n
             raise usage("KIR-C002", "--against MODULE:FUNCTION and --problem both say what is right", needs="one of the two")
         problem, under = against_function(file, bind, against)
         return problem, _with_numbers(under, numbers, load_expert(file, under).program) if numbers else under
-    chosen = binding_of(file, bind, problem)
+    chosen: Path | Binding | None = binding_of(file, bind, problem)
     if file.endswith(".kir") or not (problem or numbers):
         if numbers:
             raise usage("KIR-C002", "--set gives scalars of a kernel that has a binding", needs="a kernel of a surface")
