@@ -37,6 +37,8 @@ NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
     "triton": ("Triton", lambda: machine.package_version("triton") is not None),
     "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
     "torch": ("torch", lambda: machine.package_version("torch") is not None),
+    "mcp": ("the extra `mcp`", lambda: machine.package_version("mcp") is not None),
+    "explore": ("Starlette, uvicorn and Playwright", lambda: all(machine.package_version(name) for name in ("starlette", "uvicorn", "playwright"))),
     "gxx": ("a C++ compiler for the host (g++)", lambda: shutil.which("g++") is not None),
     "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),
     "sass": ("a disassembler of device code (cuobjdump)", lambda: machine.binary_tool("cuobjdump") is not None),

@@ -23,7 +23,7 @@ CODE = ("passes", "frontends", "backends")
 
 OPTIONAL = frozenset({
     *("torch", "triton", "tilelang", "tvm", "pycuda", "flashinfer", "flash_qla", "fla", "openai", "anthropic", "genai_prices", "z3", "ml_dtypes",
-      "pyarrow", "lightgbm", "llvmlite"),
+      "mcp", "starlette", "uvicorn", "pyarrow", "lightgbm", "llvmlite"),
     *("numpy", "rich", "jinja2", "platformdirs", "pydantic", "bm25s", "scipy"),
 })
 """Packages that are imported where they are used: not everybody has them, or their import takes longer than what is done with them."""

@@ -26,7 +26,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 
 def test_a_binding_is_written_as_the_page_says(tmp_path: Path) -> None:
-    assert followed("using/your-own-kernel.md", tmp_path) == 6
+    assert followed("using/your-own-kernel.md", tmp_path) == 9
 
 
 def test_a_frontend_is_added_as_the_page_says(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_frontend_is_added_as_the_page_says(tmp_path: Path) -> None:
 def test_python_does_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     failed, tried = doctest.testfile(str(DOCS / "using" / "from-python.md"), module_relative=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    assert failed == 0 and tried == 26
+    assert failed == 0 and tried == 34
 
 
 def followed(page: str, tmp_path: Path) -> int:

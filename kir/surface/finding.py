@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kir.analysis.heuristics import settled
-from kir.base.diagnostic import Diagnostic, error, usage
+from kir.base.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir.binding import Binding
+from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
 from kir.ir.nodes import Program
 from kir.surface import Frontend
@@ -42,6 +43,7 @@ def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Prog
 
 def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
+    found = _decided(found, reader.parse(path, kernel))
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
@@ -51,12 +53,29 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     return replace(found, binding=binding if open_shapes(binding) else with_axes(binding, made), assumed=(*found.assumed, *said))
 
 
+def _decided(found: Found, program: Program) -> Found:
+    """With false for each condition on sizes that a decorator computes and that no fact decides: the kernel for all sizes."""
+    binding, said = found.binding, list(found.assumed)
+    for name, formula in found.binding.heuristics.items():
+        try:
+            settled(binding.changed(heuristics={name: formula}))
+        except KirError as bad:
+            if bad.diagnostics[0].id != "KIR-F012":
+                return found
+            if unmentioned(program, {name}):
+                binding = binding.changed(heuristics={k: v for k, v in binding.heuristics.items() if k != name})
+                continue
+            binding = binding.changed(metas={**binding.metas, name: False}, heuristics={k: v for k, v in binding.heuristics.items() if k != name})
+            said.append(Assumed(f"{name} is false, as nothing promises {formula}", ("metas", name)))
+    return replace(found, binding=binding, assumed=tuple(said))
+
+
 def notice(found: Found, others: list[Found], name: str, command: str) -> Diagnostic:
     """Where a binding was found, what was assumed beside, and which other launches say otherwise."""
     metas = ", ".join(f"{k} = {v}" for k, v in found.binding.metas.items())
     differing = [f"{o.place} launches it with {_difference(found.binding, o.binding)}" for o in others if _difference(found.binding, o.binding)]
     return Diagnostic(
-        "KIR-S040", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
+        "KIR-S050", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
         notes=(*(f"assumed, as nothing says it: {each.text}" for each in found.assumed), *differing),
         attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
 
@@ -71,7 +90,7 @@ def _difference(a: Binding, b: Binding) -> str:
 def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Sequence[Binding] = (), names: Sequence[str] = ()) -> Found:
     """What can be found out of a kernel's binding: from recorded `calls`, else from its launch in host code (at a `line`), else from its source alone,
     with a question mark in every place that nothing fills. Raises KirError KIR-F005 for a frontend that writes no skeletons, KIR-F014 for calls that do
-    not fit together, KIR-S042 for a line on which there is no launch."""
+    not fit together, KIR-S052 for a line on which there is no launch."""
     if calls:
         made = generalized(calls, names)
         left = tuple(Assumed(f"{each} is of other compile-time values, and left out") for each in made.left)
@@ -80,7 +99,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
     if line:
         chosen = [f for f in found if f.place.endswith(f":{line}")]
         if not chosen:
-            raise usage("KIR-S042", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
+            raise usage("KIR-S052", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
                         needs="the line of one of its launches")
         found = chosen
     if found:

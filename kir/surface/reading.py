@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import kir.skills
 from kir.base.dataclass import dataclass
@@ -29,7 +29,7 @@ from kir.surface import Frontend, KernelRef, frontend, reads
 
 if TYPE_CHECKING:
     from kir.ir.binding import Binding
-    from kir.surface.finding import Found
+    from kir.surface.launches.assembled import Found
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def read_text(path: Path) -> str:
 
 def _readable(path: Path) -> bytes:
     """What a file holds. Raises :class:`UsageError` (KIR-S018) for one that is not there, or may not be read."""
+    path = shipped(path)
     try:
         return path.read_bytes()
     except FileNotFoundError as fault:
@@ -82,6 +83,14 @@ def _readable(path: Path) -> bytes:
         raise usage("KIR-S018", f"{path} is a folder", needs="a file in it") from fault
     except OSError as fault:
         raise usage("KIR-S018", f"{path} cannot be read: {(fault.strerror or type(fault).__name__).lower()}") from fault
+
+
+def shipped(path: Path) -> Path:
+    """A path as it is; ``skills/..`` outside of a checkout is the folder that is installed with KIR."""
+    if path.parts[:1] == ("skills",) and not path.exists():
+        inside = Path(next(iter(kir.skills.__path__))).joinpath(*path.parts[1:])
+        return inside if inside.exists() else path
+    return path
 
 
 def _near(path: Path) -> str:
@@ -107,7 +116,7 @@ def located(text: str) -> tuple[Path, str]:
         if folder is None:
             raise usage("KIR-S018", f"the package '{package}' is not installed", attempt=f"pip install --no-deps {package}")
         place = str(folder / inside)
-    path = Path(place)
+    path = shipped(Path(place))
     _readable(path)
     return path, kernel
 
@@ -131,7 +140,7 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
 
 def as_launched(text: str, read: Reading) -> Reading:
     """A generic kernel without a binding, under the one that is kept for it or that its host code gives; as it is where neither is. Raises KirError
-    KIR-S041 for one that leaves questions open."""
+    KIR-S051 for one that leaves questions open."""
     if read.surface == "kir" or read.binding is not None or not is_generic(read.program):
         return read
     binding, told = launched(text)
@@ -144,16 +153,17 @@ def as_launched(text: str, read: Reading) -> Reading:
 
 def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
     """The binding of the kernel of ``FILE[::KERNEL]`` that nobody names, with a note of where it is from; (None, ()) where nothing launches it. Raises
-    KirError KIR-S041 for questions that stay open."""
+    KirError KIR-S051 for questions that stay open."""
     found, told = as_found(text)
     return (found.binding, told) if found is not None else (None, ())
 
 
 def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
-    KirError KIR-S041 for questions that stay open."""
+    KirError KIR-S051 for questions that stay open."""
     from kir.ir.binding import Binding
-    from kir.surface.finding import Found, launches_of, notice
+    from kir.surface.finding import launches_of, notice
+    from kir.surface.launches.assembled import Found
     from kir.surface.launches.remembered import remembered
 
     path, kernel = located(text)
@@ -161,13 +171,13 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     name = kernel or ref.name
     kept = remembered(path, ref.name)
     if kept is not None:
-        return Found(Binding.read(kept), _short(kept)), (Diagnostic("KIR-S040", f"{name} is read under {_short(kept)}", severity="note"),)
+        return Found(Binding.read(kept), _short(kept)), (Diagnostic("KIR-S050", f"{name} is read under {_short(kept)}", severity="note"),)
     found = launches_of(reader, path, name)
     if not found:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
-        raise error("KIR-S041", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
+        raise error("KIR-S051", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
                     needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
     return first, (notice(first, found[1:], name, command),)
 
@@ -186,6 +196,16 @@ def manifest(text: str, problem: str = "") -> tuple[Path, ...]:
         if told.get("kernel") == name and problem in ("", told.get("problem", "")):
             found.append(file)
     return tuple(found)
+
+
+@overload
+def binding_of(text: str, binding: Path | None, problem: str = "") -> Path | None:
+    """Of a file."""
+
+
+@overload
+def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:
+    """Of a file, or as it is."""
 
 
 def binding_of(text: str, binding: Path | Binding | None, problem: str = "") -> Path | Binding | None:
@@ -224,7 +244,7 @@ def read_binding(path: Path) -> Binding:
     """The binding of a file. Raises :class:`KirError` as :meth:`Binding.read` does, and KIR-F011 for one of a problem that there is not."""
     from kir.ir.binding import Binding
 
-    found = Binding.read(path)
+    found = Binding.read(shipped(path))
     if found.problem:
         from kir.problem import problem_names  # what checks a problem's file takes long to import
 
@@ -239,6 +259,7 @@ def _binding_text(path: Path) -> str:
     """The text of a binding; of one of its configurations, written anew."""
     from kir.ir.binding import Binding
 
+    path = shipped(path)
     return read_text(path) if path.exists() else Binding.read(path).text()
 
 

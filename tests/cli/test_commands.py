@@ -68,10 +68,11 @@ def test_plugins_shows_what_works_and_what_is_broken(
 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(kir.faces.cli.setup.plugins, "registry", known)
-    assert run(["plugins"]) == 0
+    assert run(["plugins"]) == 1
     out, err = capsys.readouterr()
     assert "half-good-dist 7 (half_good)\n    works\n" in out
     assert err.startswith("warning[KIR-X003] 'fails' of half-good-dist cannot be used: ZeroDivisionError")
-    value = json.loads(output(capsys, "plugins", "--json"))
+    assert run(["plugins", "--json"]) == 1
+    value = json.loads(capsys.readouterr().out)
     assert value["groups"]["kir.passes"]["sources"][0]["names"] == ["works"]
     assert [each["name"] for each in value["groups"]["kir.passes"]["broken"]] == ["fails"]

@@ -71,7 +71,7 @@ def _completed(instruction: str) -> int:
     import typer.completion
     import typer.core
 
-    typer.completion.completion_init()
+    typer.completion.completion_init()  # type: ignore[attr-defined]  # typer lists no names of this module
     made = {name: _made(name) for name in _files()}
     for name, each in made.items():
         each.name, each.help = name, commands()[name]

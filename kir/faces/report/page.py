@@ -43,6 +43,7 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
         "uncompiled": next((each.step.realization.reason for each in steps if each.step.realization and not each.compiled), ""),
         "intents": len({each.step.intent for each in steps if each.realized}),
         "overall": _overall(lineage),
+        "overall_measured": _measured(lineage),
         "naive": folder.store.get(lineage.states[-1].text),
         "expert": folder.store.get(lineage.start.text),
         "naive_code": lineage.accepted[-1].emitted if lineage.accepted else "",
@@ -73,6 +74,12 @@ def _grouped(rejected: Sequence[Step]) -> tuple[Group, ...]:
     counts = Counter((step.backward, step.stage, step.reason) for step in rejected)
     first = {(step.backward, step.stage, step.reason): step for step in reversed(rejected)}
     return tuple(Group(first[key], count) for key, count in counts.items())
+
+
+def _measured(lineage: Lineage) -> tuple[tuple[str, float], ...]:
+    """Measured speedup of the expert over the naive program, by device."""
+    slow, fast = lineage.states[-1].measured, lineage.start.measured
+    return tuple((device, slow[device][0] / fast[device][0]) for device in sorted(slow) if device in fast and fast[device][0])
 
 
 def _overall(lineage: Lineage) -> tuple[tuple[str, float], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kir.faces.report.chart import times
@@ -10,10 +11,17 @@ from kir.lineage.records.record import Lineage, Step
 from kir.lineage.records.speedup import measured_speedups, speedups
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.measure import Measurement
     from rich.table import Table
+    from rich.text import Text
 
     from kir.lineage.crossing import Crossed
     from kir.lineage.replay import Replayed
+
+
+MOST_WORD = 24
+"""The least width that a column of steps asks for, in characters."""
 
 
 def summary(lineage: Lineage) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def table(lineage: Lineage) -> Table:
     shown.caption = _uncompiled(lineage) or None
     shown.add_column("#", justify="right")
     shown.add_column("intent", no_wrap=True)
-    shown.add_column("forward step", overflow="fold")
+    shown.add_column("forward step")
     kernels = {step.forward.rpartition("@")[2].partition("/")[0] for _, step in lineage.transitions()}
     shown.add_column("realized", no_wrap=True)
     measured = any(state.measured for state in lineage.states)
@@ -84,8 +92,37 @@ def table(lineage: Lineage) -> Table:
         if measured:
             found = next(iter(measured_speedups(step).values()), None)
             faster = f"{times(found[0])} ({found[1]:.3g} .. {found[2]:.3g})" if found else ""
-        shown.add_row(str(number), step.intent, Text(_brief(step.forward, len(kernels) == 1)), mark, faster, f"{step.residue_bytes} B")
+        shown.add_row(str(number), step.intent, Stepped(_brief(step.forward, len(kernels) == 1)), mark, faster, f"{step.residue_bytes} B")
     return shown
+
+
+class Stepped:
+    """A step in a narrow column: lines end between its parameters or before its place, never inside a word; a word that no line holds is shortened."""
+
+    def __init__(self, step: str) -> None:
+        self.words = [w for w in re.split(r"(?<= )|(?=@)|(?<=\{)", step) if w]
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement(min(MOST_WORD, max(map(len, self.words), default=1)), max(1, sum(map(len, self.words))))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        yield Text("\n".join(self.lines(options.max_width)))
+
+    def lines(self, width: int) -> list[str]:
+        """The step in lines of a width; what follows the first is indented."""
+        out = [""]
+        for word in self.words:
+            indent = "  " if len(out) > 1 else ""
+            if len(out[-1].rstrip()) + len(word.rstrip()) > width and out[-1].strip():
+                out.append("  ")
+                indent = "  "
+            room = max(4, width - len(indent))
+            out[-1] += word if len(word.rstrip()) <= room else f"{word[: room - 2]}.."
+        return [line.rstrip() for line in out]
 
 
 def realized_text(lineage: Lineage) -> str:

@@ -80,6 +80,8 @@ class _Assembly:
         if name in self.skeleton.tensors and callable(array) and getattr(v, "number_", None) is None:
             made: Value = array()
             return made
+        if name in self.skeleton.tensors and isinstance(v, Unknown):
+            return Array(self.known, name)  # a tensor for certain, of which nothing is known
         if name in self.skeleton.scalars and callable(number) and getattr(v, "array_", None) is None:
             made = number()
             return made

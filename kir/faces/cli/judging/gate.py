@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from kir.gate import Realized, Verdict
-    from kir.hardware.target import Target
     from kir.ir.binding import Binding
     from kir.ir.nodes import Program
     from kir.problem import Problem
@@ -50,6 +49,7 @@ def command(
     """Put a kernel through the gate: compile, correctness, profile."""
     from kir.base.diagnostic import usage
     from kir.base.store import write_atomic
+    from kir.faces.api.kernels import nvcc_would
     from kir.gate import gate_cpu, realized, summary
     from kir.hardware.target import target as named
     from kir.problem import load_problem
@@ -83,7 +83,7 @@ def command(
     own = others if own == "kir" and others else own
     if on == "gpu":
         verdict = _on_gpu(kernel, wanted, surface or own, other, cache, tuple(shape or ()), panel is not False, sanitize is not False)
-        targets = [_device_target(verdict)] if verdict.artifacts else targets
+        targets = [named(verdict.artifacts[0].target)] if verdict.artifacts else targets
     else:
         verdict = gate_cpu(kernel, wanted, surface or own, targets, other, cache=cache)
     if emit is not None and verdict.emitted is not None:
@@ -104,7 +104,7 @@ def command(
         assert wanted is not None
         written(trace, verdict, wanted)
     shown = _shown(kernel.name, verdict, reached)
-    if verdict.compile.absent and not any(a.kernels for a in verdict.artifacts) and _nvcc_would(kernel, verdict.compile.surface):
+    if verdict.compile.absent and not any(a.kernels for a in verdict.artifacts) and nvcc_would(kernel, verdict.compile.surface):
         shown.renderables.append("--surface cuda compiles it with the nvcc that is here")
     return Result(json, shown, 0 if verdict.accepted else 1, verdict.diagnostics())
 
@@ -117,19 +117,6 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
     with Gpu.open(cache) as gpu:
         judged_by = problem if problem is not None else program_problem(other, kernel)
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
-
-
-def _nvcc_would(kernel: Program, surface: str) -> bool:
-    """Whether a kernel that its own surface's compiler is lacking for could be compiled as CUDA on this machine."""
-    from kir.hardware import machine
-    from kir.surface import backend
-
-    return surface != "cuda" and machine.toolkit() is not None and not backend("cuda").accepts(kernel)
-
-
-def _device_target(verdict: Verdict) -> Target:
-    from kir.hardware.target import target
-    return target(verdict.artifacts[0].target)
 
 
 def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str]:

@@ -7,7 +7,6 @@ or an error finding.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from kir.interp import Result as Ran
     from kir.ir.nodes import Program
-    from kir.problem import Comparison, Problem, Shape
+    from kir.problem import Comparison
 
 
 def command(
@@ -40,6 +39,7 @@ def command(
 ) -> Result:
     """Interpret a program on the CPU, with the hazard report."""
     from kir.base.diagnostic import KirError
+    from kir.faces.api.inputs import inputs_of, meets
     from kir.interp import run
 
     problem, under = for_problem(file, bind, problem, against) if against else (problem, bind)
@@ -54,12 +54,12 @@ def command(
             raise KirError(*wrong)
     given = _values(sizes or [], program)
     if problem:
-        _meets(program, problem, given)
+        meets(program, problem, given)
     else:
         belong("run", "--problem", {"--shape": shape, "--distribution": distribution})
     if check and problem:
         return _checked(program, problem, shape, distribution, seed, given)
-    arrays, scalars, judge = _inputs(program, problem, shape, distribution or "normal", seed, given)
+    arrays, scalars, judge = inputs_of(program, problem, shape, distribution or "normal", seed, given)
     ran = run(program, arrays, scalars, mode="check" if check else "fast")
     verdict = judge(ran.outputs) if judge is not None else None
     code = 1 if ran.errors or (verdict is not None and not verdict.ok) else 0
@@ -78,15 +78,16 @@ def _data(name: str, ran: Ran, verdict: Comparison | None, scalars: Mapping[str,
 
 def _checked(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Result:
     """A problem's cases in checking mode: the last one that ran, with the findings of all."""
+    from kir.faces.api.inputs import shape_for
     from kir.gate.checked import cases, checked, named, one
     from kir.problem import load_problem
 
     known = load_problem(problem)
     if shape or distribution or seed:
-        chosen = [one(program, known, _shape(program, known, shape), distribution or "normal", seed)]
+        chosen = [one(program, known, shape_for(program, known, shape), distribution or "normal", seed)]
         left = chosen[:0]
     else:
-        _shape(program, known, shape)
+        shape_for(program, known, shape)
         chosen, left = cases(program, known)
     ran = list(checked(program, chosen, given))
     worst = ran[-1] if not ran[-1].ok else max(ran, key=lambda c: c.verdict.worst)
@@ -100,16 +101,6 @@ def _checked(program: Program, problem: str, shape: str, distribution: str, seed
     wrong = (worst.wrong,) if worst.wrong is not None else ()
     return Result(data, _shown(program, shown, worst.verdict, True, said), 0 if worst.ok else 1,
                   (*(f.diagnostic() for f in findings), *wrong))
-
-
-def _shape(program: Program, problem: Problem, name: str) -> Shape:
-    """The shape of a name; without one, the first with a tail. Raises UsageError for a problem none of whose shapes the program allows."""
-    from kir.base.diagnostic import usage
-
-    allowed = problem.shapes_for(program)
-    if not allowed:
-        raise usage("KIR-C002", f"no shape of problem '{problem.name}' satisfies the facts of '{program.name}'")
-    return problem.shape(name) if name else next((s for s in allowed if "tail" in s.tags and "one" not in s.tags), allowed[0])
 
 
 def _values(given: list[str], program: Program) -> dict[str, int | float]:
@@ -133,94 +124,12 @@ def _values(given: list[str], program: Program) -> dict[str, int | float]:
     return out
 
 
-def _meets(program: Program, problem: str, given: Mapping[str, int | float]) -> None:
-    """A problem's shapes give its sizes, and its tensors are those of the program. Raises UsageError for another."""
-    from kir.base.diagnostic import usage
-    from kir.gate.cases import tensor_names
-    from kir.ir.nodes import Buffer
-    from kir.problem import load_problem
-
-    known = load_problem(problem)
-    if twice := sorted(set(given) & set(known.shapes[0].sizes)):
-        raise usage("KIR-C002", f"--set {twice[0]}={given[twice[0]]}: problem '{known.name}' gives '{twice[0]}'", subject="kir run",
-                    needs="--shape NAME, one of its shapes; or --set without --problem")
-    own = {p.name for p in program.params if isinstance(p.of, Buffer) and p.role in ("in", "inout")}
-    names = tensor_names(program, known, {})
-    missing = sorted(name for name in own if names[name] not in {t.name for t in known.spec.tensors if t.role != "out"})
-    if missing:
-        raise usage("KIR-C002", f"'{program.name}' reads '{missing[0]}', which problem '{known.name}' does not have", subject="kir run",
-                    witness=(f"tensors of the problem: {', '.join(t.name for t in known.spec.tensors)}", f"read by the program: {', '.join(sorted(own))}"),
-                    needs="the problem that this kernel computes; or, under [tensors] of its binding, the problem's names")
-
-
 def _chosen(scalars: Mapping[str, int | float], given: Mapping[str, int | float]) -> str:
     """The sizes of a run without a problem, and who chose them."""
     if not scalars:
         return ""
     free = [name for name in scalars if name not in given]
     return f"at {', '.join(f'{name}={value}' for name, value in scalars.items())}{' (--set NAME=VALUE for others)' if free else ''}; inputs are random"
-
-
-def _inputs(program: Program, problem: str, shape: str, distribution: str, seed: int, given: Mapping[str, int | float]) -> Any:
-    """Arrays, scalars and a judge (None without a problem)."""
-    from kir.gate.cases import ProblemCase, tensor_names
-    from kir.ir.types import DType
-    from kir.problem import load_problem
-
-    wanted = {p.name for p in program.params if isinstance(p.of, DType)}
-    if not problem:
-        return (*_random(program, given, seed), None)
-    known = load_problem(problem)
-    at = _shape(program, known, shape)
-    case = ProblemCase(known, at, distribution, seed, known.inputs(at, seed, distribution), tensor_names(program, known, {}))
-    scalars = {k: v for k, v in {**case.scalars, **given}.items() if k in wanted}
-    return case.arrays, scalars, case.compare
-
-
-def _random(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
-    import numpy as np
-
-    from kir.base.diagnostic import usage
-    from kir.gate.cases import size_sets
-    from kir.interp.numerics.number import storage
-    from kir.ir import nodes as n
-    from kir.ir.build import const, int_value
-    from kir.ir.types import DType
-    from kir.ir.visit import substitute
-
-    free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
-    found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
-    values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
-    values |= {**(found[0] if found else {}), **given}
-    missing = [p.name for p in free if p.name not in values]
-    if missing:
-        raise usage("KIR-C002", f"no value for '{missing[0]}'", needs=f"--set {missing[0]}=NUMBER, or --problem")
-    known = {p.name: const(values[p.name], p.of) for p in program.params if p.name in values and isinstance(p.of, DType)}
-    random, arrays, shapes = np.random.default_rng(seed), {}, {}
-    for p in program.params:
-        if not isinstance(p.of, n.Buffer):
-            continue
-        extents = [int_value(substitute(d, known)) for d in p.of.shape]
-        shapes[p.name] = [d for d in extents if d is not None]
-        if len(shapes[p.name]) != len(extents):
-            raise usage("KIR-C002", f"the shape of '{p.name}' is not given by sizes alone", needs="--problem")
-    _fits(shapes)
-    for p in program.params:
-        if isinstance(p.of, n.Buffer) and p.role != "out":
-            drawn = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
-            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
-    return arrays, values
-
-
-def _fits(shapes: Mapping[str, list[int]]) -> None:
-    """Raises MemoryError, before anything is drawn, for tensors that this machine cannot hold beside what is known of them."""
-    import os
-
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = {name: 8 * math.prod(shape) for name, shape in shapes.items()}  # drawn as float64
-    if sum(needed.values()) > there:
-        largest = max(needed, key=lambda name: needed[name])
-        raise MemoryError(f"the tensors take {sum(needed.values()) / 2**30:.0f} GiB as they are drawn, most of it '{largest}' {shapes[largest]}")
 
 
 def _shown(program: Program, ran: Ran, verdict: Comparison | None, check: bool, cases: str = "") -> Group:

@@ -227,15 +227,15 @@ def _best(outcomes: Sequence[Outcome]) -> str:
 
 def _with_holes(file: str, bind: Path | None, pipeline: str) -> Program:
     from kir.base.diagnostic import usage
+    from kir.faces.api.pipelines import pipeline_of
     from kir.faces.cli._program import read
-    from kir.faces.cli.rewriting.opt import _pipeline
     from kir.lineage.carrier import holes
     from kir.rewrite import Trace
 
     program = read(file, bind)
     if pipeline:
         done = Trace(program)
-        for step in _pipeline(pipeline).steps:
+        for step in pipeline_of(pipeline).steps:
             done = done.then(step)
         program = done.program
     if not any(True for _ in holes(program)):

@@ -9,7 +9,6 @@ With --in-place, what the passes changed is written into the kernel's source: sh
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,7 +23,7 @@ from kir.faces.cli._result import Result
 if TYPE_CHECKING:
     from kir.base.diagnostic import Diagnostic
     from kir.ir.nodes import Program
-    from kir.rewrite import Pipeline, Trace
+    from kir.rewrite import Trace
     from kir.rewrite.pipelines.text import Step
 
 
@@ -49,6 +48,7 @@ def command(
     """Run a pipeline of passes over a program and print the result."""
     from dataclasses import replace
 
+    from kir.faces.api.pipelines import pipeline_of
     from kir.hardware.target import target as named
     from kir.ir.canonical import content_hash
     from kir.ir.printer import program_text
@@ -67,7 +67,7 @@ def command(
     if tuned:
         base, steps = _tuned(file, pipeline, bind, tuned, shape, target or "h200", general)
     else:
-        base, steps = read(file, bind), _pipeline(pipeline).steps if pipeline else ()
+        base, steps = read(file, bind), pipeline_of(pipeline).steps if pipeline else ()
     done, context = Trace(base), Context(named(target)) if target else Context()
     wanted, checked = conditions(assume, "--assume"), conditions(guard, "--guard")
     warnings: list[Diagnostic] = []
@@ -167,20 +167,3 @@ def _tuned(file: str, pipeline: str, bind: Path | None, problem: str, shape: str
         raise usage("KIR-C002", f"-p {pipeline}: '{space.name}' tunes a {space.kind}, no pipeline",
                     attempt=f"kir opt {pipeline} --tuned {problem} --shape {shape}")
     return tuned_program(space, wanted, at, device), ()
-
-
-def _pipeline(text: str) -> Pipeline:
-    from kir.base.registry import registry
-    from kir.rewrite import Pipeline
-
-    path = Path(text)
-    if len(text) < 200 and (path.suffix in (".json", ".pipeline") or (os.sep in text and "@" not in text and "{" not in text)):
-        from kir.surface.reading import read_text
-
-        held = read_text(path)
-        return Pipeline.from_json(json.loads(held)) if path.suffix == ".json" else Pipeline.parse(held, str(path))
-    from kir.learning.tune.space import shipped_pipelines
-
-    if (named := shipped_pipelines().get(text)) is not None and text not in {entry.name for entry in registry("kir.passes")}:
-        return Pipeline.parse(named.read_text(encoding="utf-8"), str(named))
-    return Pipeline.parse(text)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kir.base.dataclass import dataclass
 from kir.faces.cli._options import belong
 from kir.faces.cli._program import read
 from kir.faces.cli._result import Result
@@ -50,6 +49,7 @@ def command(
     from kir.base.diagnostic import KirError
     from kir.base.fork_map import halved
     from kir.base.registry import registry
+    from kir.faces.api.places import asked
     from kir.rewrite.registry import pass_class, pass_names
 
     program = read(file, bind)
@@ -61,7 +61,7 @@ def command(
         pass_class(name)  # says what is wrong with the one that was asked for
     else:
         warnings += [each.diagnostic() for each in registry("kir.passes").broken()]
-    for found in halved([name] if name else pass_names(), lambda each: _asked(each, program, near)):
+    for found in halved([name] if name else pass_names(), lambda each: asked(each, program, near)):
         rows += found.rows
         lines += found.lines
         warnings += found.warnings
@@ -105,73 +105,6 @@ def _forecast(program: Program, rows: list[dict[str, Any]], at: str, name: str, 
         ranked.append((False, -found.median * (1 - found.fails), {**row, "forecast": to_json(found)}, f"{brief(found):>24}  {row['step']}"))
     ranked.sort(key=lambda each: each[:2])
     return [row for _, _, row, _ in ranked], [line for _, _, _, line in ranked]
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What there is to say of one pass: as data, as lines, what is wrong with it, and forward sites that turned out to be none."""
-
-    rows: list[dict[str, Any]]
-    lines: list[str]
-    warnings: list[Diagnostic]
-    unfit: list[tuple[At, str]]
-
-
-def _asked(name: str, program: Program, near: bool) -> _Found:
-    """The sites of a pass by its name. One that cannot be imported has none, and what is wrong with it is said."""
-    from dataclasses import replace
-
-    from kir.base.diagnostic import KirError
-    from kir.rewrite.registry import failed, pass_class
-
-    found = _Found([], [], [], [])
-    try:
-        cls = pass_class(name)
-    except KirError as bad:
-        found.warnings.extend(replace(told, severity="warning") for told in bad.diagnostics)
-        return found
-    try:
-        _of(cls, program, near, found)
-    except Exception as fault:
-        found.warnings.append(failed(cls, "here", fault))
-    return found
-
-
-def _of(cls: type[Pass], program: Program, near: bool, out: _Found) -> None:
-    """The sites of one pass, and its near misses where they are wanted: added to what is found."""
-    from kir.rewrite import judge, sites
-    from kir.rewrite.anchor import anchor_text
-    from kir.rewrite.driver import forward_site, looked, run_backward, unfit
-    from kir.rewrite.pipelines.text import Direction
-
-    item, rows, lines = cls.with_options({}), out.rows, out.lines
-    directions: tuple[Direction, ...] = ("forward", "backward")
-    for direction in directions:
-        mark = "~" if direction == "backward" else ""
-        applies, missed = looked(item, program, direction) if near else (sites(item, program, direction), ())
-        for site in applies:
-            if direction == "forward":
-                verdicts = judge(program, site)
-            else:
-                simpler, witness = run_backward(program, site)
-                verdicts = judge(simpler, witness.there[0] if witness.there else forward_site(simpler, witness.params, witness.path))
-            advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
-            open_ = [(id_, v) for id_, v in verdicts if not v]
-            refused = [id_ for id_, _ in open_ if id_ not in advice]
-            if direction == "forward" and not refused and (why := unfit(program, site)):
-                out.unfit.append((site.path, why))
-                continue
-            anchor = anchor_text(program, site.path)
-            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
-                         "verdicts": {id_: v.to_json() for id_, v in verdicts}, "refused": refused})
-            lines.append(f"{mark}{site.params}@{anchor}  " + ("refused" if rows[-1]["refused"] else "applies"))
-            for id_, v in open_:
-                lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
-                lines += [f"      witness: {w}" for w in v.witness]
-        for path, reason in (*missed, *(out.unfit if direction == "forward" else ())) if near else ():
-            anchor = anchor_text(program, path)
-            rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
-            lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")
 
 
 def _summed(rows: list[dict[str, Any]]) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kir.learning.cards.use import NearMiss
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-EMPTY = "no cards: `kir learn .. -o DIR` makes some in DIR/cards; `--library DIR/cards` looks there"
+EMPTY = "no cards yet: `kir learn -o DIR` makes some in DIR/cards, of the walks that ship with KIR; `--library DIR/cards` looks there"
 Shelves = Annotated[list[Path] | None, typer.Option("--library", help="a folder of cards, searched first (may be repeated)")]
 Ablated = Annotated[list[str] | None, typer.Option("--without", help="as if this card were not there (may be repeated)")]
 Kernel = Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")]

@@ -22,7 +22,7 @@ def command(
     from kir.faces.cli._main import COMPLETE
 
     if install:
-        name, path = completion.install(shell=shell, prog_name="kir", complete_var=COMPLETE)
+        name, path = completion.install(shell=shell, prog_name="kir", complete_var=COMPLETE)  # type: ignore[attr-defined]  # typer lists no names there
         return Result({"shell": name, "file": str(path)}, f"completion for {name} is in {path}; it works in the next shell")
-    text = completion.get_completion_script(prog_name="kir", complete_var=COMPLETE, shell=shell)
+    text = completion.get_completion_script(prog_name="kir", complete_var=COMPLETE, shell=shell)  # type: ignore[attr-defined]  # as above
     return Result({"shell": shell, "script": text}, text)

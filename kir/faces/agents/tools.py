@@ -1,0 +1,196 @@
+"""The tools: each a function of a `Call` and of typed arguments, whose docstring is what an agent reads.
+
+To add one, write a function here and name it in `TOOLS`: its arguments and its answer are its schema.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from kir.faces.agents.calling import Call, said, short
+
+File = Annotated[str, Field(description="FILE[::KERNEL] of CUDA, Triton or TileLang, or FILE.kir; relative to the server's folder")]
+Bind = Annotated[str, Field(description="the binding (TOML) of a generic kernel; by default as the host code beside it launches it")]
+Problem = Annotated[str, Field(description="what it must compute: a name of `kir problems`, a folder, or a KernelBench file")]
+MOST_SITES = 40
+
+
+class Program(BaseModel):
+    """A program: its text (or the beginning), the resource that has it whole, and what there is to say of it."""
+
+    text: str
+    resource: str
+    notes: list[str]
+
+
+class Place(BaseModel):
+    """A place where a pass applies: the step for `opt`, and the ids of preconditions that refuse it."""
+
+    step: str
+    refused: list[str]
+
+
+class Places(BaseModel):
+    """Places, and how many there are in all."""
+
+    places: list[Place]
+    total: int
+    notes: list[str]
+
+
+class Findings(BaseModel):
+    """A run: whether it is right (None where nothing judges it), hazards, sizes."""
+
+    ok: bool
+    correct: bool | None
+    findings: list[str]
+    sizes: dict[str, float]
+    notes: list[str]
+
+
+class Judged(BaseModel):
+    """A verdict of the gate: where it refused, why, and seconds by target from the cost model (not measured)."""
+
+    accepted: bool
+    stage: str
+    reason: str
+    modelled: dict[str, float]
+    notes: list[str]
+
+
+class Story(BaseModel):
+    """A lineage: forward steps from naive to the kernel, and where its report is."""
+
+    steps: list[str]
+    ended: str
+    replay_exact: bool
+    folder: str
+    report: str
+    notes: list[str]
+
+
+class Card(BaseModel):
+    """A skill card: what it says, its state, its passes, how many kernels it was seen in."""
+
+    name: str
+    title: str
+    state: str
+    steps: list[str]
+    kernels: int
+    resource: str
+
+
+class Cards(BaseModel):
+    """Cards, and how many there are in all."""
+
+    cards: list[Card]
+    total: int
+
+
+class Text(BaseModel):
+    """A text."""
+
+    text: str
+
+
+async def parse(call: Call, file: File, bind: Bind = "") -> Program:
+    """Read a kernel into KIR's IR, specialized and in normal form."""
+    found = await call.command("parse", file, "--normal", *_bound(bind))
+    return _program(call, found["text"], found)
+
+
+async def sites(call: Call, file: File, only: Annotated[str, Field(description="only this pass")] = "", bind: Bind = "",
+                direction: Literal["forward", "backward"] = "forward") -> Places:
+    """List where optimizing passes apply to a kernel (backward: where an optimization can be taken out), with the preconditions that refuse them."""
+    found = await call.command("sites", file, *(("--pass", only) if only else ()), *_bound(bind))
+    rows = [r for r in found["sites"] if r["direction"] == direction and "step" in r]
+    places = [Place(step=r["step"], refused=r["refused"]) for r in sorted(rows, key=lambda r: bool(r["refused"]))]
+    return Places(places=places[:MOST_SITES], total=len(places), notes=_notes(found))
+
+
+async def opt(call: Call, file: File, pipeline: Annotated[str, Field(description="steps as `sites` names them, with ; between")],
+              emit: Literal["kir", "cuda", "triton", "tilelang"] = "kir", bind: Bind = "") -> Program:
+    """Apply passes to a kernel and write the result as IR or as a kernel of a surface. A step whose preconditions fail is refused with a witness."""
+    found = await call.command("opt", file, "-p", pipeline, "--emit", emit, *_bound(bind))
+    return _program(call, found["text"], found)
+
+
+async def diff(call: Call, a: File, b: File, bind: Bind = "") -> Text:
+    """Show the structural difference of two programs: moved statements as moved."""
+    found = await call.command("diff", a, b, *_bound(bind))
+    return Text(text=short("\n".join(f"{r['kind']:<8} {r.get('before') or ''}{' -> ' if r.get('before') and r.get('after') else ''}{r.get('after') or ''}"
+                                    for r in found["rows"] if r["kind"] != "kept")))
+
+
+async def run(call: Call, file: File, problem: Problem = "", check: bool = True, bind: Bind = "",
+              sizes: Annotated[dict[str, float] | None, Field(description="sizes and scalars, where no problem gives them")] = None) -> Findings:
+    """Run a kernel on the CPU without a GPU; with check: races, missing barriers, undefined values, out-of-bounds places, each with its line."""
+    given = [word for name, value in (sizes or {}).items() for word in ("--set", f"{name}={value:g}")]
+    found = await call.command("run", file, *(("--problem", problem) if problem else ()), *(("--check",) if check else ()), *given, *_bound(bind))
+    right = found["correct"]["ok"] if found.get("correct") else None
+    return Findings(ok=found["exit"] == 0, correct=right, findings=[f"{f['severity']}: {f['message']}" for f in found["findings"]][:20],
+                    sizes=found["sizes"], notes=_notes(found))
+
+
+async def gate(call: Call, file: File, problem: Problem = "",
+               against: Annotated[str, Field(description="another FILE[::KERNEL], or MODULE:FUNCTION of PyTorch's, that computes the same")] = "",
+               bind: Bind = "", surface: Literal["", "cuda", "triton", "tilelang"] = "") -> Judged:
+    """Put a kernel through the gate: compiled where the compilers are, correctness against a float64 oracle or another kernel, profile modelled."""
+    words = [*(("--problem", problem) if problem else ()), *(("--against", against) if against else ()), *(("--surface", surface) if surface else ())]
+    found = await call.command("gate", file, *words, *_bound(bind))
+    rows = [r for r in found.get("profile", []) if r.get("kind", "modelled") == "modelled"]
+    return Judged(accepted=found["exit"] == 0, stage=str(found.get("stage", "")), reason=str(found.get("reason", "")),
+                  modelled={f"{r['target']} at {r['shape']}": r["seconds"] for r in rows}, notes=_notes(found))
+
+
+async def lineage(call: Call, file: File, folder: Annotated[str, Field(description="the folder to write")], problem: Problem = "",
+                  steps: Annotated[int, Field(ge=1, description="the most steps")] = 400,
+                  seconds: Annotated[float, Field(ge=0, description="wall time after which the walk ends; the same call goes on")] = 0.0,
+                  bind: Bind = "") -> Story:
+    """Walk a kernel back to the naive program, one gated step at a time: what its author did, as steps that replay forward. Minutes for a large kernel."""
+    async with call.alone(Path(folder)):
+        found = await call.command("lineage", file, "-o", folder, "--steps", str(steps), "--seconds", str(seconds),
+                                   *(("--problem", problem) if problem else ()), *_bound(bind))
+    name = Path(folder).name
+    call.kept.reports[name] = (call.folder / folder / "report.html").resolve()
+    return Story(steps=[t["forward"] for t in found["transitions"]], ended=str(found["ended"]), replay_exact=bool(found["replay_exact"]), folder=folder,
+                 report=f"kir://report/{name}", notes=_notes(found))
+
+
+async def skills_search(call: Call, words: Annotated[str, Field(description="words, which the cards found fit best; empty: all cards")] = "") -> Cards:
+    """Search verified optimization steps (skill cards) that walks of expert kernels have in common."""
+    found = await call.command("skills", *(("search", *words.split()) if words.split() else ("list",)))
+    cards = [Card(name=c["name"], title=c["title"], state=c["state"], steps=[str(s) for s in c["steps"]], kernels=c["kernels"],
+                  resource=f"kir://card/{c['name']}") for c in found.get("hits", found.get("cards", []))]
+    return Cards(cards=cards[:MOST_SITES], total=len(cards))
+
+
+async def explain(call: Call, id: Annotated[str, Field(description="an id such as KIR-P520")]) -> Text:
+    """Say what a diagnostic or a precondition means, and what to do about it."""
+    found = await call.command("explain", id)
+    told = [str(found.get(key)) for key in ("title", "explain", "mend") if found.get(key)]
+    told += [f"{d['pass']}: {d['sentence']} ({d['kind']})" for d in found.get("declared", [])]
+    return Text(text="\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")}))
+
+
+TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (parse, sites, opt, diff, run, gate, lineage, skills_search, explain)
+"""In the order in which an agent sees them."""
+
+
+def _bound(bind: str) -> tuple[str, ...]:
+    return ("--bind", bind) if bind else ()
+
+
+def _notes(found: dict[str, Any]) -> list[str]:
+    """What a command says beside its result."""
+    return [said(each) for each in found.get("diagnostics", [])][:12]
+
+
+def _program(call: Call, text: str, found: dict[str, Any]) -> Program:
+    key = str(found.get("hash") or hashlib.sha256(text.encode()).hexdigest())[:16]
+    return Program(text=short(text), resource=call.kept.keep(text, key), notes=_notes(found))

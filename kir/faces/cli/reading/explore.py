@@ -1,0 +1,32 @@
+"""explore a kernel in the browser: source, IR and emitted code side by side, passes applied by clicks
+
+A page of this machine alone. Hovering over a line marks what belongs to it on the other sides; a click on a pass applies it, Undo takes it back,
+and the pipeline can be copied out. Needs the extra `explore`: pip install 'kernel-lineage[explore]'.
+"""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface")],
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="the port (0: a free one)")] = 0,
+    show: Annotated[bool, typer.Option("--browser/--no-browser", help="open the page in the browser")] = True,
+) -> int:
+    """Explore a kernel in the browser."""
+    from kir.faces.explore.server import serve
+    from kir.faces.explore.session import Session
+
+    def told(address: str) -> None:
+        print(f"{address} (Control-C ends it)", file=sys.stderr, flush=True)
+        if show:
+            webbrowser.open(address)
+    serve(Session(file, bind), port, told)
+    return 0

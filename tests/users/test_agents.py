@@ -1,0 +1,169 @@
+"""The server for agents, asked by the protocol's own client over standard input and output and over HTTP."""
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kir.base.diagnostic import UsageError
+from kir.faces.agents.calling import MOST_TEXT, Call, Kept, Refused, short
+from kir.faces.agents.tools import TOOLS
+from tests.command_line import called
+from tests.users.own_kernels import laid
+
+pytestmark = pytest.mark.mcp
+SERVE = "from kir.faces.cli import main; main()"
+RACY = """kir 1
+program racy
+  in X: f32[64]
+  out Y: f32[64]
+kernel main grid (b: 1) threads 64
+  shared s: f32[64]
+  for t in 0..64 parallel thread
+    s[t] = X[t]
+    Y[t] = s[63 - t]
+"""
+
+
+def asked(folder: Path, what: Callable[[Any], Awaitable[None]]) -> None:
+    """Ask a server over standard input and output."""
+    from mcp import Client, StdioServerParameters
+
+    async def main() -> None:
+        environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+        async with Client(StdioServerParameters(command=sys.executable, args=["-c", SERVE, "mcp", "--folder", str(folder)], env=environment)) as client:
+            await what(client)
+    asyncio.run(asyncio.wait_for(main(), 200))
+
+
+def test_every_tool_has_a_schema_of_what_it_takes_and_gives(tmp_path: Path) -> None:
+    async def what(client: Any) -> None:
+        tools = {t.name: t for t in (await client.list_tools()).tools}
+        assert list(tools) == [f.__name__ for f in TOOLS]
+        for t in tools.values():
+            assert t.description and t.output_schema and all("type" in p or "anyOf" in p or "enum" in p for p in t.input_schema["properties"].values())
+        assert tools["opt"].input_schema["required"] == ["file", "pipeline"] and "ctx" not in tools["opt"].input_schema["properties"]
+        assert "parse" in client.instructions
+    asked(tmp_path, what)
+
+
+def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> None:
+    laid(tmp_path, "softmax with a scale (Triton)")
+    (tmp_path / "racy.kir").write_text(RACY, encoding="utf-8")
+    beats: list[str] = []
+
+    async def beat(progress: float, total: float | None, message: str | None) -> None:
+        beats.append(message or "")
+
+    async def what(client: Any) -> None:
+        read = await client.call_tool("parse", {"file": "scaled.py"}, progress_callback=beat)
+        program = read.structured_content
+        assert not read.is_error and program["text"].startswith("kir 1") and "KIR-S050" in program["notes"][0]
+        whole = await client.read_resource(program["resource"])
+        assert whole.contents[0].text == program["text"]
+        ran = (await client.call_tool("run", {"file": "racy.kir"})).structured_content
+        assert not ran["ok"] and any("race" in f or "ordered" in f or "s[" in f for f in ran["findings"])
+        again = await client.call_tool("opt", {"file": "scaled.py", "pipeline": "no-such-pass"})
+        assert again.is_error and "KIR-X002" in again.content[0].text
+        told = (await client.call_tool("explain", {"id": "KIR-S050"})).structured_content
+        assert "binding" in told["text"]
+        skill = await client.read_resource("kir://skill")
+        assert "name: kir" in skill.contents[0].text
+        with pytest.raises(Exception, match="no answer of this server"):
+            await client.read_resource("kir://program/0000")
+    asked(tmp_path, what)
+    assert all(b.startswith("kir parse: ") for b in beats)
+
+
+def test_a_call_that_is_cancelled_ends_its_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        told: list[str] = []
+
+        async def progress(seconds: float, text: str) -> None:
+            told.append(text)
+        call = Call(Kept(), progress, tmp_path)
+        task = asyncio.create_task(call.command("lineage", str(Path("skills/experts/softmax/softmax.kir").resolve()), "-o", "out", "--problem", "softmax"))
+        while not told:
+            await asyncio.sleep(0.05)
+        began = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - began < 20 and told[0] == "kir lineage: 1 s"
+    asyncio.run(main())
+
+
+def test_two_calls_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def progress(seconds: float, text: str) -> None:
+            return None
+        call = Call(Kept(), progress, tmp_path)
+        async with call.alone(Path("out")):
+            with pytest.raises(Refused, match="another call is writing to"):
+                async with call.alone(tmp_path / "out"):
+                    pass
+        async with call.alone(Path("out")):
+            pass
+    asyncio.run(main())
+
+
+def test_answers_are_small() -> None:
+    assert short("x" * 10) == "x" * 10
+    long = short("x" * (MOST_TEXT + 5))
+    assert long.endswith("5 characters more: read the resource") and len(long) < MOST_TEXT + 60
+    kept = Kept()
+    for k in range(300):
+        kept.keep("text", str(k))
+    assert len(kept.programs) == 256 and "0" not in kept.programs and "299" in kept.programs
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[int]:
+    """A server over HTTP on a port of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    process = subprocess.Popen([sys.executable, "-c", SERVE, "mcp", "--folder", str(folder), "--port", str(port)], stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": str(Path.cwd())})
+    try:
+        assert process.stderr is not None
+        while "running on" not in process.stderr.readline():
+            assert process.poll() is None
+        yield port
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_the_server_answers_over_http_and_a_port_in_use_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from mcp import Client
+
+    (tmp_path / "racy.kir").write_text(RACY, encoding="utf-8")
+    with serving(tmp_path) as port:
+        async def main() -> None:
+            async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+                ran = (await client.call_tool("run", {"file": "racy.kir"})).structured_content
+                assert not ran["ok"] and ran["findings"]
+        asyncio.run(asyncio.wait_for(main(), 100))
+        code, _, err = called(capsys, "mcp", "--port", str(port))
+        assert code == 2 and "KIR-C009" in err
+    code, _, err = called(capsys, "mcp", "--folder", str(tmp_path / "nowhere"))
+    assert code == 2 and "KIR-C006" in err
+
+
+def test_without_the_package_the_way_to_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kir.faces.agents.server import made
+
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    with pytest.raises(UsageError) as refused:
+        made(tmp_path, "0")
+    assert refused.value.diagnostics[0].id == "KIR-C008" and "kernel-lineage[mcp]" in refused.value.diagnostics[0].attempt
