@@ -18,6 +18,7 @@ from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
+from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
@@ -115,6 +116,7 @@ class Found:
     pruned: Mapping[str, int] = field(default_factory=dict)
     ended: str = ""
     events: Sequence[Mapping[str, Any]] = ()
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def speedup(self) -> float:
@@ -145,6 +147,10 @@ class Search:
     measure_baseline: bool = True
     from_starts: Sequence[Start] | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.forecaster, Counted):
+            self.forecaster = Counted(self.forecaster)
+
     def run(self) -> Found:
         """Search until the budget is used up or nothing is left to try. Raises KirError KIR-U025 where the kernel as given is not right by the problem,
         and what the recorder raises."""
@@ -161,8 +167,9 @@ class Search:
         best = self._best()
         if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self.baseline.seconds:
             best = None
-        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated))
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events)
+        spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
+        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent)
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -426,6 +433,8 @@ class Search:
     def _check(self) -> None:
         if self.recorder.replaying:
             return
+        if isinstance(self.forecaster, Counted) and self.forecaster.spent.dollars > self.budget.usd:
+            raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
         if self.count >= self.budget.plans:
