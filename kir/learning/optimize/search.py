@@ -131,6 +131,10 @@ class _Over(Exception):
     """The budget is used up."""
 
 
+class _BuiltOut(Exception):
+    """No more plans may be built; what was built may still be gated."""
+
+
 @dataclass
 class Search:
     """One search. Build it, then call :meth:`run` once."""
@@ -159,7 +163,13 @@ class Search:
         self.baseline = self._baseline()
         ended = "nothing is left to try"
         try:
-            self._search()
+            try:
+                self._search()
+            except _BuiltOut as out:
+                ended = str(out)
+                while batch := self._next():
+                    for c in batch:
+                        self._gate(c)
         except _Over as over:
             ended = str(over)
         except LogEnds:
@@ -184,7 +194,7 @@ class Search:
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
         self._begin()
-        forecast = self._forecast(self.program, self.program, self.given_surface or "cuda")
+        forecast = self._forecast(self.program, self.program, self.given_surface or self.setting.surface or "cuda")
         given, plan = Start("as it is", self.program), Plan("the kernel as given", ())
         self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
         self._first()
@@ -307,6 +317,8 @@ class Search:
     def _build(self, start: Start, plan: Plan, surface: str, parent: Candidate | None = None) -> Candidate | None:
         """The candidate of a plan, or None for one that is pruned: no step of it applies, what it gives is known, cannot run, or cannot be said."""
         self._check()
+        if self.count >= self.budget.plans:
+            raise _BuiltOut(f"{self.budget.plans} plans were built")
         self.count += 1
         key, done, forecast, why = self._formed(start, plan, surface)
         if done is None or forecast is None:
@@ -437,8 +449,6 @@ class Search:
             raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
-        if self.count >= self.budget.plans:
-            raise _Over(f"{self.budget.plans} plans were built")
 
     def _key(self, program: Program, surface: str) -> str:
         return content_hash(normalize(program))[:32] + f" {surface}"
