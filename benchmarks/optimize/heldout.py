@@ -71,7 +71,9 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
         panel = _Panel(gpu)
         held.callback(panel.close)
         for turn in range(MOST):
-            left = sorted((i for i in wanted if _unfinished(rows.rows.get(INSTANCES[i].name), found[i])), key=lambda i: (not found[i].done(), _worth(rows.rows.get(INSTANCES[i].name))))
+            held_rows = {i: rows.rows.get(INSTANCES[i].name) for i in wanted}
+            unfinished = [(not found[i].done(), _worth(row), i) for i, row in held_rows.items() if _unfinished(row, found[i])]
+            left = [i for *_, i in sorted(unfinished)]
             for place, i in enumerate(left):
                 if time.monotonic() > until:
                     break
