@@ -71,7 +71,9 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
         panel = _Panel(gpu)
         held.callback(panel.close)
         for turn in range(MOST):
-            left = sorted((i for i in wanted if _unfinished(rows.rows.get(INSTANCES[i].name), found[i])), key=lambda i: not found[i].done())
+            held_rows = {i: rows.rows.get(INSTANCES[i].name) for i in wanted}
+            unfinished = [(not found[i].done(), _worth(row), i) for i, row in held_rows.items() if _unfinished(row, found[i])]
+            left = [i for *_, i in sorted(unfinished)]
             for place, i in enumerate(left):
                 if time.monotonic() > until:
                     break
@@ -93,6 +95,11 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
             future.cancel()
     print("\n".join(_table([rows.rows[x.name] for x in INSTANCES if x.name in rows.rows], about)))
     return 0 if all(INSTANCES[i].name in rows.rows for i in wanted) else 1
+
+
+def _worth(row: Mapping[str, Any] | None) -> tuple[bool, float, int]:
+    """What is measured first: what has no row, then what is slowest beside its rival, then what was measured least."""
+    return row is not None, float((row or {}).get("times_faster") or 0.0), len((row or {}).get("tried", ()))
 
 
 def _unfinished(row: Mapping[str, Any] | None, found: Future[list[Proposed]]) -> bool:

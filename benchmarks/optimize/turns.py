@@ -24,7 +24,7 @@ from kir.problem import load_problem
 LEARNED_ON = ("softmax", "rmsnorm", "gemm", "fmha")
 TESTED_ON = ("layernorm", "addmm", "bmm", "fmha_gqa", "gemm_nt")
 """Problems that are in no training, in no stored pipeline but one, and in no lineage."""
-TRAINING = Budget(candidates=6, seconds=600.0, plans=60)
+TRAINING = Budget(candidates=5, seconds=600.0, plans=48)
 TURN = Budget(candidates=2, seconds=600.0, plans=6)
 
 

@@ -22,6 +22,7 @@ from kir.lineage.candidates import Looks
 from kir.lineage.carrier import declared
 from kir.lineage.convergence import common_form, common_names
 from kir.lineage.engine import PassEngine
+from kir.lineage.plan import plan
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 from kir.lineage.records.record import Step as Recorded
@@ -36,6 +37,8 @@ Outcome = Literal["carried", "elsewhere", "adapted", "refused", "no place", "uns
 `refused`: by a precondition; `unsaid`: the surface cannot say the result."""
 MOST_BACK = 24
 """Steps of a kernel that are undone before what was learned is tried on it."""
+MOST_DOWN = 60
+"""Steps of its own walk that a kernel is taken back to its naive end."""
 MOST_NAMED = 3
 """Steps left out earlier that a step without a place names."""
 LINE = "linear"
@@ -109,7 +112,7 @@ def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, 
     looks = Looks(lambda cls: not declared(cls))
     own = {Step.from_json(step.witness).name for _, step in lineage.transitions()}
     own |= {cls.name for cls in passes() if LINE in cls.provides and any(len(k.grid) > 1 for k in wanted.kernels)}
-    now, steps = program, list[str]()
+    now, steps = _descended(full, program)
     for _ in range(MOST_BACK):
         naive = not full.violations(now)
         found = ((each.handle, back) for each in looks.untried(now) if not naive or each.name in own
@@ -120,6 +123,27 @@ def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, 
         steps.append(_named(now, step[0]))
         now = step[1]
     return (program, "") if full.violations(now) else (now, "; ".join(steps))
+
+
+def _descended(engine: PassEngine, program: Program) -> tuple[Program, list[str]]:
+    """The naive end of a kernel's own walk back, and its steps: what lowers the measure first. A kernel whose walk ends before stays as it is."""
+    now, steps, seen = program, list[str](), {engine.content(program)}
+    delayed = plan(program, engine).delayed if engine.violations(program) else ()
+    while engine.violations(now) and len(steps) < MOST_DOWN:
+        measure = engine.measure(now)
+        for candidate in engine.candidates(now, delayed):
+            try:
+                made = engine.backward(now, candidate).program
+            except KirError:
+                continue
+            if engine.measure(made) < measure and engine.content(made) not in seen:
+                now = made
+                steps.append(candidate.text)
+                seen.add(engine.content(made))
+                break
+        else:
+            return program, []
+    return (program, []) if engine.violations(now) else (now, steps)
 
 
 def _back(program: Program, site: Site) -> Program | None:

@@ -92,3 +92,13 @@ def test_a_recorded_call_names_its_kernel(tmp_path: Path) -> None:
     with pytest.raises(KirError) as nameless:
         subject(str(file), None, "gemm")
     assert nameless.value.diagnostics[0].id == "KIR-U026"
+
+
+def test_a_result_that_is_no_edit_of_the_file_is_written_whole_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skills = Path(__file__).parents[2] / "skills"
+    patch = tmp_path / "out.patch"
+    code, said, err = called(capsys, "optimize", str(skills / "problems/softmax/naive_triton.py"), "--bind", str(skills / "bindings/softmax_naive_triton.toml"),
+                             "--problem", "softmax", "--shape", "small", "--no-compile", "--budget", "candidates=1,seconds=500,plans=14", "-o", str(patch))
+    assert code == 0 and "times as fast" in said
+    assert not patch.exists() and "triton.jit" in (tmp_path / "out.py").read_text()
+    assert "no patch of the file" in err and "KIR-C102" in err

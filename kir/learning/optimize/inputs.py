@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error, usage
+from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
@@ -23,7 +24,7 @@ class Subject:
     problem: Problem
     surface: str = ""
     file: str = ""
-    binding: Path | None = None
+    binding: Path | Binding | None = None
     sizes: Mapping[str, int] | None = None
 
 

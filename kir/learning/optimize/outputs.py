@@ -53,10 +53,11 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     if not one.file or one.binding is None:
         raise error("KIR-C105", "there is no source to edit", needs="FILE::KERNEL of a source file, and --bind BINDING.toml")
     path, name = located(one.file)
+    binding = one.binding if isinstance(one.binding, Binding) else Binding.read(one.binding)
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
-    return edit_source(ref.surface, path, ref.name, Binding.read(one.binding), one.program, best.program)
+    return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
 
 
 def written(one: Subject, best: Candidate, out: Path) -> Written:

@@ -103,7 +103,8 @@ def data(found: Found) -> dict[str, Any]:
     near = limit(subject.program, setting, subject.surface or "cuda")
     base = found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds
     out: dict[str, Any] = {
-        "problem": setting.problem.name, "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended, "built": found.built,
+        "problem": setting.problem.name, "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
+        "built": found.built, "forecasts": found.spent.to_json(),
         "baseline": {"seconds": base, "kind": "measured" if found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}

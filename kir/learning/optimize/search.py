@@ -18,6 +18,7 @@ from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
+from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
@@ -115,6 +116,7 @@ class Found:
     pruned: Mapping[str, int] = field(default_factory=dict)
     ended: str = ""
     events: Sequence[Mapping[str, Any]] = ()
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def speedup(self) -> float:
@@ -127,6 +129,10 @@ class Found:
 
 class _Over(Exception):
     """The budget is used up."""
+
+
+class _BuiltOut(Exception):
+    """No more plans may be built; what was built may still be gated."""
 
 
 @dataclass
@@ -145,6 +151,10 @@ class Search:
     measure_baseline: bool = True
     from_starts: Sequence[Start] | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.forecaster, Counted):
+            self.forecaster = Counted(self.forecaster)
+
     def run(self) -> Found:
         """Search until the budget is used up or nothing is left to try. Raises KirError KIR-U025 where the kernel as given is not right by the problem,
         and what the recorder raises."""
@@ -153,7 +163,13 @@ class Search:
         self.baseline = self._baseline()
         ended = "nothing is left to try"
         try:
-            self._search()
+            try:
+                self._search()
+            except _BuiltOut as out:
+                ended = str(out)
+                while batch := self._next():
+                    for c in batch:
+                        self._gate(c)
         except _Over as over:
             ended = str(over)
         except LogEnds:
@@ -161,8 +177,9 @@ class Search:
         best = self._best()
         if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self.baseline.seconds:
             best = None
-        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated))
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events)
+        spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
+        self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent)
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -177,7 +194,7 @@ class Search:
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
         self._begin()
-        forecast = self._forecast(self.program, self.program, self.given_surface or "cuda")
+        forecast = self._forecast(self.program, self.program, self.given_surface or self.setting.surface or "cuda")
         given, plan = Start("as it is", self.program), Plan("the kernel as given", ())
         self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
         self._first()
@@ -300,6 +317,8 @@ class Search:
     def _build(self, start: Start, plan: Plan, surface: str, parent: Candidate | None = None) -> Candidate | None:
         """The candidate of a plan, or None for one that is pruned: no step of it applies, what it gives is known, cannot run, or cannot be said."""
         self._check()
+        if self.count >= self.budget.plans:
+            raise _BuiltOut(f"{self.budget.plans} plans were built")
         self.count += 1
         key, done, forecast, why = self._formed(start, plan, surface)
         if done is None or forecast is None:
@@ -426,10 +445,10 @@ class Search:
     def _check(self) -> None:
         if self.recorder.replaying:
             return
+        if isinstance(self.forecaster, Counted) and self.forecaster.spent.dollars > self.budget.usd:
+            raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
-        if self.count >= self.budget.plans:
-            raise _Over(f"{self.budget.plans} plans were built")
 
     def _key(self, program: Program, surface: str) -> str:
         return content_hash(normalize(program))[:32] + f" {surface}"

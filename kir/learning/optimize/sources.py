@@ -2,24 +2,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.visit import statements
+from kir.learning.cards.card import Card
+from kir.learning.cards.library import library
+from kir.learning.cards.use import applications
 from kir.learning.optimize.plan import Plan, PlanSource, Setting
 from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 from kir.problem import load_problem
-from kir.rewrite import Context, Pipeline, Step, pass_class, passes, sites
+from kir.rewrite import Pipeline, Step, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.residue import NOTHING
 
@@ -174,36 +176,24 @@ def _stored(root: Path) -> tuple[tuple[str, Lineage, n.Program], ...]:
     return tuple(out)
 
 
-class Application(Protocol):
-    """A card that fits a program, with the steps that it comes to there."""
-
-    @property
-    def card(self) -> str:
-        """The card's name."""
-        ...
-
-    @property
-    def steps(self) -> Sequence[Step]:
-        """Its steps, at their places in the program."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it should help here."""
-        ...
-
-
 @dataclass(frozen=True)
 class CardSource:
-    """Cards of skills: `applications` says where they fit a program on the hardware of a context."""
+    """Cards of skills, wherever they hold: those that the library admits."""
 
-    applications: Callable[[n.Program, Context], Iterable[Application]]
+    cards: tuple[Card, ...] = field(default_factory=lambda: tuple(library().admitted))
     name: str = "card"
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """A plan for each application, in the order in which they come."""
-        for found in self.applications(program, setting.context):
-            yield Plan(f"card {found.card}", tuple(found.steps), found.reason, family=found.card, surface=setting.surface)
+        """The first application of each card, then the second of each, and so on."""
+        return _in_turns(self.streams(program, setting))
+
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        """A stream for each card."""
+        yield from ((card.name, "", self._of(card, program, setting)) for card in self.cards)
+
+    def _of(self, card: Card, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        for number, found in enumerate(applications(card, program, setting.context)):
+            yield Plan(f"card {card.name}", found.steps, found.reason, point={"place": number}, family=card.name, surface=setting.surface)
 
 
 SINGLE: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
@@ -243,7 +233,7 @@ class PassSource:
 
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), PassSource()
+    return PipelineSource(), LineageSource(), CardSource(), PassSource()
 
 
-__all__ = ["Application", "CardSource", "LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]
+__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kir.analysis import normalize
 from kir.base.dataclass import dataclass
@@ -12,6 +12,7 @@ from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.learning.optimize.plan import Setting
 from kir.lineage.engine import PassEngine
+from kir.lineage.plan import plan
 from kir.problem import Problem
 
 MOST_STEPS = 60
@@ -55,10 +56,11 @@ def _walk(program: Program, setting: Setting, seconds: float) -> Iterator[tuple[
     engine = PassEngine({"work_item": problem.work_item, "state": problem.state, "scatter": problem.spec.scatter}, context=setting.context)
     until, now = time.monotonic() + seconds, program
     seen = {engine.content(now)}
+    delayed = plan(program, engine).delayed if engine.violations(program) else ()
     for _ in range(MOST_STEPS):
         if not engine.violations(now) or time.monotonic() > until:
             return
-        step = next(_moves(engine, now, seen), None)
+        step = next(_moves(engine, now, seen, delayed), None)
         if step is None:
             return
         text, now = step
@@ -66,9 +68,9 @@ def _walk(program: Program, setting: Setting, seconds: float) -> Iterator[tuple[
         yield text, now
 
 
-def _moves(engine: PassEngine, program: Program, seen: set[str]) -> Iterator[tuple[str, Program]]:
+def _moves(engine: PassEngine, program: Program, seen: set[str], delayed: Sequence[str]) -> Iterator[tuple[str, Program]]:
     measure = engine.measure(program)
-    for candidate in engine.candidates(program):
+    for candidate in engine.candidates(program, delayed):
         try:
             made = engine.backward(program, candidate).program
         except KirError:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_the_budget_stops_hard_and_keeps_the_best(tmp_path: Path) -> None:
     done = searched(judge, budget="candidates=1")
     assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "1 candidates were gated"
     few = searched(Stopwatch(), budget="plans=3")
-    assert few.built == 3 and few.ended == "3 plans were built"
+    assert few.built == 3 and few.ended == "3 plans were built" and few.best is not None, "what was built is gated all the same"
 
 
 def test_what_the_gate_refuses_does_not_count() -> None:
@@ -134,20 +135,16 @@ def test_states_that_are_equal_up_to_normal_form_are_counted_once() -> None:
     assert done.pruned["the same program as another plan's"] == 2
 
 
-@dataclass(frozen=True)
-class Fits:
-    """A card that fits."""
+def test_cards_are_one_more_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kir.learning.optimize.sources as sources
 
-    card: str
-    steps: tuple[Step, ...]
-    reason: str
-
-
-def test_cards_are_one_more_source() -> None:
-    fits = Fits("threads-for-a-row", (Step("multi-threaded-block", {"threads": 128}, "main"),), "a row has many elements")
-    done = Search(PROBLEM.naive, SETTING, Stopwatch(), (CardSource(lambda program, context: [fits]),), budget=Budget.parse("candidates=2,seconds=500"),
+    step = Step("multi-threaded-block", {"threads": 128}, "main")
+    card = SimpleNamespace(name="threads-for-a-row")
+    monkeypatch.setattr(sources, "applications", lambda card, program, context: (SimpleNamespace(steps=(step,), reason="a row has many elements"),))
+    done = Search(PROBLEM.naive, SETTING, Stopwatch(), (CardSource((card,)),), budget=Budget.parse("candidates=2,seconds=500"),  # type: ignore[arg-type]  # its name
                   given_surface="cuda", measure_baseline=False, from_starts=[Start("as it is", PROBLEM.naive)]).run()
     assert [c.plan.source for c in done.tried] == ["card threads-for-a-row"] and done.tried[0].plan.reason == "a row has many elements"
+    assert done.spent.forecasts >= 2, "forecasts are charged"
 
 
 def test_no_kernel_of_the_rival_is_among_what_the_skills_were_learned_from() -> None:

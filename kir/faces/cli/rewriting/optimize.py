@@ -19,6 +19,7 @@ from kir.faces.cli._result import Result
 if TYPE_CHECKING:
     from kir.base.diagnostic import Diagnostic
     from kir.learning.optimize.inputs import Subject
+    from kir.learning.optimize.outputs import Written
     from kir.learning.optimize.search import Found, Search
 
 
@@ -114,11 +115,30 @@ def _learned(logs: list[Path], output: Path | None) -> Result:
     return Result(data, f"{len(made.weights)} weights from {made.searches} searches, in {output}")
 
 
+def _written(one: Subject, found: Found, output: Path) -> tuple[Written, Path]:
+    """The text and its place. Where no edit of the user's file says the result, it is written whole beside the patch that was asked for, and why."""
+    from dataclasses import replace
+
+    from kir.base.diagnostic import KirError
+    from kir.learning.optimize.outputs import written
+
+    assert found.best is not None
+    try:
+        return written(one, found.best, output), output
+    except KirError as bad:
+        if output.suffix != ".patch":
+            raise
+        place = output.with_suffix(".cu" if found.best.surface == "cuda" else ".py")
+        whole = written(one, found.best, place)
+        first = bad.diagnostics[0]
+        return replace(whole, notes=(f"no patch of the file, but the whole kernel: {first.id}: {first.message}", *whole.notes)), place
+
+
 def _told(found: Found, one: Subject, output: Path | None, in_place: bool) -> Result:
     """The report, and the files that were asked for."""
     from kir.base.diagnostic import Diagnostic
     from kir.base.store import write_atomic
-    from kir.learning.optimize.outputs import edited, written
+    from kir.learning.optimize.outputs import edited
     from kir.learning.optimize.report import data, lines
 
     report = data(found)
@@ -128,15 +148,15 @@ def _told(found: Found, one: Subject, output: Path | None, in_place: bool) -> Re
         edit = edited(one, found.best)
         edit.write(one.program)
         files.append(edit.file)
-        if one.binding is not None and edit.new_binding != edit.binding:
+        if isinstance(one.binding, Path) and edit.new_binding != edit.binding:
             write_atomic(one.binding, edit.new_binding.text())
             files.append(str(one.binding))
     if found.best is not None and output is not None:
-        made = written(one, found.best, output)
-        write_atomic(output, made.text)
+        made, place = _written(one, found, output)
+        write_atomic(place, made.text)
         report["form"] = made.form
         notes += [Diagnostic("KIR-U028", text, severity="warning") for text in made.notes]
-        files.append(str(output))
+        files.append(str(place))
     if output is not None:
         beside = output.with_name(f"{output.name}.json")
         write_atomic(beside, json.dumps(report, indent=1) + "\n")
