@@ -29,6 +29,7 @@ from kir.gate.correctness import check
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import Library, Shelf, library
 from kir.learning.cards.search import Index, Query, search
@@ -125,8 +126,6 @@ def when(given: Given) -> str:
 
 def _judged(case: Case, given: Given) -> list[tuple[str, str, str]]:
     name, text, kernel = case
-    from kir.ir.parser import parse_program
-
     card, program = next(c for c in given.cards if c.name == name), parse_program(text)
     out = []
     move = card.carrier.steps[0]

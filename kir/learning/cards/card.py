@@ -42,11 +42,12 @@ class Anchor(Part):
 
 
 class Parameter(Part):
-    """A parameter of a step. `found`: the place decides it. `fixed`: it was the same everywhere, or it makes the skill what it is.
+    """A parameter of a step. `found`: the place decides it. `drawn`: the text of an expression of the statement there, of one of the kinds in
+    `values`. `fixed`: it was the same everywhere, or it makes the skill what it is.
     `chosen`: one of `values`, what was used by most kernels first; whole numbers lie between `low` and `high`."""
 
     name: str
-    role: Literal["found", "fixed", "chosen"]
+    role: Literal["found", "drawn", "fixed", "chosen"]
     values: tuple[Value, ...] = ()
     kernels: tuple[int, ...] = ()
     low: int | None = None

@@ -9,19 +9,40 @@ from itertools import combinations
 
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.printer import expr_text
 from kir.ir.types import TileType
 from kir.ir.visit import walk
-from kir.rewrite.edit import Path, Place, node_at
+from kir.rewrite.edit import Path, Place, block_at, node_at
 
 Facts = Mapping[str, int]
 CONSTANTS = (2, 4, 8, 16, 32, 64, 128, 256)
 """What extents and their bytes are compared with: widths of vectors, of warps, of rows of banks and of swizzles."""
 MOST_EXTENTS = 4
+MOST_STATEMENTS = 4
+"""Statements from a place on whose expressions a parameter may be drawn from."""
 
 
 def kind(node: Place) -> str:
     """The kind of a place: `kernel`, `for`, `mma`, `store`, .."""
     return type(node).__name__.lower()
+
+
+def expressions(program: n.Program, path: Path) -> Iterator[tuple[str, str]]:
+    """The expressions of the statement at a place and of those that follow it in its block, those of statements within them left out, as kind and
+    text: nearest statement first, of one statement the longest first, each once."""
+    last = path[-1]
+    rest = block_at(program, path)[int(last):][:MOST_STATEMENTS] if isinstance(last, int) else (node_at(program, path),)
+    seen: set[str] = set()
+    for node in rest:
+        if isinstance(node, (n.Kernel, n.For, n.While, n.If, n.Roles)):
+            parts: list[n.Node] = [x for x in (getattr(node, name, None) for name in ("lo", "hi", "cond")) if isinstance(x, n.Node)]
+        else:
+            parts = [node]
+        found = {expr_text(x): type(x).__name__.lower() for part in parts for x in walk(part) if isinstance(x, n.Expr) and not isinstance(x, (n.Const, n.Var))}
+        for text, kind_ in sorted(found.items(), key=lambda row: (-len(row[0]), row[0])):
+            if text not in seen:
+                seen.add(text)
+                yield kind_, text
 
 
 def facts_at(program: n.Program, path: Path) -> Facts:

@@ -97,7 +97,8 @@ class Index:
     def blocked(self, query: Query) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The cards that a state feature keeps away: one that is asked for and lacking, or in the way and there."""
         has = _mask(query.features)
-        return ((self._masks["requires"] & ~has) != 0) | ((self._masks["conflicts"] & has) != 0)
+        away: np.ndarray[Any, np.dtype[np.bool_]] = np.logical_or((self._masks["requires"] & ~has) != 0, (self._masks["conflicts"] & has) != 0)
+        return away
 
     def best(self, query: Query, most: int = MOST_LOOKED) -> list[tuple[int, float]]:
         """The cards with the highest scores, by number, best first; those that a state feature keeps away come last."""

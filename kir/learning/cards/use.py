@@ -15,11 +15,12 @@ from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card, Move, Parameter, Relation
-from kir.learning.cards.facts import facts_at, holds, kind, solved
+from kir.learning.cards.facts import expressions, facts_at, holds, kind, solved
 from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
 from kir.rewrite.anchor import anchor_text
+from kir.rewrite.base import found_sites
 from kir.rewrite.driver import apply
-from kir.rewrite.edit import places
+from kir.rewrite.edit import Path, node_at, places
 from kir.rewrite.verdict import ANYWHERE
 
 MOST_CHOICES = 6
@@ -122,8 +123,8 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
     own = card.carrier.relations if move is card.carrier.steps[0] else ()
     seen: set[tuple[object, str]] = set()
     later: list[Site] = []
-    for item in _choices(cls, move, card, program):
-        for site in sites(item, program):
+    for item, path in _asked(cls, move, card, program):
+        for site in sites(item, program) if path is None else found_sites(item.match(program, path, node_at(program, path))):
             key = (site.path, str(site.params))
             if key in seen or not _fits(move, site.params, own):
                 continue
@@ -146,6 +147,21 @@ def _related(own: Sequence[Relation], site: Site, program: Program) -> bool:
     numbers = {f.name: v for f in fields(site.params) if isinstance(v := getattr(site.params, f.name), int) and not isinstance(v, bool)}
     values = {**facts_at(program, site.path), **numbers}
     return all(holds(each.text, values) is not False for each in own)
+
+
+def _asked(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[tuple[Pass, Path | None]]:
+    """The passes to match: at every place, or where a parameter is drawn from a statement, at that one. What the pattern offers by itself first."""
+    drawn = next((each for each in move.parameters if each.role == "drawn"), None)
+    for item in _choices(cls, move, card, program):
+        if drawn is None:
+            yield item, None
+            continue
+        for path, node in places(program):
+            if kind(node) == card.anchor.node:
+                for head, text in expressions(program, path):
+                    if head in drawn.values:
+                        with suppress(KirError):
+                            yield cls.with_options({**item.options(), drawn.name: text}), path
 
 
 def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Pass]:
@@ -173,7 +189,7 @@ def _given(name: str, card: Card, program: Program) -> Iterator[int]:
 def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
     """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen."""
     given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text}
-    return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role != "found")
+    return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role in ("fixed", "chosen"))
 
 
 def _allowed(parameter: Parameter, value: object) -> bool:

@@ -23,17 +23,27 @@ def shipped() -> Path:
 
 
 def write_archive(folder: Path, found: Iterable[Walked]) -> tuple[Path, ...]:
-    """Write walked kernels, `PACKAGE.jsonl.xz` each, in order of kernel; of two of one kernel and binding the later one. Whole files or none."""
-    by_package: dict[str, dict[str, Walked]] = {}
-    for each in found:
-        by_package.setdefault(each.package, {})[each.key] = each
+    """Write walked kernels, `PACKAGE.jsonl.xz` each, in order of kernel, each kernel and binding once. Whole files or none."""
+    by_package: dict[str, list[Walked]] = {}
+    for each in furthest(found):
+        by_package.setdefault(each.package, []).append(each)
     out = []
     for package, kept in sorted(by_package.items()):
         path = folder / f"{package}{SUFFIX}"
-        text = "".join(f"{kept[key].text()}\n" for key in sorted(kept))
+        text = "".join(f"{each.text()}\n" for each in kept)
         write_atomic(path, lzma.compress(text.encode(), preset=9))
         out.append(path)
     return tuple(out)
+
+
+def furthest(found: Iterable[Walked]) -> tuple[Walked, ...]:
+    """Of the walks of one kernel and binding the one that ended naive, else the longest, else the last; in order of kernel."""
+    kept: dict[str, Walked] = {}
+    for each in found:
+        old = kept.get(each.key)
+        if old is None or (each.ended == "naive", len(each.transitions)) >= (old.ended == "naive", len(old.transitions)):
+            kept[each.key] = each
+    return tuple(kept[key] for key in sorted(kept))
 
 
 def read_archive(folder: Path) -> Iterator[Walked]:

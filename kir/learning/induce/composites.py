@@ -34,9 +34,9 @@ def together(sequences: Mapping[str, Sequence[str]]) -> tuple[Together, ...]:
     items = sorted({item for run in runs.values() for item in run})
     pairs = {(a, b) for a in items for b in items if a != b and _belong(runs, a, b)}
     found: list[Together] = []
-    grown = [(a, b) for a, b in sorted(pairs)]
+    grown: list[tuple[str, ...]] = [(a, b) for a, b in sorted(pairs)]
     while grown:
-        longer = []
+        longer: list[tuple[str, ...]] = []
         for chain in grown:
             kernels = tuple(sorted(k for k, run in runs.items() if _occurs(run, chain)))
             lift = _lift(runs, chain, len(kernels))

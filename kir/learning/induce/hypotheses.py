@@ -12,11 +12,12 @@ from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
 from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Risk, Scope, Spread, Value
 from kir.learning.cards.card import Use as Listed
+from kir.learning.cards.facts import expressions
 from kir.learning.evidence.walked import Rejected, Walked
 from kir.learning.induce.composites import Together, together
 from kir.learning.induce.relate import related
 from kir.learning.induce.unify import shown, term, unified
-from kir.learning.induce.uses import Use, by_kind, decided, forms
+from kir.learning.induce.uses import MOSTLY, Use, by_kind, decided, forms
 from kir.rewrite import Pass
 from kir.rewrite.base import parameter_types
 
@@ -105,11 +106,24 @@ def _parameter(group: Sequence[Use], name: str, is_form: bool) -> Parameter | No
         return None
     plain = all(isinstance(v, (bool, int, float)) or (isinstance(v, str) and re.fullmatch(r"[\w.-]*", v)) or
                 (isinstance(v, tuple) and all(isinstance(x, int) for x in v)) for v in values)
+    if not decided(group, name) and (heads := _drawn(group, name)):
+        return Parameter(name=name, role="drawn", values=heads)
     if not plain or decided(group, name) or all(_names(use, use.parameters[name]) for use in group):
         return Parameter(name=name, role="found")
     numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     ends = {"low": min(numbers), "high": max(numbers)} if len(numbers) == len(values) else {}
     return Parameter(name=name, role="chosen", values=tuple(values[:MOST_VALUES]), kernels=tuple(len(by_value[v]) for v in values[:MOST_VALUES]), **ends)
+
+
+def _drawn(group: Sequence[Use], name: str) -> tuple[str, ...]:
+    """The kinds of expressions of which a parameter is the text, where it mostly is that of one there or just after it; else none."""
+    found: Counter[str] = Counter()
+    for use in group:
+        value = use.parameters[name]
+        head = next((head for head, text in expressions(use.before, use.path) if text == value), "") if isinstance(value, str) else ""
+        found[head] += 1
+    drawn = sum(count for head, count in found.items() if head)
+    return tuple(sorted(head for head in found if head)) if drawn >= MOSTLY * len(group) else ()
 
 
 def _names(use: Use, value: object) -> bool:
@@ -182,9 +196,11 @@ def _risk(item: Pass, group: Sequence[Use], rejected: Sequence[tuple[Walked, Rej
 def _scope(item: Pass, group: Sequence[Use]) -> Scope:
     walks = [use.walked for use in group]
     before = [{t.step["pass"] for t in use.walked.transitions if t.number < use.transition.number} for use in group]
+    states = [kinds(features(use.before)) for use in group]
     return Scope(families=tuple(sorted({w.family for w in walks})), packages=tuple(sorted({w.package for w in walks})),
                  surfaces=tuple(sorted({w.surface for w in walks})), platforms=tuple(sorted({t for w in walks for t in w.targets})),
-                 requires=tuple(item.requires), conflicts=tuple(item.conflicts), prior=tuple(sorted(set.intersection(*before))))
+                 requires=tuple(f for f in item.requires if all(f in each for each in states)),
+                 conflicts=tuple(f for f in item.conflicts if not any(f in each for each in states)), prior=tuple(sorted(set.intersection(*before))))
 
 
 def composite(group: Sequence[Use], found: Together, parts: Sequence[Hypothesis], named: Mapping[int, str]) -> Card:

@@ -28,7 +28,8 @@ FEW = 5
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card), "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
+    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card),
+             "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
 
@@ -61,12 +62,16 @@ def _what(card: Card) -> Iterator[str]:
         yield _paragraph(f"{lead}{_sentence(said) if said else ''} {_sentence(claim) if claim else ''}".strip())
     yield _paragraph(f"It acts at {card.anchor.node and _article(card.anchor.node)} of the form `{card.anchor.pattern}`, where each `?` stands for what "
                      "differed from kernel to kernel.")
-    chosen = [(move.step, p) for move in card.carrier.steps for p in move.parameters if p.role != "found"]
+    chosen = [(move.step, p) for move in card.carrier.steps for p in move.parameters if p.role in ("fixed", "chosen")]
     if chosen:
         yield _list([_parameter(step if len(card.passes) > 1 else "", p) for step, p in chosen])
     found = [p.name for move in card.carrier.steps for p in move.parameters if p.role == "found"]
     if found:
         yield _paragraph(f"The place itself decides {_and([f'`{name}`' for name in found])}.")
+    drawn = [p for move in card.carrier.steps for p in move.parameters if p.role == "drawn"]
+    for p in drawn:
+        yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({_and(list(map(str, p.values)))}); "
+                         "the longest is tried first.")
     if card.carrier.relations:
         yield "These relations held in every use, and would hardly have by chance:"
         yield _list([f"`{r.text}` in {r.kernels} kernels (by chance {r.chance:.2g})" for r in card.carrier.relations])

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def learned(cards: Sequence[Card], walks: Sequence[Walked]) -> Mapping[str, floa
     return {name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}
 
 
-def _fitted(x: np.ndarray, y: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]  # matrices of floats
+def _fitted(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     start = np.array([WEIGHTS[name] for name in COLUMNS])
     free = np.array([name != "words" for name in COLUMNS])
     weights, bias = start.copy(), -float(start.sum()) / 2

@@ -56,17 +56,15 @@ class Round:
 
 
 def rounds(group: Sequence[Use], composite: bool) -> tuple[Round, ...]:
-    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last, where they follow one
-    another. In turns over packages, so that each is heard."""
+    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last. In turns over packages, so
+    that each is heard."""
     by_kernel: dict[str, list[Use]] = {}
     for use in sorted(group, key=lambda u: (u.walked.key, u.transition.number)):
         by_kernel.setdefault(use.walked.key, []).append(use)
     found: dict[str, list[Round]] = {}
     for some in by_kernel.values():
         last = some[-1] if composite else some[0]
-        if composite and last.transition.number - some[0].transition.number != len(some) - 1:
-            continue
-        wanted = frozenset() if composite else frozenset(told(Step.from_json(use.transition.step)) for use in some)
+        wanted = frozenset(told(Step.from_json(use.transition.step)) for use in some)
         found.setdefault(some[0].walked.package, []).append(Round(some[0].walked, some[0].before, last.after, some[0].kernel, wanted))
     out: list[Round] = []
     while any(found.values()):
@@ -88,13 +86,11 @@ def held_out(group: Sequence[Use], walked: Walked) -> tuple[Use, ...]:
 
 
 def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite: bool = False, forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
-    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses."""
+    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses. None where there are too few kernels."""
     cards: dict[tuple[str, ...], Card] = {}
     out = []
-    for each in rounds(group, composite):
-        rest = held_out(group, each.walked)
-        if not rest:
-            continue
+    planned = [(each, rest) for each in rounds(group, composite) if (rest := held_out(group, each.walked))]
+    for each, rest in planned if len(planned) >= LEAST_TRIALS else ():  # fewer decide nothing
         key = tuple(sorted({use.walked.key for use in rest}))
         if key not in cards:
             cards[key] = lift(rest)
@@ -146,8 +142,8 @@ def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) 
     for count, (program, steps) in enumerate(made, start=1):
         if content_hash(program) == wanted:
             return True, f"the expert's next program at try {count}"
-        if len(steps) == 1 and told(steps[0]) in each.wanted:
-            return True, f"a step of the expert's at try {count}"
+        if steps and all(told(step) in each.wanted for step in steps):
+            return True, f"{'a step' if len(steps) == 1 else 'steps'} of the expert's at try {count}"
         if _as_good(each, program, forecaster, aim):
             return True, f"a program forecast as fast at try {count}"
         said = f"other programs in {count} tries"
@@ -182,7 +178,7 @@ def decided(card: Card, trials: Sequence[Entry]) -> Card:
     told = f"{won} of {len(trials)} held-out trials succeeded, {lost} without the skill in as many tries"
     effect = card.effect
     if len(trials) < LEAST_TRIALS:
-        state, why = "hypothesis", f"{told}; at least {LEAST_TRIALS} kernels of other packages or families are needed"
+        state, why = "hypothesis", f"a trial needs kernels of another package or family: at least {LEAST_TRIALS} are needed, and there are fewer"
     elif won < LEAST_SHARE * len(trials) or won <= lost:
         state, why = "hypothesis", f"{told}; two thirds must succeed, and more than without"
     elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()):

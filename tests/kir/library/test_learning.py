@@ -18,8 +18,10 @@ from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Relation
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import Library, Shelf
-from kir.learning.cards.search import Index, Query, by_words, search
+from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, by_words, search, weights_of
 from kir.learning.cards.use import Application, NearMiss, applications, looked, materialized
+from kir.learning.corpus.lineages import Job, Row
+from kir.learning.evidence import walks as walks_
 from kir.learning.evidence.archive import read_archive, write_archive
 from kir.learning.evidence.ledger import LEAST_USES, ledger, tend, undo, used
 from kir.learning.evidence.walked import Walked, walked
@@ -27,6 +29,7 @@ from kir.learning.evidence.walks import asked, experts, finished
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
+from kir.learning.induce.rank import learned
 from kir.learning.induce.relate import related
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
@@ -278,3 +281,35 @@ def test_the_target_decides_what_the_hardware_has() -> None:
 def test_a_card_of_a_pass_that_is_not_registered_has_no_use() -> None:
     gone: Card = a_card(carrier=a_card().carrier.model_copy(update={"steps": (a_card().carrier.steps[0].model_copy(update={"step": "no-such-pass"}),)}))
     assert applications(gone, parse_program(NAIVE)) == ()
+
+
+def test_a_killed_run_loses_nothing_that_was_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job(f"no_such:ops/k{n}.py::k{n}", None, f"k{n}") for n in range(3)]
+    asked_for: list[str] = []
+
+    def result(job: Job, folder: Path, seconds: float, fresh: bool) -> Row:
+        asked_for.append(job.name)
+        if job.name == "k1" and asked_for.count("k1") == 1:
+            raise KeyboardInterrupt
+        return {"said": {"ended": "left" if not seconds else "failed", "reason": "it is not there"}}
+    monkeypatch.setattr(walks_, "walked_result", result)
+    monkeypatch.setattr(walks_, "KEPT_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        walks_.walk(jobs, tmp_path / "walks", tmp_path / "evidence", seconds=1.0, workers=1)
+    kept = list(read_archive(tmp_path / "evidence"))
+    assert [each.kernel.rpartition("::")[2] for each in kept] in (["k0"], ["k0", "k2"])
+    found = walks_.walk(jobs, tmp_path / "walks", tmp_path / "evidence", seconds=1.0, workers=2, known=kept)
+    assert [each.kernel.rpartition("::")[2] for each in found] == ["k0", "k1", "k2"] and list(found) == list(read_archive(tmp_path / "evidence"))
+    assert {each.ended for each in found} == {"failed"} and not uses(found)
+    late = walks_.walk(jobs[:1], tmp_path / "other", tmp_path / "late", seconds=1.0, workers=1, within=1e-9)
+    assert [each.ended for each in late] == ["left"]
+
+
+def test_weights_are_learned_where_there_are_states_enough(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path) -> None:
+    cards = [each.card.model_copy(update={"state": "admitted"}) for each in found.values()]
+    first = learned(cards, walks)
+    assert set(first) == set(COLUMNS) and first == learned(cards, walks) and first["words"] == WEIGHTS["words"] and min(first.values()) >= 0
+    assert first["place"] != WEIGHTS["place"] and dict(learned([], walks)) == dict(WEIGHTS)
+    assert weights_of(tmp_path) == WEIGHTS
+    (tmp_path / "rank.json").write_text("nonsense")
+    assert weights_of(tmp_path) == WEIGHTS, "what cannot be read teaches nothing"

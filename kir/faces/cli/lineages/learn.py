@@ -29,7 +29,7 @@ def command(
     """Walk many kernels back, and make a library of skills of what their walks have in common."""
     from collections import Counter
 
-    from kir.learning.evidence.archive import read_archive, shipped, write_archive
+    from kir.learning.evidence.archive import furthest, read_archive, shipped, write_archive
     from kir.learning.evidence.walks import asked, finished, walk
 
     found = asked(what) if what else asked([str(shipped())])
@@ -41,6 +41,7 @@ def command(
                               known=known, advance=advance))
     else:
         write_archive(folder, known)
+        known = list(furthest(known))
     ended = Counter(each.ended for each in known)
     said = [f"{sum(ended.values())} kernels: {', '.join(f'{n} {how}' for how, n in ended.most_common())}",
             f"{sum(len(each.transitions) for each in known)} transitions, {sum(len(each.rejected) for each in known)} steps turned down"]

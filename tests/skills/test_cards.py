@@ -1,0 +1,51 @@
+"""The shipped library: every card is whole, rests on evidence that ships, and is in the state that its trials give it."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.learning.cards.card import card_text, parse_card
+from kir.learning.cards.library import Library, Shelf
+from kir.learning.cards.search import RANK, WEIGHTS, weights_of
+from kir.learning.evidence.archive import read_archive, shipped
+from kir.learning.induce.trials import decided
+from kir.rewrite import pass_class
+from kir.rewrite.base import parameter_types
+
+CARDS = Path(__file__).parents[2] / "skills" / "cards"
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return Library((Shelf(CARDS, writable=False),))
+
+
+def test_every_card_reads_back_to_its_file(library: Library) -> None:
+    assert library.faults == () and len(library.admitted) >= 10
+    for each in library.found:
+        text = each.path.read_text(encoding="utf-8")
+        assert card_text(parse_card(text, str(each.path))) == text
+
+
+def test_every_use_of_a_card_is_in_the_shipped_evidence(library: Library) -> None:
+    known = {(t.before[:16], t.after[:16]) for walk in read_archive(shipped()) for t in walk.transitions}
+    for card in library.cards:
+        assert card.evidence.uses and {(use.before, use.after) for use in card.evidence.uses} <= known
+
+
+def test_a_state_follows_from_the_trials_in_the_log(library: Library) -> None:
+    for card in library.cards:
+        trials = [entry for entry in card.log if entry.what == "trial"]
+        bare = card.model_copy(update={"log": tuple(entry for entry in card.log if entry.what != "trial")})
+        assert (decided(bare, trials).state, decided(bare, trials).why) == (card.state, card.why)
+
+
+def test_steps_and_parameters_of_cards_are_those_of_passes(library: Library) -> None:
+    for card in library.cards:
+        for move in card.carrier.steps:
+            assert {each.name for each in move.parameters} <= set(parameter_types(pass_class(move.step)))
+
+
+def test_the_order_of_hits_was_learned() -> None:
+    assert (CARDS / RANK).is_file() and weights_of(CARDS) != WEIGHTS
