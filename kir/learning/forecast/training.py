@@ -234,9 +234,9 @@ def _calibrated(found: Located, o: Options) -> Model:
     width = np.clip(start + width, NARROWEST, WIDEST)
     knots, quantiles = [], []
     for part in np.array_split(np.argsort(width, kind="stable"), max(1, min(KNOTS, len(rows) // LEAST_AT))):
-        found = np.maximum.accumulate(_weighted_quantiles(wrong[part] / np.exp(width[part]), weights[part], LEVELS)) + np.arange(len(LEVELS)) * 1e-6
+        rising = np.maximum.accumulate(_weighted_quantiles(wrong[part] / np.exp(width[part]), weights[part], LEVELS)) + np.arange(len(LEVELS)) * 1e-6
         knots.append(float(width[part].mean()))
-        quantiles.append(tuple(float(q) for q in found))
+        quantiles.append(tuple(float(q) for q in rising))
     return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, knots=tuple(knots), quantiles=tuple(quantiles))
 
 
