@@ -12,7 +12,7 @@ from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
 from kir.learning.forecast.data import read, write
 from kir.learning.forecast.matrices import rows_of, states
-from kir.learning.forecast.training import LEVELS, Options
+from kir.learning.forecast.training import LEVELS, Options, dealt
 from tests.kir.forecast.made import copying, rows
 
 SURE = np.array([math.log(2.0), math.log(0.6), 0.0, math.log(1.02), math.log(1.3)])
@@ -53,7 +53,7 @@ def test_bins_of_many_are_the_forecasts_own() -> None:
 
 def test_models_of_one_number_get_the_spread_of_other_parts() -> None:
     at = rows()
-    folds = answers.dealt(at.family, 4)
+    folds = dealt(at.family, 4)
     found = answers.spread_about("1x", np.zeros(len(at)), at, folds)
     inside = [found.logs[folds == f][0] for f in range(4)]
     for f in range(4):
@@ -64,7 +64,7 @@ def test_models_of_one_number_get_the_spread_of_other_parts() -> None:
 def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
     pytest.importorskip("lightgbm")
     at = rows(each=60)
-    folds = answers.dealt(at.family, 3)
+    folds = dealt(at.family, 3)
     found, models = answers.learned(at, folds, {"learned": Options(trees=0.05)}, lambda text: None)["learned"]
     assert len(models) == 3 and np.isfinite(found.logs).all() and found.fails is not None
     own = models[1].predict(at.seen[folds == 1], at.turned[folds == 1])[0]

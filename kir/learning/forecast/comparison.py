@@ -40,7 +40,7 @@ def of_pair(before: State, after: State, step: str, surface: str, target: Target
     for name in LEVELS:
         if name in after:
             out[f"at {name}"] = math.log2(after[name] + LEAST[name[0]])
-    out["at l.illegal"] = after.get("l.illegal", 0.0)
+    out |= {f"at {name}": after.get(name, 0.0) for name in ("l.illegal", "l.unknown")}
     counted = {name: value for name, value in after.items() if name[0] in "nk"}
     counted = {name: value for name, value in counted.items() if name not in APART}
     out["at changed"] = math.log2(1.0 + sum(abs(value - before.get(name, 0.0)) for name, value in counted.items())

@@ -54,7 +54,8 @@ def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface:
 
 def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
     """What the analytic model has of the kernels of a program: added up, and for how it sits on the device, of the slowest."""
-    out: dict[str, float] = {"t.total": sum(c.seconds for c in costs), "n.kernels": float(len(costs))}
+    out: dict[str, float] = {"t.total": sum(c.seconds for c in costs), "n.kernels": float(len(costs)),
+                             "l.unknown": float(len({x for c in costs for x in c.unknown}))}
     for c in costs:
         for part, seconds in c.parts.items():
             out[f"t.{part}"] = out.get(f"t.{part}", 0.0) + seconds

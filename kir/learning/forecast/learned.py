@@ -50,7 +50,7 @@ class Learned:
         logs, fails, own = self.model.predict(*rows)
         found = tuple(float(x) for x in logs[0])
         made = Forecast(self.model.levels, found, float(fails[0]), reasons(before, after), self.name, "", (before["t.total"], after["t.total"]))
-        return Forecast(made.levels, made.logs, made.fails, made.reasons, made.model, self._defers(made, float(own[0]), pair), made.seconds)
+        return Forecast(made.levels, made.logs, made.fails, made.reasons, made.model, self._defers(made, float(own[0]), before, after), made.seconds)
 
     def _state(self, pair: Pair, side: int) -> State:
         """The features of one program, worked out once as long as it is asked for again."""
@@ -66,7 +66,9 @@ class Learned:
             self._known.move_to_end(key)
         return held[1]
 
-    def _defers(self, made: Forecast, own: float, pair: Pair) -> str:
+    def _defers(self, made: Forecast, own: float, before: State, after: State) -> str:
+        if before.get("l.unknown") or after.get("l.unknown"):
+            return "the programs hold what is not counted: loops or branches that depend on data"
         if own > self.model.far:
             return f"nothing like it was measured: {own:.2f} spreads from the nearest, and {self.model.far:.2f} is where errors are known"
         low, high = made.interval(0.8)

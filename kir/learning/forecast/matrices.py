@@ -24,7 +24,8 @@ from kir.learning.forecast.features import State, state
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 
-SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py", "learning/forecast/analytic.py")
+SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py",
+           "learning/forecast/analytic.py")
 """Files of KIR that features depend on: what is kept was worked out by the same."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""

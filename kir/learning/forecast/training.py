@@ -22,7 +22,7 @@ from kir.learning.forecast.trees import Array, Forest, nothing
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
 FREEDOM = 3.0
 """Degrees of freedom of the Student distribution."""
-NOISE = 0.1
+NOISE = 0.3
 """Its scale while the location is grown: errors much smaller are as good as none, much larger ones count little more."""
 FOLDS = 5
 """Parts that families are dealt into for errors on families left out."""
@@ -234,9 +234,9 @@ def _calibrated(found: Located, o: Options) -> Model:
     width = np.clip(start + width, NARROWEST, WIDEST)
     knots, quantiles = [], []
     for part in np.array_split(np.argsort(width, kind="stable"), max(1, min(KNOTS, len(rows) // LEAST_AT))):
-        found = np.maximum.accumulate(_weighted_quantiles(wrong[part] / np.exp(width[part]), weights[part], LEVELS)) + np.arange(len(LEVELS)) * 1e-6
+        rising = np.maximum.accumulate(_weighted_quantiles(wrong[part] / np.exp(width[part]), weights[part], LEVELS)) + np.arange(len(LEVELS)) * 1e-6
         knots.append(float(width[part].mean()))
-        quantiles.append(tuple(float(q) for q in found))
+        quantiles.append(tuple(float(q) for q in rising))
     return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, knots=tuple(knots), quantiles=tuple(quantiles))
 
 
