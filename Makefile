@@ -14,7 +14,10 @@ DEMO ?= $(LINEAGE) flag_gems:ops/mm.py::mm_kernel_general --bind skills/bindings
 	$(LINEAGE) skills/experts/gemm/tilelang.py --bind skills/bindings/tilelang_gemm.toml --problem gemm -o demo-out/gemm-tilelang && \
 	$(BIN)/kir report demo-out/gemm demo-out/gemm-cuda demo-out/gemm-tilelang -o demo-out/report.html && \
 	$(BIN)/kir learn demo-out/gemm-cuda -o demo-out/learned --no-trials && \
-	$(BIN)/kir skills apply multi-threaded-block.kernel skills/problems/softmax/naive.kir --library demo-out/learned/cards
+	$(BIN)/kir skills apply multi-threaded-block.kernel skills/problems/softmax/naive.kir --library demo-out/learned/cards && \
+	$(DEMO_OPTIMIZE)
+# A naive LayerNorm, which no stored pipeline or lineage is of, made fast on the modelled gate with the steps of another kernel.
+DEMO_OPTIMIZE ?= $(BIN)/kir optimize --problem layernorm --shape long --surface cuda --no-compile --budget candidates=2,seconds=25 -o demo-out/layernorm.cu
 DEMO_FULL ?= $(DEMO) && \
 	$(LINEAGE) liger_kernel:ops/rms_norm.py::_rms_norm_forward_kernel --bind skills/bindings/liger_rms_norm.toml --problem rmsnorm -o demo-out/rmsnorm && \
 	$(LINEAGE) liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel --bind skills/bindings/liger_softmax.toml --problem softmax -o demo-out/softmax && \

@@ -40,6 +40,7 @@ START_UP = {
     "kir/gate/gpu/references.py": "PyTorch, for those who run a model",
     "kir/learning/forecast/choosing.py": "NumPy and the learned model, or the providers, for those who ask them",
     "kir/learning/tune": "the gate and the device, for those who measure",
+    "kir/learning/optimize": "the gate and the device, for those who measure",
     "kir/learning/corpus/hook.py": "it runs inside other programs, and imports what a launch needs when there is one",
     "kir/interp/launch.py": "the adversary, for those who check",
     **{f"{folder}/{name}/__init__.py": "its suffixes are asked before it is needed" for folder in ("frontends", "backends")

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINKED = ("passes", "frontends", "backends", "skills", "grammars")
-DATA = (".lark", ".toml", ".j2", ".kir", ".md", ".json", ".cuh", ".cu", ".scm")
+DATA = (".lark", ".toml", ".j2", ".kir", ".md", ".json", ".cuh", ".cu", ".scm", ".model")
 SHIPPED = ("kir", *LINKED, "pyproject.toml", "README.md", "LICENSE")
 
 

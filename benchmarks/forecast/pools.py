@@ -10,8 +10,8 @@ import numpy as np
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target as target_of
+from kir.learning.forecast.comparison import of_pair, vector
 from kir.learning.forecast.data import Data
-from kir.learning.forecast.features import of_pair, vector
 from kir.learning.forecast.matrices import States, sizes_text
 from kir.learning.forecast.model import Model
 

@@ -132,8 +132,8 @@ KERNEL(rate_ldmatrix) {
   for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = 0;
   unsigned at = (unsigned)__cvta_generic_to_shared(s) + ((threadIdx.x & 31) * 16 * (unsigned)p) % 32768, x = 0; START
   for (long long i = 0; i < n; ++i) { at += x & p >> 20; unsigned v[4][4];
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) : "r"(at + 128 * u));
-    _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
+    _Pragma("unroll") for (int u = 0; u < 4; ++u) asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : FOUR(v[u]) :
+    "r"(at + 128 * u)); _Pragma("unroll") for (int u = 0; u < 4; ++u) x ^= v[u][0] ^ v[u][1] ^ v[u][2] ^ v[u][3]; }
   STOP if (x == 7) buf[0] = x;
 }
 KERNEL(rate_atomic_shared) {

@@ -1,6 +1,7 @@
-"""``python -m benchmarks.optimize heldout --on gpu --seconds N`` and ``recovery``; ``--only WORD,WORD``, ``--out FOLDER`` (benchmarks/results by default).
+"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, or ``ahead``, which prints what would be measured.
 
-Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
+``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
+was cut short goes on where it was, and a row that has been measured gets further candidates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "recovery", "ahead") or rest:
+    if part not in ("heldout", "recovery", "turns", "ahead") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -24,6 +25,10 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.recovery import recovery
 
         return recovery(out, given["--only"], float(given["--seconds"]))
+    if part == "turns":
+        from benchmarks.optimize.turns import turns
+
+        return turns(out)
     if part == "ahead":
         from benchmarks.optimize.ahead import proposals
         from benchmarks.optimize.instances import INSTANCES

@@ -59,7 +59,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
     rows = Rows(out)
     wanted = [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in only.split(","))]
     with ExitStack() as held:
-        gpu = held.enter_context(Gpu.open(out / "gate"))
+        gpu = held.enter_context(Gpu.open())
         device = gpu.target.device.name
         cores = workers or os.cpu_count() or 2
         compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, cores // 2)), [INSTANCES[i] for i in wanted])
@@ -71,7 +71,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
         panel = _Panel(gpu)
         held.callback(panel.close)
         for turn in range(MOST):
-            left = [i for i in wanted if found[i].done() and len(rows.rows.get(INSTANCES[i].name, {}).get("tried", ())) < MOST]
+            left = sorted((i for i in wanted if _unfinished(rows.rows.get(INSTANCES[i].name), found[i])), key=lambda i: not found[i].done())
             for place, i in enumerate(left):
                 if time.monotonic() > until:
                     break
@@ -93,6 +93,13 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
             future.cancel()
     print("\n".join(_table([rows.rows[x.name] for x in INSTANCES if x.name in rows.rows], about)))
     return 0 if all(INSTANCES[i].name in rows.rows for i in wanted) else 1
+
+
+def _unfinished(row: Mapping[str, Any] | None, found: Future[list[Proposed]]) -> bool:
+    """Whether an instance has something left to measure."""
+    tried = len(row["tried"]) if row is not None else 0
+    most = MOST if not found.done() or found.exception() is not None else min(MOST, len(found.result()))
+    return tried < most and not (row is not None and found.done() and found.exception() is not None)
 
 
 def _wait(found: Sequence[Future[Any]], compiling: Sequence[subprocess.Popen[bytes]], until: float) -> None:

@@ -6,7 +6,7 @@ The expert's time and what is found are modelled alike on the CPU: this compares
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def _one(name: str, surface: str, arm: str) -> dict[str, Any]:
     return {"seconds": best, "gated": len(found.tried), "built": found.built, "remark": "" if best else found.ended}
 
 
-def _table(rows: list[Mapping[str, Any]]) -> Iterator[str]:
+def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "# Recovery from naive programs, and what each part of the search is worth"
     yield ""
     yield (f"Made by `python -m benchmarks.optimize recovery` on the modelled H200: {BUDGET.candidates} candidates and {BUDGET.seconds:g} s a search, from the "

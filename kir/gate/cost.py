@@ -1,14 +1,15 @@
 """A cost model: from a trace of a kernel's warps and its compiled resources to modelled seconds on a device.
 
-A kernel of CTAs that fill the SMs takes as long as the busiest resource of an SM is taken by all its CTAs, or as long as CTAs take alone, one wave after the other
-(their latencies, which other warps hide), or as L2 or DRAM need for what is moved; little is hidden perfectly, so that the sum is one of powers. It is a model, and what
-comes of it is marked so.
+A kernel of CTAs that fill the SMs takes as long as the busiest resource of an SM is taken by all its CTAs, or as long as CTAs take alone, one wave
+after the other
+(their latencies, which other warps hide), or as L2 or DRAM need for what is moved; little is hidden perfectly, so that the sum is one of powers.
+It is a model, and what comes of it is marked so.
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field
 from typing import Any
 
 from kir.base.dataclass import dataclass
@@ -20,10 +21,10 @@ from kir.gate.counts.work import LAYING_OUT, Declared, Work, count, declared, di
 from kir.gate.verdict import ProfileRecord
 from kir.hardware.target import Architecture, Device, Target
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import const
 from kir.ir.rebuild.plans import launches, made
 from kir.ir.types import DType
-from kir.ir.visit import once, substitute
+from kir.ir.visit import once
 from kir.surface import Artifact, CompiledKernel
 
 L2_FACTOR = 2.5
@@ -93,8 +94,8 @@ class Totals:
 
 @dataclass(frozen=True)
 class Cost:
-    """Modelled seconds of one kernel, by resource in `parts`; the largest names `bound_by`. `compulsory` are the bytes of its tensors; `unknown` is what was not
-    counted."""
+    """Modelled seconds of one kernel, by resource in `parts`; the largest names `bound_by`. `compulsory` are the bytes of its tensors; `unknown`
+    is what was not counted."""
 
     kernel: str
     seconds: float
@@ -111,17 +112,18 @@ class Cost:
 
 
 def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
-                surface: str = "cuda") -> Cost:
+                surface: str = "cuda", warm: bool = True) -> Cost:
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
-    deal tiles out themselves. Raises KirError KIR-E007 for a size below 1."""
+    deal tiles out themselves; `warm`: a run before has left in L2 what fits it. Raises KirError KIR-E007 for a size below 1."""
     surface = artifact.surface if artifact is not None else surface
     counted = threaded(program, surface)
     own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
     made_of = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
-    return _modelled(counted if own is not kernel else program, kernel, own, sizes, target, made_of, surface)
+    return _modelled(counted if own is not kernel else program, kernel, own, sizes, target, made_of, surface, warm)
 
 
-def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[str, int], target: Target, made_of: CompiledKernel | None, surface: str) -> Cost:
+def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[str, int], target: Target, made_of: CompiledKernel | None, surface: str,
+              warm: bool) -> Cost:
     device, arch = target.device, target.architecture
     tiles = declared(program, kernel, sizes)
     asked = declared(program, own, sizes) if own is not kernel else tiles
@@ -131,7 +133,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
     together = resident * device.sm_count
     l1 = max(16384.0, L1_BYTES - resident * asked.shared) / resident
-    samples = _samples(program, own, sizes, asked.ctas, together, l1, device, surface)
+    samples = _samples(program, own, sizes, asked.ctas, together, l1, device, surface, warm)
     ctas = tiles.ctas * sum(share for _, share in samples)
     runs = [(run([w.stream.team], w.stream.threads / 32, _clock(w, device)), w, share) for w, share in samples]
     weight = sum(share for _, share in samples)
@@ -162,15 +164,20 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
-    totals = Totals(ctas, threads, registers, asked.shared, together, mean(lambda r, w: r.busy.get("issue", 0.0)) * PARTITIONS * ctas, weight * factor * mean(lambda r, w: w.l2),
-                    weight * factor * mean(lambda r, w: w.dram), mean(lambda r, w: sum(op.count * op.units * times * of for op, times, of in operations([w.stream.team])
-                                                                      if op.pipe == "tensor")) * ctas, alone)
+    scale = weight * factor
+    totals = Totals(ctas, threads, registers, asked.shared, together, busy_of.get("issue", 0.0) * PARTITIONS * ctas, scale * mean(lambda r, w: w.l2),
+                    scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown)
 
 
+def _products(w: Work) -> float:
+    """Floating-point operations of tensor cores of one CTA."""
+    return sum(op.count * op.units * times * warps for op, times, warps in operations([w.stream.team]) if op.pipe == "tensor")
+
+
 def throughput(customers: float, busy: float, alone: float) -> float:
-    """CTAs a second of an SM that holds `customers` of them, each of which takes `busy` seconds of the resource that is taken most, and `alone` seconds besides: mean value
-    analysis of a closed network of one queue and a delay (Reiser and Lavenberg, J. ACM 27(2), 1980)."""
+    """CTAs a second of an SM that holds `customers` of them, each of which takes `busy` seconds of the resource that is taken most, and `alone`
+    seconds besides: mean value analysis of a closed network of one queue and a delay (Reiser and Lavenberg, J. ACM 27(2), 1980)."""
     waiting = rate = 0.0
     for i in range(1, max(1, round(customers)) + 1):
         there = busy * (1.0 + waiting)
@@ -190,11 +197,11 @@ def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: Co
 
 
 def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], ctas: int, together: int, l1: float, device: Device,
-             surface: str) -> list[tuple[Work, float]]:
+             surface: str, warm: bool) -> list[tuple[Work, float]]:
     """The work of the middle CTA; where they differ, of some that do anything, each with the share of CTAs that it stands for."""
     def at(place: float | int) -> Work:
-        key = f"_work {kernel.name} {sorted(sizes.items())} {place} {together} {l1:.0f} {device.l2} {surface}"
-        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface not in LAYING_OUT))
+        key = f"_work {kernel.name} {sorted(sizes.items())} {place} {together} {l1:.0f} {device.l2} {surface} {warm}"
+        return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface not in LAYING_OUT, warm))
     if not differs(kernel):
         return [(at(0.5), 1.0)]
     spread = range(ctas) if ctas <= SAMPLED else [int((i + 0.5) * GOLDEN % 1.0 * ctas) for i in range(SAMPLED)]
@@ -221,7 +228,7 @@ def _clock(w: Work, d: Device) -> Clock:
 
 
 def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
-                 surface: str = "cuda") -> tuple[Cost, ...]:
+                 surface: str = "cuda", warm: bool = True) -> tuple[Cost, ...]:
     """The cost of each kernel that a call of these sizes launches. Raises KirError KIR-E007 for a size below 1."""
     for name, size in sizes.items():
         if size < 1 and any(p.name == name and p.role == "size" for p in program.params):
@@ -229,15 +236,15 @@ def program_cost(program: n.Program, sizes: Mapping[str, int], target: Target, a
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     order = [step.kernel for step, taken in zip(launches(program), made(program, known), strict=True) if taken]
     kernels = {k.name: k for k in program.kernels}
-    return tuple(kernel_cost(program, kernels[name], sizes, target, artifact, surface) for name in order)
+    return tuple(kernel_cost(program, kernels[name], sizes, target, artifact, surface, warm) for name in order)
 
 
 def profile(program: n.Program, shapes: Sequence[tuple[str, Mapping[str, int]]], target: Target,
             artifact: Artifact | None, surface: str = "cuda") -> list[ProfileRecord]:
-    """Modelled seconds of the whole program at each shape."""
+    """Modelled seconds of the whole program at each shape, L2 cleared before, as the gate measures."""
     out = []
     for name, sizes in shapes:
-        costs = program_cost(program, sizes, target, artifact, surface)
+        costs = program_cost(program, sizes, target, artifact, surface, warm=False)
         slowest = max(costs, key=lambda c: c.seconds)
         parts = {key: round(sum(c.parts.get(key, 0.0) for c in costs), 12) for key in slowest.parts}
         out.append(ProfileRecord(target.name, name, float(f"{sum(c.seconds for c in costs):.6g}"), slowest.bound_by,

@@ -9,7 +9,8 @@ Sources, named in the docstrings below:
 - *occupancy*: ``cuda_occupancy.h`` of the CUDA 13.0 toolkit;
 - *ISA*: PTX ISA 9.0, the "Target ISA notes" of each instruction; ``tests/kir/test_target.py`` asks ptxas as well;
 - *A100*: NVIDIA A100 Tensor Core GPU Architecture whitepaper; *H100*: NVIDIA H100 Tensor Core GPU Architecture
-  whitepaper; *H200*: NVIDIA H200 datasheet; *RTX*: NVIDIA RTX Blackwell GPU Architecture whitepaper.
+  whitepaper; *H200*: NVIDIA H200 datasheet; *RTX*: NVIDIA RTX Blackwell GPU Architecture whitepaper;
+- *micro*: measured on an H100 and an H200 by ``python -m benchmarks.micro``, see ``docs/tables/micro-benchmarks.md``.
 """
 
 from __future__ import annotations
@@ -314,7 +315,7 @@ DEVICES: Mapping[str, Device] = MappingProxyType(
                 tensor=_H100_TENSOR,
                 scalar=_H100_SCALAR,
                 source="H100; tensor rates at the 1.83 GHz that it names for them",
-                l2_bandwidth=8.4e12,
+                l2_bandwidth=7.0e12,
             ),
             Device(
                 name="h200",

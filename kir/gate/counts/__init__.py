@@ -1,4 +1,4 @@
 """How much a program does: its traces, places, registers, and the SM that the traces run on.
 
-Order: numbers, trace, arithmetic, places, register_pressure, stream, schedule, work.
+Order: numbers, trace, arithmetic, places, register_pressure, frames, values, stream, schedule, work.
 """

@@ -1,7 +1,8 @@
 """Integer expressions on numbers: a value for each lane of a warp, each thread of a CTA, or each CTA of a grid at once."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ Value = int | Integers
 """A number, or an array whose first axis tells the instances (lanes, threads, CTAs) apart; the rest are axes of a tile."""
 Values = Mapping[str, Value | n.Expr]
 """What names stand for: numbers, or expressions of other names."""
-_SIMPLE = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": np.minimum, "max": np.maximum,
+_SIMPLE: dict[str, Callable[[Any, Any], Any]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": np.minimum, "max": np.maximum,
            "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b,
            "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
            "eq": lambda a, b: a == b, "ne": lambda a, b: a != b}
@@ -46,8 +47,15 @@ def evaluate(e: n.Expr | int, values: Values, known: dict[str, Value | None] | N
             return evaluate(e.x, values, known) if e.rounding == "rn" else None
         case n.Call():
             return _called(e, values, known)
+        case n.Load() if held(e) is not None:
+            return _named(held(e) or "", values, known)
         case _:
             return None
+
+
+def held(e: n.Expr) -> str | None:
+    """The name under which `Values` keep what a scalar in a register holds (a pointer that is counted up); None for other expressions."""
+    return f"@{e.at.buffer.name}" if isinstance(e, n.Load) and e.at.buffer.space == "register" and not e.at.index else None
 
 
 def number(e: n.Expr | int, values: Values) -> int | None:
@@ -92,14 +100,15 @@ def _chosen(c: Value, a: Value, b: Value) -> Value:
 
 def _binary(op: str, a: Value, b: Value) -> Value | None:
     if op in _SIMPLE:
-        out: Value = _SIMPLE[op](a, b)  # type: ignore[no-untyped-call]  # operators of numbers and arrays alike
+        out: Value = _SIMPLE[op](a, b)
         return out
     if op not in ("floordiv", "mod", "ceildiv", "tdiv", "trem") or not np.all(b):
         return None
     if op in ("tdiv", "trem"):
-        quotient = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+        quotient: Value = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
         return quotient if op == "tdiv" else a - quotient * b
-    return -(-a // b) if op == "ceildiv" else a // b if op == "floordiv" else a % b
+    whole: Value = -(-a // b) if op == "ceildiv" else a // b if op == "floordiv" else a % b
+    return whole
 
 
 def _called(e: n.Call, values: Values, known: dict[str, Value | None]) -> Value | None:

@@ -8,10 +8,10 @@ from dataclasses import field
 import numpy as np
 
 from kir.base.dataclass import dataclass
-from kir.gate.counts.numbers import Integers, Value, Values, evaluate, number, offsets
+from kir.gate.counts.numbers import Integers, Value, Values, evaluate, held, number, offsets
 from kir.gate.counts.trace import Access, Verb
 from kir.ir import nodes as n
-from kir.ir.visit import names_read
+from kir.ir.visit import names_read, once, walk
 
 LANES = 32
 VECTOR = 16
@@ -75,15 +75,15 @@ class Places:
     def names(self, r: n.Region) -> frozenset[str]:
         """Variables that a place depends on, through the names between."""
         found: set[str] = set()
-        left = [x for i in r.index for x in names_read(i)]
+        left = [x for i in r.index for x in leaves(i)]
         while left:
             name = left.pop()
             if name in found:
                 continue
             found.add(name)
-            held = self.values.get(name)
-            if isinstance(held, n.Expr):
-                left += names_read(held)
+            value = self.values.get(name)
+            if isinstance(value, n.Expr):
+                left += leaves(value)
         return frozenset(found)
 
     def warp(self, r: n.Region, team: Instances) -> Integers | None:
@@ -164,19 +164,19 @@ class Places:
         """How many of the CTAs that run together touch places of their own (a share), and bytes that the whole grid touches."""
         mine = [(name, extent) for name, extent in self.axes if name in names]
         total = math.prod(extent for _, extent in self.axes) or 1
-        held = _held(r.buffer, self.values)
+        whole = _held(r.buffer, self.values)
         if not mine:
-            return 1.0 / min(total, self.together), min(held, touched)
+            return 1.0 / min(total, self.together), min(whole, touched)
         running = min(total, self.together)
         first = n.Region(r.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in r.index))
         places = self._of_ctas(first, min(total, max(running, MOST_CTAS)))
         if places is None:
-            return 1.0, min(held, touched * math.prod(extent for _, extent in mine))
+            return 1.0, min(whole, touched * math.prod(extent for _, extent in mine))
         own = len(np.unique(places[:running])) / min(running, len(places))
         found = len(np.unique(places))
         if total > len(places) and found > 1.5 * len(np.unique(places[:len(places) // 2])):
-            return own, min(held, touched * found * total / len(places))
-        return own, min(held, touched * found)
+            return own, min(whole, touched * found * total / len(places))
+        return own, min(whole, touched * found)
 
     def _of_ctas(self, r: n.Region, count: int) -> Integers | None:
         """Where the first CTAs of the grid begin."""
@@ -186,6 +186,11 @@ class Places:
             here[name], at = at % extent, at // extent
         places = offsets(r, here, count)
         return None if places is None else places.reshape(count, -1)[:, 0]
+
+
+def leaves(e: n.Node) -> tuple[str, ...]:
+    """The names that a value depends on, those of registers among them."""
+    return once(e, "_index_leaves", lambda: (*names_read(e), *(name for x in walk(e) if isinstance(x, n.Load) and (name := held(x)) is not None)))
 
 
 def _held(b: n.Buffer, values: Values) -> float:

@@ -1,6 +1,7 @@
 """A model of one SM on which a trace runs: how long a CTA takes alone (`Run.cycles`), and how much of each resource it takes (`Run.busy`).
 
-Instructions of all warps of a team are begun in order, four a cycle and SM; one waits for its operands, and for its pipe. A round of a loop that is not unrolled
+Instructions of all warps of a team are begun in order, four a cycle and SM; one waits for its operands, and for its pipe. A round of a loop that
+is not unrolled
 ends when its last instruction has begun; later rounds repeat its length. What goes on apart (cp.async, TMA, wgmma) is waited for where the trace says,
 or bounds the length of a round by its latency over the rounds that it is begun ahead.
 """
@@ -139,7 +140,8 @@ class _Sm:
         self.now += op.count * deep
         self.last = max(self.last, begun)
         if op.apart:
-            self.under_way[op.apart] = max(self.under_way.get(op.apart, 0.0), done + self.apart.get(op.apart, 0.0) / (max(1.0, self.warps // 4) if op.apart == "product" else 1.0))
+            groups = max(1.0, self.warps // PARTITIONS) if op.apart == "product" else 1.0  # other warpgroups' products come between
+            self.under_way[op.apart] = max(self.under_way.get(op.apart, 0.0), done + self.apart.get(op.apart, 0.0) / groups)
             return
         if op.most and self.open:
             self.open[-1].in_turn = max(self.open[-1].in_turn, _latency(op, self.clock) * op.count / op.most)
@@ -154,7 +156,8 @@ class _Sm:
 
     def barrier(self, b: Barrier) -> None:
         warps = b.warps or self.warps
-        self.now = max(self.now, self.last, self.free.get("shared", 0.0), self.free.get("memory", 0.0)) + self.clock.pipes.barrier + warps * self.clock.pipes.barrier_warp
+        self.now = max(self.now, self.last, self.free.get("shared", 0.0), self.free.get("memory", 0.0))
+        self.now += self.clock.pipes.barrier + warps * self.clock.pipes.barrier_warp
         self.last = max(self.last, self.now)
 
     def wait(self, w: Wait) -> None:
@@ -199,11 +202,11 @@ class _Sm:
             for k in self.used:
                 self.used[k] += left * (self.used[k] - used.get(k, 0.0))
         for each in self.open:
-            for k, at in mark.first.items():
-                if k not in each.first and k not in each.written:
-                    each.first[k] = at
-            for k, (_, varies) in mark.written.items():
-                each.written[k] = (self.ready.get(k, 0.0), varies)
+            for key, at in mark.first.items():
+                if key not in each.first and key not in each.written:
+                    each.first[key] = at
+            for key, (_, varies) in mark.written.items():
+                each.written[key] = (self.ready.get(key, 0.0), varies)
 
     def _round(self, loop: Loop, mark: _Open) -> tuple[float, float]:
         """One round, of `together` rounds in one straight piece: cycles that it takes at least, by its pipes and by what it hands on."""
@@ -228,8 +231,8 @@ class _Sm:
         for k, v in self.free.items():
             if v != before.get(k):
                 self.free[k] = v + by
-        for k in mark.written:
-            if k in self.ready:
-                self.ready[k] += by
+        for key in mark.written:
+            if key in self.ready:
+                self.ready[key] += by
         for kind in self.under_way:
             self.under_way[kind] += by

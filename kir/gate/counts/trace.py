@@ -16,7 +16,8 @@ Verb = Literal["read", "write", "update"]
 
 @dataclass
 class Access:
-    """One access to global memory by a team. `requests`: warp instructions of the team for one execution; `sectors`: sectors that they ask of L1; `fresh`: those of
+    """One access to global memory by a team. `requests`: warp instructions of the team for one execution; `sectors`: sectors that they ask of L1;
+    `fresh`: those of
     them that no other warp of the CTA and no neighboring round asks for as well; `footprint`: bytes that the CTA touches with it in all; `again`: how
     often it goes over those; `executions`: how often a CTA comes by; `distinct`: which of the CTAs that run together touch places of their own (a
     share of them); `unique`: bytes that the whole grid touches with it; `contended`: instances of the team that update one place. `moved`:
@@ -39,7 +40,8 @@ class Access:
 
 @dataclass
 class Op:
-    """Instructions of one kind that a warp issues together: `count` of them, by a `share` of the team's warps. `units`: of `shared` and `memory` the cycles that
+    """Instructions of one kind that a warp issues together: `count` of them, by a `share` of the team's warps. `units`: of `shared` and `memory`
+    the cycles that
     one takes, of `tensor` its floating-point operations of `dtype`. `latency`: cycles until its result is there, beyond what the pipe and the access
     take. `reads` is waited for, `writes` given; neither is carried along loops over `varies`."""
 

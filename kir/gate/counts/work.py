@@ -7,10 +7,10 @@ from dataclasses import field
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.gate.counts.frames import Stream, values_at
 from kir.gate.counts.numbers import number
 from kir.gate.counts.register_pressure import Places, live_registers, operand_fragments
-from kir.gate.counts.schedule import SECTOR
-from kir.gate.counts.stream import Stream, stream, values_at
+from kir.gate.counts.stream import stream
 from kir.gate.counts.trace import Access, operations
 from kir.ir import nodes as n
 from kir.ir.build import const
@@ -105,14 +105,16 @@ def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> 
 
 
 def count(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], place: float | int = 0.5, together: int = 264, l1: float = 2.0**17,
-          l2: float = 5e7, as_written: bool = True) -> Work:
-    """The work of one kernel at these sizes, as if every CTA did what the one at `place` does: a number of a CTA, counted along the first axis first, or a share of
-    each axis. `together` CTAs run at the same time, each with `l1` bytes of L1, all with `l2` bytes of L2."""
+          l2: float = 5e7, as_written: bool = True, warm: bool = True) -> Work:
+    """The work of one kernel at these sizes, as if every CTA did what the one at `place` does: a number of a CTA, counted along the first axis
+    first, or a share of
+    each axis. `together` CTAs run at the same time, each with `l1` bytes of L1, all with `l2` bytes of L2; `warm`: what fits that
+    is there from a run before."""
     values, axes, unknown = values_at(program, kernel, sizes, place)
     made = stream(kernel, values, axes, together, l1, as_written)
     made.unknown += unknown
     work = Work(made)
-    _traffic(work, math.prod(e for _, e in axes), together, l1, l2)
+    _traffic(work, math.prod(e for _, e in axes), together, l1, l2, warm)
     return work
 
 
@@ -127,7 +129,7 @@ def differs(kernel: n.Kernel) -> bool:
     return False
 
 
-def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float) -> None:
+def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: bool) -> None:
     """What the accesses move between the levels, all CTAs together."""
     asked: dict[str, float] = {}
     unique: dict[str, float] = {}
@@ -154,9 +156,8 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float) -> None
     total = sum(unique.values())
     for name, moved in asked.items():
         least = min(unique[name], moved)
-        far = least if total <= l2 else max(least, min(moved, waves[name]))
+        far = (0.0 if warm else least) if total <= l2 else max(least, min(moved, waves[name]))
         work.share[name] = far / moved if moved else 0.0
         work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
         work.compulsory += least
-    assert SECTOR

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from kir.learning.forecast.comparison import of_pair, opposite, vector
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
-from kir.learning.forecast.features import State, of_pair, state, vector
+from kir.learning.forecast.features import State, state
 from kir.learning.forecast.model import Model
 
 SHIPPED = "forecast/effects.model"
@@ -80,9 +81,3 @@ def reasons(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Re
     found = [Reason(name[2:], before.get(name, 0.0), after.get(name, 0.0)) for name in names]
     moved = [r for r in found if abs(r.after - r.before) >= REASON]
     return tuple(sorted(moved, key=lambda r: -abs(r.after - r.before)))
-
-
-def opposite(step: str) -> str:
-    """The text of a step the other way round."""
-    text = step.strip()
-    return text[1:] if text.startswith("~") else f"~{text}" if text else ""

@@ -35,9 +35,9 @@ FORESTS = ("location", "scale", "fail")
 @dataclass(frozen=True)
 class Model:
     """`names` are the features, the first `used` of them seen by the forests, the others only by the distance. `trust`, `start` (of the scale, a logarithm) and
-    `levels` with `quantiles` (errors over scale) make the distribution; `odds`, `rates` turn the fail forest's value into a probability. `center`, `spread` and
-    `centroids` (of the features `compared`) measure the distance of a pair from what was trained on, `far` is where it is out of reach. `about` says
-    what it was trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
+    `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution; `odds`, `rates` turn the fail forest's
+    value into a probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair from what was trained
+    on, `far` is where it is out of reach. `about` says what it was trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
 
     names: tuple[str, ...]
     used: int
@@ -47,7 +47,8 @@ class Model:
     trust: float
     start: float
     levels: tuple[float, ...]
-    quantiles: tuple[float, ...]
+    knots: tuple[float, ...]
+    quantiles: tuple[tuple[float, ...], ...]
     odds: tuple[float, ...]
     rates: tuple[float, ...]
     compared: tuple[int, ...]
@@ -61,8 +62,9 @@ class Model:
         """For pairs (rows x features) and the same pairs the other way round: quantiles of the logarithm of the speedup (rows x levels), the probability
         of failure, and the distance."""
         middle, own = self.middle(rows, mirrored), self.distance(rows)
-        width = np.exp(self.widths(rows, middle, own))
-        logs = middle[:, None] + width[:, None] * np.array(self.quantiles)
+        width = self.widths(rows, middle, own)
+        relative = np.column_stack([np.interp(width, self.knots, column) for column in zip(*self.quantiles, strict=True)])
+        logs = middle[:, None] + np.exp(width)[:, None] * relative
         return logs, self.failing(rows), own
 
     def base(self, rows: Array) -> Array:
@@ -95,7 +97,7 @@ class Model:
 
     def packed(self) -> bytes:
         """The file."""
-        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "quantiles", "odds", "rates", "compared",
+        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "knots", "quantiles", "odds", "rates", "compared",
                                                               "far", "about")}
         head |= {"forests": {name: getattr(self, name).sizes() for name in FORESTS}, "centroids": self.centroids.shape}
         arrays = b"".join(getattr(self, name).packed() for name in FORESTS)
@@ -138,7 +140,8 @@ class Model:
             forests[name], at = Forest.read(head["forests"][name], content, at)
         rows, columns = head["centroids"]
         flat = np.frombuffer(content, "<f4", (rows + 2) * columns, at).astype(np.float64)
-        kept: dict[str, Any] = {k: tuple(head[k]) for k in ("names", "levels", "quantiles", "odds", "rates", "compared")}
+        kept: dict[str, Any] = {k: tuple(head[k]) for k in ("names", "levels", "knots", "odds", "rates", "compared")}
+        kept["quantiles"] = tuple(map(tuple, head["quantiles"]))
         return cls(**kept, **forests, **{k: head[k] for k in ("used", "trust", "start", "far", "about")}, center=flat[:columns],
                    spread=flat[columns:2 * columns], centroids=flat[2 * columns:].reshape(rows, columns))
 

@@ -29,6 +29,8 @@ FOLDS = 5
 SHARE_TRUSTED = 0.8
 """How much of the analytic model's own slope is taken as it is: the trees add the rest where it helps, and may only add."""
 CENTROIDS = 96
+KNOTS, LEAST_AT = 5, 150
+"""Widths at which quantiles of errors are taken apart, as small and large errors are of other kinds; and the errors that each needs."""
 MOST = 14_000
 """Pairs that the location is trained on, at most."""
 MORE = (" t.", "log n.kernels", "log s.spills", "log k.kernels")
@@ -160,7 +162,8 @@ def dealt(family: Array, parts: int) -> Array:
 def _bare(rows: Rows) -> Model:
     """A model that says nothing yet."""
     none = np.zeros(0)
-    return Model(rows.names, rows.used, nothing(), nothing(), nothing(), 0.0, math.log(0.3), LEVELS, tuple(0.0 for _ in LEVELS), (0.0, 1.0), (0.0, 0.0),
+    return Model(rows.names, rows.used, nothing(), nothing(), nothing(), 0.0, math.log(0.3), LEVELS, (0.0,), (tuple(0.0 for _ in LEVELS),), (0.0, 1.0),
+                 (0.0, 0.0),
                  (), none, none, np.zeros((0, 0)), math.inf, rows.about)
 
 
@@ -223,15 +226,18 @@ def _calibrated(found: Located, o: Options) -> Model:
         return _scale(seen[chosen], wrong[chosen], middle[chosen], weights[chosen], start, o)
     if not o.calibrated:
         normal = tuple(_student(level) for level in LEVELS)
-        return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, quantiles=normal)
+        return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, quantiles=(normal,))
     width = np.zeros(len(rows))
     for fold in range(folds.max() + 1):
         out = folds == fold
         width[out] = grown(~out)(seen[out])
-    relative = wrong / np.exp(np.clip(start + width, NARROWEST, WIDEST))
-    quantiles = np.maximum.accumulate(_weighted_quantiles(relative, weights, LEVELS))
-    rising = quantiles + np.arange(len(LEVELS)) * 1e-6
-    return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, quantiles=tuple(float(q) for q in rising))
+    width = np.clip(start + width, NARROWEST, WIDEST)
+    knots, quantiles = [], []
+    for part in np.array_split(np.argsort(width, kind="stable"), max(1, min(KNOTS, len(rows) // LEAST_AT))):
+        found = np.maximum.accumulate(_weighted_quantiles(wrong[part] / np.exp(width[part]), weights[part], LEVELS)) + np.arange(len(LEVELS)) * 1e-6
+        knots.append(float(width[part].mean()))
+        quantiles.append(tuple(float(q) for q in found))
+    return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, knots=tuple(knots), quantiles=tuple(quantiles))
 
 
 def _scale(seen: Array, wrong: Array, middle: Array, weights: Array, start: float, o: Options) -> Forest:

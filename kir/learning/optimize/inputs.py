@@ -74,7 +74,8 @@ def definition(path: Path) -> Subject:
         for problem in _posed(each):
             tensors = {t.name: (len(t.shape), problem.tensor_dtype(t)) for t in problem.spec.tensors}
             told = {k: (len(v["shape"]), dtypes.get(v["dtype"], "")) for k, v in {**inputs, **outputs}.items() if v.get("shape") is not None}
-            if told == tensors or (each == name and set(told) == set(tensors)):
+            needed = {t.name for t in problem.spec.tensors if not t.optional}
+            if needed <= set(told) and all(tensors.get(k) == v for k, v in told.items()):
                 return Subject(problem.naive, problem, sizes=_sizes(problem, axes))
     raise error("KIR-U027", f"no problem computes what '{name}' in {path} does", needs=f"a definition of one of {', '.join(problem_names())}")
 

@@ -85,18 +85,25 @@ Prefixes = dict[tuple[str, ...], tuple[n.Program, tuple[Step, ...], tuple[Left, 
 
 
 def _taken(program: n.Program, step: Step, context: Context, everywhere: bool) -> tuple[n.Program, tuple[Step, ...], tuple[Left, ...], tuple[str, ...]]:
-    done = taken(program, step, context)
+    done = taken_everywhere(program, step, context) if everywhere else taken(program, step, context)
     if isinstance(done, Left):
         return program, (), (done,), ()
+    unproved = (id_ for each in done for id_, v in each.record.verdicts if v.kind != "proved" and v)
+    return done[-1].program, tuple(each.record.step for each in done), (), tuple(dict.fromkeys(unproved))
+
+
+def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[Applied, ...] | Left:
+    """One step at each place where it applies, one after the other; one whose options name things of a kernel is taken once."""
+    done = taken(program, step, context)
+    if isinstance(done, Left) or any(map(_names_things, step.options.values())):
+        return done
     applied = list(done)
-    texts = any(map(_names_things, step.options.values()))
-    while everywhere and not texts and len(applied) < MOST_PLACES:
+    while len(applied) < MOST_PLACES:
         more = taken(applied[-1].program, replace(step, at="", path=None, hash=""), context, exact=False)
         if isinstance(more, Left) or content_hash(more[-1].program) == content_hash(applied[-1].program):
             break
         applied += more
-    unproved = (id_ for each in applied for id_, v in each.record.verdicts if v.kind != "proved" and v)
-    return applied[-1].program, tuple(each.record.step for each in applied), (), tuple(dict.fromkeys(unproved))
+    return tuple(applied)
 
 
 def taken(program: n.Program, step: Step, context: Context, exact: bool = True) -> tuple[Applied, ...] | Left:
@@ -185,4 +192,4 @@ def _alike(a: str, b: str) -> float:
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
-__all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "lifted", "taken")
+__all__: Sequence[str] = ("Left", "Lifted", "Prefixes", "lifted", "taken", "taken_everywhere")

@@ -76,12 +76,12 @@ class PlanSource(Protocol):
 class Streams(Protocol):
     """A source that knows the families of its plans without making them."""
 
-    def streams(self, program: Program, setting: Setting) -> Iterable[tuple[str, Iterator[Plan]]]:
-        """The plans of each family, lazily, under its name."""
+    def streams(self, program: Program, setting: Setting) -> Iterable[tuple[str, str, Iterator[Plan]]]:
+        """The plans of each family, lazily: its name, the operator that it was learned on ("": not known), and the plans."""
         ...
 
 
-def streams_of(source: PlanSource, program: Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+def streams_of(source: PlanSource, program: Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
     """The plans of a source by family, in its order; one that does not know its families is asked for all of its plans at once."""
     if isinstance(source, Streams):
         yield from source.streams(program, setting)
@@ -89,4 +89,4 @@ def streams_of(source: PlanSource, program: Program, setting: Setting) -> Iterat
     by_family: dict[str, list[Plan]] = {}
     for plan in source.plans(program, setting):
         by_family.setdefault(plan.family or plan.source, []).append(plan)
-    yield from ((family, iter(plans)) for family, plans in by_family.items())
+    yield from ((family, "", iter(plans)) for family, plans in by_family.items())

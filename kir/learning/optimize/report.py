@@ -11,11 +11,12 @@ from kir.base.diagnostic import KirError
 from kir.gate.cost import program_cost
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
-from kir.learning.optimize.lift import FAULTS, taken
+from kir.learning.optimize.lift import FAULTS, Left, taken, taken_everywhere
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.search import Candidate, Found
-from kir.learning.optimize.words import in_words_of
+from kir.learning.optimize.words import InWords, in_words_of
 from kir.learning.tune.rank import promised
+from kir.rewrite import Step
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,19 @@ def effects(found: Found, best: Candidate) -> list[Effect]:
         if plan.promises == "home" and (plan.facts or plan.align):
             now = promised(now, plan.facts, plan.align)
         for step in plan.steps:
-            done = taken(now, step, setting.context)
-            while isinstance(done, tuple):
-                for each in done:
-                    now = each.program
-                    out.append(Effect(str(replace(each.record.step, path=None, hash="")), _seconds(words.back(now) if words else now, setting)))
-                texts = any(isinstance(v, (str, tuple)) and "(" in str(v) for v in step.options.values())
-                done = taken(now, replace(step, at="", path=None, hash=""), setting.context, exact=False) if plan.everywhere and not texts else None  # type: ignore[assignment]
+            done = (taken_everywhere if plan.everywhere else taken)(now, step, setting.context)
+            for each in () if isinstance(done, Left) else done:
+                now = each.program
+                out.append(Effect(_own(each.record.step, words), _seconds(words.back(now) if words else now, setting)))
         now = words.back(now) if words is not None else now
     return out
+
+
+def _own(step: Step, words: InWords | None) -> str:
+    """A step as text, at a place of the kernel by its own name."""
+    here = replace(step, path=None, hash="")
+    kernel, slash, rest = here.at.partition("/")
+    return str(replace(here, at=f"{words.names.get(kernel, kernel)}{slash}{rest}") if words is not None else here)
 
 
 def _seconds(program: Program, setting: Setting) -> float:

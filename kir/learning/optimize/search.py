@@ -35,6 +35,10 @@ SURFACES = ("cuda", "triton", "tilelang")
 """Surfaces that a search without one of its own writes."""
 ROUND = 8
 """Plans of the best family that are built between two gated candidates."""
+EARLY = 12
+"""Plans of the first round after which a candidate may be gated already."""
+EARLY_GATED = 2
+"""Candidates that are gated before every family has been built once."""
 BATCH = 4
 """Candidates that are prepared (compiled) together where times are measured."""
 FAILURES = 2
@@ -167,6 +171,7 @@ class Search:
         self.prefixes: Prefixes = {}
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
+        self.kin: set[str] = set()
         self.count = 0
 
     def proposals(self, count: int) -> list[Candidate]:
@@ -206,23 +211,29 @@ class Search:
         return base
 
     # -------------------------------------------------------------------------------------------------------------------- the course
-    def _first(self) -> None:
-        """Every family of plans once on every start."""
+    def _first(self, early: bool = False) -> None:
+        """Every family of plans once on every start. With `early`, the most promising candidate is gated after every few of them, if it promises to be the
+        best so far: a search that ends soon has something then."""
         begun = list(self.from_starts) if self.from_starts is not None else starts(self.program, self.setting, self.budget.seconds / 6)
         for start in begun:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
         for key in sorted(self.streams, key=self._prior, reverse=True):
+            before = self.count // EARLY
             self._grow(key, 1)
+            if early and self.count // EARLY > before:
+                for c in self._next()[:1]:
+                    if len(self.gated) < EARLY_GATED:
+                        self._gate(c)
 
     def _search(self) -> None:
-        self._first()
+        self._first(early=True)
         grown: set[str] = set()
         while True:
             batch = self._next()
             if batch:
-                if self.judge.measures:
+                if len(batch) > 1:
                     self.judge.prepare([(c.program, c.surface) for c in batch])
                 for c in batch:
                     self._gate(c)
@@ -243,12 +254,15 @@ class Search:
             if source.name == "pass":
                 continue
             for surface in surfaces:
-                for family, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
+                for family, operator, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
                     self.streams.setdefault((start.name, family, surface), (start, plans))
+                    if operator == self.setting.problem.spec.operator:
+                        self.kin.add(family)
 
     def _prior(self, key: tuple[str, str, str]) -> float:
+        """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what was learned on the same operator."""
         start, family, surface = key
-        return self.policy.score(features_of(self.setting.problem.spec.operator, start, "", family, surface, 1.0))
+        return self.policy.score(features_of(self.setting.problem.spec.operator, start, "", family, surface, 1.0)) + (family in self.kin)
 
     def _grow(self, key: tuple[str, str, str], count: int) -> int:
         """Build some more plans of a stream; how many there were."""
@@ -388,7 +402,7 @@ class Search:
         for c in order:
             if not (self.judge.measures and any(x.plan.family == c.plan.family for x in batch) and c.plan.family not in seen):
                 batch.append(c)
-        return batch[:min(left, BATCH if self.judge.measures else 1)]
+        return batch[:min(left, BATCH if self.judge.measures else getattr(self.judge, "parallel", 1))]
 
     def _estimate(self, c: Candidate) -> float:
         """Forecast seconds, times what forecasts of the same family (else the same surface) were wrong by, in the mean of logarithms."""

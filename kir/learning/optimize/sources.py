@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -18,7 +19,7 @@ from kir.learning.tune.space import Point, Space, Value, shipped_spaces
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 from kir.problem import load_problem
-from kir.rewrite import Pipeline, Step, pass_class, passes, sites
+from kir.rewrite import Context, Pipeline, Step, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.residue import NOTHING
 
@@ -43,9 +44,9 @@ class PipelineSource:
         """Of each pipeline of the surface the first point that its space allows, then points that differ from it in one parameter, then the rest."""
         return _in_turns(self.streams(program, setting))
 
-    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each pipeline."""
-        yield from ((s.name, self._of(s, setting)) for s in self.spaces if s.kind == "pipeline" and setting.surface in ("", s.surface))
+        yield from ((s.name, _operator(s.home), self._of(s, setting)) for s in self.spaces if s.kind == "pipeline" and setting.surface in ("", s.surface))
 
     def _of(self, space: Space, setting: Setting) -> Iterator[Plan]:
         given = {k: v for k, v in setting.given.items() if k in space.given or k in setting.shape.sizes}
@@ -59,9 +60,9 @@ class PipelineSource:
                 continue  # a hole that this setting does not fill, or a step that a point makes no sense of
 
 
-def _in_turns(streams: Iterator[tuple[str, Iterator[Plan]]]) -> Iterator[Plan]:
+def _in_turns(streams: Iterator[tuple[str, str, Iterator[Plan]]]) -> Iterator[Plan]:
     """The first plan of each stream, then the second of each, and so on."""
-    for row in itertools.zip_longest(*(plans for _, plans in streams)):
+    for row in itertools.zip_longest(*(plans for _, _, plans in streams)):
         yield from (plan for plan in row if plan is not None)
 
 
@@ -74,6 +75,12 @@ def by_distance(space: Space) -> list[Point]:
 def _first_comment(space: Space) -> str:
     line = next((x for x in space.text.splitlines() if x.startswith("#")), "")
     return line.removeprefix("#").strip()
+
+
+@cache
+def _operator(problem: str) -> str:
+    """The operator of a problem by name; "" for none."""
+    return load_problem(problem).spec.operator if problem else ""
 
 
 @cache
@@ -94,10 +101,10 @@ class LineageSource:
         """Each lineage with parameters fit for the sizes, first as near to the stored ones as that allows."""
         return _in_turns(self.streams(program, setting))
 
-    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, Iterator[Plan]]]:
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
         """A stream for each lineage."""
-        yield from ((name, self._of(name, lineage, naive, program, setting)) for name, lineage, naive in stored_lineages(self.root)
-                    if name in self.only or not self.only)
+        yield from ((name, _operator(lineage.header.problem), self._of(name, lineage, naive, program, setting))
+                    for name, lineage, naive in stored_lineages(self.root) if name in self.only or not self.only)
 
     def _of(self, name: str, lineage: Lineage, naive: n.Program, program: n.Program, setting: Setting) -> Iterator[Plan]:
         steps = tuple(replace(Step.from_json(s.witness), residue=NOTHING, path=None, hash="") for _, s in lineage.transitions())
@@ -167,6 +174,38 @@ def _stored(root: Path) -> tuple[tuple[str, Lineage, n.Program], ...]:
     return tuple(out)
 
 
+class Application(Protocol):
+    """A card that fits a program, with the steps that it comes to there."""
+
+    @property
+    def card(self) -> str:
+        """The card's name."""
+        ...
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """Its steps, at their places in the program."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it should help here."""
+        ...
+
+
+@dataclass(frozen=True)
+class CardSource:
+    """Cards of skills: `applications` says where they fit a program on the hardware of a context."""
+
+    applications: Callable[[n.Program, Context], Iterable[Application]]
+    name: str = "card"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """A plan for each application, in the order in which they come."""
+        for found in self.applications(program, setting.context):
+            yield Plan(f"card {found.card}", tuple(found.steps), found.reason, family=found.card, surface=setting.surface)
+
+
 SINGLE: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
     "pipeline": {"stages": (2, 3, 4)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
     "tile": {"extent": (64, 128), "axis": (0, 1)}, "stage-panels": {"extent": (64, 32)}, "mma": {}, "narrow-operand": {}, "partition-rows": {},
@@ -207,4 +246,4 @@ def sources() -> tuple[PlanSource, ...]:
     return PipelineSource(), LineageSource(), PassSource()
 
 
-__all__ = ["LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]
+__all__ = ["Application", "CardSource", "LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]

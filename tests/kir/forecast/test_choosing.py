@@ -58,7 +58,7 @@ def test_what_was_never_seen_is_deferred_and_wide() -> None:
     never = replace(model, far=0.0)
     found = Learned(model=never)(PAIR)
     assert "nothing like it was measured" in found.defer
-    vague = replace(model, quantiles=tuple(9.0 * q for q in model.quantiles), far=1e9, start=0.0)
+    vague = replace(model, quantiles=tuple(tuple(9.0 * q for q in row) for row in model.quantiles), far=1e9, start=0.0)
     assert "too little is known" in Learned(model=vague)(PAIR).defer
 
 

@@ -9,8 +9,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.learning.forecast import Pair
-from kir.learning.forecast.features import family_of, of_pair, of_step, pair_features, state, vector
-from kir.learning.forecast.learned import opposite
+from kir.learning.forecast.comparison import family_of, of_pair, of_step, opposite, pair_features, vector
+from kir.learning.forecast.features import state
 from kir.surface import Artifact, CompiledKernel
 from tests.kir.forecast.made import copying
 
@@ -51,7 +51,7 @@ def test_what_is_not_there_is_nothing_but_of_machine_code_it_is_unknown() -> Non
 
 def test_a_step_is_its_family_and_direction() -> None:
     assert family_of("stage-shared") == "staging" and family_of("no-such-pass") == ""
-    assert of_step("~stage-shared{buffer=A}@main/x") == {"step staging": 1.0, "step backward": 1.0}
+    assert of_step("~stage-shared{buffer=A}@main/x") == {"step staging": 1.0, "pass stage-shared": 1.0, "step backward": 1.0}
     assert of_step("") == {"step none": 1.0}
     assert opposite("~unroll@main/k") == "unroll@main/k" and opposite("unroll@main/k") == "~unroll@main/k" and opposite("") == ""
 

@@ -22,9 +22,11 @@ from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
-from kir.learning.optimize.sources import LineageSource, PassSource
+from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, stored_lineages
+from kir.learning.optimize.starts import Start
 from kir.learning.tune.search import Measured
 from kir.problem import load_problem
+from kir.rewrite import Step
 
 PROBLEM = load_problem("softmax")
 SOURCES = (LineageSource(only=("rmsnorm_tilelang", "softmax_tilelang")),
@@ -130,6 +132,26 @@ def test_states_that_are_equal_up_to_normal_form_are_counted_once() -> None:
     keys = [c.key for c in done.tried]
     assert len(keys) == len(set(keys)) == 2
     assert done.pruned["the same program as another plan's"] == 2
+
+
+@dataclass(frozen=True)
+class Fits:
+    """A card that fits."""
+
+    card: str
+    steps: tuple[Step, ...]
+    reason: str
+
+
+def test_cards_are_one_more_source() -> None:
+    fits = Fits("threads-for-a-row", (Step("multi-threaded-block", {"threads": 128}, "main"),), "a row has many elements")
+    done = Search(PROBLEM.naive, SETTING, Stopwatch(), (CardSource(lambda program, context: [fits]),), budget=Budget.parse("candidates=2,seconds=500"),
+                  given_surface="cuda", measure_baseline=False, from_starts=[Start("as it is", PROBLEM.naive)]).run()
+    assert [c.plan.source for c in done.tried] == ["card threads-for-a-row"] and done.tried[0].plan.reason == "a row has many elements"
+
+
+def test_no_kernel_of_the_rival_is_among_what_the_skills_were_learned_from() -> None:
+    assert not [name for name, lineage, _ in stored_lineages() if "flag_gems" in f"{lineage.header.source} {lineage.header.expert}"]
 
 
 def test_a_naive_softmax_becomes_one_that_reads_each_row_once() -> None:

@@ -17,9 +17,12 @@ from kir.gate.verdict import CompileRecord, DeviceRecord, ProfileRecord, Verdict
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
+from kir.learning.forecast import Analytic, Forecast, Pair
+from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.tune import Candidate, Measured, Tuned, load_space, ranked, save, search, tuned_program
 from kir.learning.tune.device import DeviceMeasurer, told
 from kir.learning.tune.results import file_of, found, stored
+from kir.learning.tune.search import left_after
 from kir.problem import load_problem
 
 SPACE = """
@@ -241,3 +244,26 @@ def test_a_tuned_pipeline_is_applied_to_the_naive_program_at_the_dtype(tmp_path:
     assert kir(["opt", naive, "-p", subject_, "--tuned", "gemm:bf16", "--shape", "cube"]) == 0
     text = capsys.readouterr().out
     assert "in A: bf16[M, K] align 16" in text and "fact M % 2 == 0" in text and "ceildiv(N, " in text
+
+
+class _Backwards:
+    """A forecaster that holds the opposite of the cost model."""
+
+    name = "backwards"
+
+    def __call__(self, pair: Pair) -> Forecast:
+        found = Analytic()(pair)
+        return Forecast(found.levels, tuple(-x for x in reversed(found.logs)), seconds=found.seconds)
+
+
+def test_a_forecaster_orders_the_candidates_and_is_charged(tmp_path: Path) -> None:
+    space, problem = load_space(subject(tmp_path)), load_problem("gemm")
+    shape, ask = problem.shape("cube"), Counted(_Backwards())
+    plain, _ = ranked(space, problem, shape, H200)
+    other, _ = ranked(space, problem, shape, H200, ask=ask)
+    assert {c.key for c in plain} == {c.key for c in other} and all(c.forecast is not None for c in other)
+    seconds = {c.key: c.seconds for c in plain}
+    turned = [seconds[c.key] for c in other]
+    assert turned == sorted(turned, reverse=True) and ask.spent.forecasts >= len(plain)
+    assert left_after(12, Spent(forecasts=9, seconds=0.5)) == 12
+    assert left_after(12, Spent(seconds=7.0)) == 9 and left_after(12, Spent(seconds=1e3)) == 1 and left_after(0, Spent()) == 0

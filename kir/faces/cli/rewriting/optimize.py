@@ -36,6 +36,7 @@ def command(
     log: Annotated[Path | None, typer.Option(help="every event of the search (JSON lines): it resumes from there, and replays")] = None,
     policy: Annotated[Path | None, typer.Option(help="which plan to try next; by default the one that comes with KIR")] = None,
     compile: Annotated[bool, typer.Option(help="compile candidates, where the CPU gates them; without it they are only interpreted")] = True,
+    workers: Annotated[int, typer.Option(min=1, help="processes that gate candidates on the CPU")] = 1,
     learn: Annotated[list[Path] | None, typer.Option(help="train the policy from these logs instead of searching (may be repeated)")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
 ) -> Result:
@@ -75,7 +76,16 @@ def command(
         from kir.gate.artifacts import ArtifactCache
         from kir.learning.optimize.judge import CpuJudge
 
-        found = searching(CpuJudge(setting, ArtifactCache(cache) if cache else None, compile), setting).run()
+        if workers > 1:
+            from kir.learning.optimize.pool import PoolJudge
+
+            judge = PoolJudge(setting, workers, compile, str(cache or ""))
+            try:
+                found = searching(judge, setting).run()
+            finally:
+                judge.close()
+        else:
+            found = searching(CpuJudge(setting, ArtifactCache(cache) if cache else None, compile), setting).run()
     return _told(found, one, output, in_place)
 
 

@@ -1,0 +1,106 @@
+"""The features of a pair: those of its two programs compared, the step between them, and the device. See `kir.learning.forecast.features`."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from kir.base.registry import registry
+from kir.hardware.target import Target
+from kir.hardware.target import target as target_of
+from kir.learning.forecast.distribution import Pair
+from kir.learning.forecast.features import State, state
+
+LEAST = {"t": 1e-8, "w": 1.0, "o": 0.05, "n": 1.0, "k": 1.0, "s": 1.0, "l": 1.0}
+"""What is added to both sides of a quotient, by kind: less than that is as good as nothing."""
+SURFACES = ("cuda", "triton", "tilelang")
+LEVELS = ("t.total", "o.warps", "o.ctas", "o.waves", "o.resident", "o.threads", "o.registers", "o.shared", "w.intensity", "n.kernels", "s.registers",
+          "s.spills")
+"""What matters by itself, and not only by how it changes."""
+APART = ("n.shared bytes", "n.trips", "n.mma tile", "n.fragment")
+"""Features of the kind `n` that count no nodes."""
+PRINT = "s.print"
+"""A number that two programs share when their machine code has the same mix of instructions; it is never a feature itself."""
+
+
+def of_pair(before: State, after: State, step: str, surface: str, target: Target) -> dict[str, float]:
+    """The features of a pair from those of its programs. What only one of both has counts as 0 in the other; of machine code, both must be there."""
+    out: dict[str, float] = {}
+    for name in before.keys() | after.keys():
+        kind = name[0]
+        if name == PRINT or (kind == "s" and not (name in before and name in after)):
+            continue
+        a, b = before.get(name, 0.0), after.get(name, 0.0)
+        out[f"log {name}"] = math.log2((a + LEAST[kind]) / (b + LEAST[kind]))
+    for side, found in (("was", before), ("share", after)):
+        total = max(found.get("t.total", 0.0), LEAST["t"])
+        for name, value in found.items():
+            if name.startswith("t.") and name != "t.total":
+                out[f"{side} {name}"] = value / total
+    for name in LEVELS:
+        if name in after:
+            out[f"at {name}"] = math.log2(after[name] + LEAST[name[0]])
+    out["at l.illegal"] = after.get("l.illegal", 0.0)
+    counted = {name: value for name, value in after.items() if name[0] in "nk"}
+    counted = {name: value for name, value in counted.items() if name not in APART}
+    out["at changed"] = math.log2(1.0 + sum(abs(value - before.get(name, 0.0)) for name, value in counted.items())
+                                  + sum(value for name, value in before.items() if name[0] in "nk" and name not in after and name not in APART))
+    if PRINT in before and PRINT in after:
+        same = all(before.get(name) == after.get(name) for name in (PRINT, "s.registers", "s.spills", "s.shared"))
+        out["same s.code"] = float(same)
+    whole = sum(counted.values()) or 1.0
+    out |= {f"mix {name}": math.sqrt(value / whole) for name, value in counted.items()}
+    out |= {**of_limits(after, target), **of_step(step), **of_device(target.name)}
+    out |= {f"surface {s}": float(surface == s) for s in SURFACES}
+    return out
+
+
+def of_limits(after: State, target: Target) -> dict[str, float]:
+    """How near the later program comes to what a CTA may take: 1 is all of it."""
+    a = target.architecture
+    return {"limit registers": after.get("o.registers", 0.0) / a.max_registers_per_thread, "limit shared": after.get("o.shared", 0.0) / a.shared_per_cta,
+            "limit threads": after.get("o.threads", 0.0) / a.max_threads_per_cta,
+            "limit file": after.get("o.registers", 0.0) * after.get("o.threads", 0.0) / a.registers_per_cta}
+
+
+@lru_cache(8192)
+def of_step(step: str) -> Mapping[str, float]:
+    """A step's pass, the pass's family, and which way the step goes; for a pair without a step, that there is none."""
+    text = step.strip()
+    if not text:
+        return {"step none": 1.0}
+    name = text.lstrip("~").partition("@")[0].partition("{")[0].strip()
+    return {f"step {family_of(name) or 'other'}": 1.0, f"pass {name}": 1.0, "step backward": float(text.startswith("~"))}
+
+
+@lru_cache(1024)
+def family_of(name: str) -> str:
+    """The family of a pass by its name ("" for one that is not there)."""
+    entry = next((e for e in registry("kir.passes") if e.name == name), None)
+    return entry.file.parent.name if entry is not None else ""
+
+
+@lru_cache(64)
+def of_device(name: str) -> Mapping[str, float]:
+    """A device's constants: SMs, clock, bytes a clock from DRAM and of L2 an SM, operations a clock of matrix units and ordinary arithmetic."""
+    d = target_of(name).device
+    return {"device sms": float(d.sm_count), "device clock": d.clock, "device dram": d.bandwidth / d.clock / d.sm_count, "device l2": d.l2 / d.sm_count,
+            "device tensor": d.tensor.f16 / d.clock / d.sm_count, "device scalar": d.scalar.f32 / d.clock / d.sm_count}
+
+
+def pair_features(pair: Pair, compiled: bool = True) -> dict[str, float]:
+    """The features of a pair, everything worked out anew; without `compiled`, as if nothing had been."""
+    sides = [state(p, pair.sizes, pair.target, pair.surface, made if compiled else None)
+             for p, made in zip((pair.before, pair.after), pair.compiled, strict=True)]
+    return of_pair(sides[0], sides[1], pair.step, pair.surface, pair.target)
+
+
+def vector(found: Mapping[str, float], names: Sequence[str]) -> list[float]:
+    """Values in the order of `names`; NaN for what is not there of machine code, 0 for anything else."""
+    return [found.get(name, math.nan if " s." in name else 0.0) for name in names]
+
+
+def opposite(step: str) -> str:
+    """The text of a step the other way round."""
+    text = step.strip()
+    return text[1:] if text.startswith("~") else f"~{text}" if text else ""

@@ -1,0 +1,175 @@
+"""The cost model's effects, each by itself: more work is never faster, and what hardware does worse is slower."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.gate import kernel_cost, occupancy, program_cost
+from kir.gate.cost import throughput
+from kir.gate.counts.numbers import evaluate
+from kir.gate.counts.places import banks
+from kir.gate.counts.schedule import Clock, run
+from kir.gate.counts.trace import Access, Barrier, Item, Loop, Op, Wait
+from kir.hardware.target import ARCHITECTURES, Pipes, target
+from kir.ir.build import add, mod, var
+from kir.ir.parser import parse_program
+
+H200 = target("h200")
+CLOCK = Clock(Pipes(), lambda unit: 4096.0, lambda access: 500.0)
+
+
+def seconds(text: str, **sizes: int) -> float:
+    return sum(c.seconds for c in program_cost(parse_program(text, "p.kir"), sizes, H200))
+
+
+def copied(index: str, threads: int = 256, align: str = "", grid: int = 4096) -> str:
+    return f"""kir 1
+program p
+  in X: f32[{grid * threads * 32}]{align}
+  out Y: f32[{grid * threads}]
+kernel main grid (b: {grid}) threads {threads}
+  for t in 0..{threads} parallel thread
+    Y[b * {threads} + t] = X[{index}]
+"""
+
+
+def test_scattered_lanes_are_slower_than_neighbors_and_never_get_faster_with_distance() -> None:
+    took = [seconds(copied(f"(b * 256 + t) * {apart}", grid=65536)) for apart in (1, 2, 8, 32)]
+    assert took == sorted(took) and took[-1] > 2 * took[0]
+
+
+@pytest.mark.parametrize("ways", [1, 2, 4, 8, 16, 32])
+def test_banks_serve_conflicting_words_in_turn(ways: int) -> None:
+    lanes = np.arange(32)
+    assert banks(lanes * 4 * ways, 4) == ways
+    assert banks(np.zeros(32, np.int64), 4) == 1  # one word for all is read once
+    assert banks(lanes * 16, 16) == 4  # 512 bytes, 128 a cycle
+    assert banks(lanes[:8] * 16, 16) == 1  # a matrix of ldmatrix
+
+
+def test_a_transpose_through_rows_of_one_bank_is_slower_than_through_padded_rows() -> None:
+    def text(strides: str) -> str:
+        return f"""kir 1
+program p
+  in X: f32[4096, 4096]
+  out Y: f32[4096, 4096]
+kernel main grid (a: 128, b: 128) threads 1024
+  shared tile: f32[32, 32]{strides}
+  for t in 0..1024 parallel thread
+    for r in 0..64
+      tile[t // 32, t % 32] = X[a * 32 + t // 32, b * 32 + t % 32]
+      barrier()
+      Y[b * 32 + t // 32, a * 32 + t % 32] = tile[t % 32, t // 32]
+"""
+    assert seconds(text("")) > 1.2 * seconds(text(" strides [33, 1]"))
+
+
+def test_more_bytes_are_never_faster_and_a_last_wave_costs() -> None:
+    took = [seconds(copied("b * 256 + t", grid=grid)) for grid in (128, 1024, 8192, 65536)]
+    assert took == sorted(took) and took[-1] > 4 * took[-2]
+    heavy = """kir 1
+program p
+  in X: f32[1024, 256]
+  out Y: f32[1024, 256]
+kernel main grid (b: {grid}) threads 1024
+  shared big: f32[40000]
+  for t in 0..1024 parallel thread
+    register s: f32 = 0.0
+    for i in 0..2000
+      s = s + exp(s)
+    Y[b, t % 256] = s
+"""
+    full, more = seconds(heavy.format(grid=132)), seconds(heavy.format(grid=133))
+    assert more > 1.7 * full  # one CTA an SM: the 133rd waits for a whole wave
+
+
+def test_one_thread_in_a_loop_is_bound_by_latency_and_more_warps_hide_it() -> None:
+    def loop(warps: int) -> list[Item]:
+        read = Op("memory", 1.0, 1.0, 1.0, (), "x", Access("X", "read", warps, warps, warps, 0.0))
+        return [Loop("i", 1000.0, 1.0, [read, Op("fma", 1.0, 1.0, 4.0, ("x", "s"), "s")])]
+    one, many = run(loop(1), 1.0, CLOCK), run(loop(16), 16.0, CLOCK)
+    assert one.cycles > 1000 * 500 and many.cycles < 1.2 * one.cycles
+    assert many.busy["issue"] == pytest.approx(16 * one.busy["issue"])
+
+
+def test_unrolled_loads_are_under_way_together_as_far_as_a_thread_holds_them() -> None:
+    def took(together: float, most: float) -> float:
+        read = Op("memory", 1.0, 1.0, 1.0, (), "x", Access("X", "read", 1.0, 1.0, 1.0, 0.0), most=most)
+        return run([Loop("i", 64.0, together, [read, Op("fma", 1.0, 1.0, 4.0, ("x",), "y")])], 1.0, CLOCK).cycles
+    assert took(1.0, 0.0) > took(64.0, 1.0) > took(64.0, 4.0) > took(64.0, 16.0)
+
+
+def test_copies_that_are_begun_rounds_ahead_hide_their_latency() -> None:
+    def took(depth: int) -> float:
+        copy = Op("memory", 1.0, 1.0, 1.0, (), None, Access("X", "read", 1.0, 1.0, 1.0, 0.0), apart="copy")
+        return run([Loop("i", 100.0, 1.0, [copy, Wait("copy", depth, depth), Op("fma", 20.0, 1.0, 4.0)])], 4.0, CLOCK).cycles
+    assert took(0) > took(1) > 2.5 * took(3)
+
+
+def test_a_barrier_costs_more_with_more_warps() -> None:
+    took = [run([Loop("i", 100.0, 1.0, [Barrier()])], float(warps), CLOCK).cycles for warps in (1, 8, 32)]
+    assert took == sorted(took) and took[2] > 2 * took[0]
+
+
+def test_ctas_of_an_sm_queue_for_what_they_share() -> None:
+    rates = [throughput(n, 1.0, 9.0) for n in (1, 2, 5, 10, 40)]
+    assert rates == sorted(rates) and rates[0] == pytest.approx(0.1) and rates[-1] < 1.0 and rates[-1] > 0.95
+
+
+def test_single_warps_are_not_rounded_up_to_four() -> None:
+    assert occupancy(ARCHITECTURES["sm_90a"], 32, 32, 0).ctas == 32 and occupancy(ARCHITECTURES["sm_90a"], 256, 255, 0).ctas == 1
+
+
+def test_a_warm_l2_is_never_slower() -> None:
+    p = parse_program(copied("b * 256 + t"), "p.kir")
+    cold, warm = (kernel_cost(p, p.kernels[0], {}, H200, warm=w).seconds for w in (False, True))
+    assert warm < cold
+
+
+def test_a_pointer_that_is_counted_up_is_the_place_it_stands_for() -> None:
+    def text(place: str, counted: str, step: str) -> str:
+        return f"""kir 1
+program p
+  in X: f32[1024, 4096]
+  out Y: f32[1024, 32]
+kernel main grid (b: 1024) threads 32
+  for t in 0..32 parallel thread
+    register s: f32 = 0.0
+{counted}    for i in 0..128
+      s = s + X[b, {place}]
+{step}    Y[b, t] = s
+"""
+    plain = seconds(text("i * 32 + t", "", ""))
+    counted = seconds(text("at", "    register at: i32 = t\n", "      at = at + 32\n"))
+    assert counted == pytest.approx(plain, rel=0.25)
+
+
+def test_numbers_of_lanes() -> None:
+    t = var("t")
+    assert list(np.asarray(evaluate(mod(add(t, 3), 4), {"t": np.arange(4)}))) == [3, 0, 1, 2]
+    assert evaluate(var("unknown"), {}) is None and evaluate(add(t, 1), {"t": add(var("u"), 1), "u": 5}) == 7
+
+
+def test_a_size_of_zero_is_refused() -> None:
+    text = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 128)) threads 128
+  for t in 0..128 parallel thread
+    if b * 128 + t < N
+      Y[b * 128 + t] = X[b * 128 + t]
+"""
+    with pytest.raises(KirError, match="KIR-E007"):
+        seconds(text, N=0)
+    assert seconds(text, N=1) > 0.0
+
+
+def test_faster_devices_are_faster() -> None:
+    p = parse_program(copied("b * 256 + t", grid=65536), "p.kir")
+    slow = replace(H200, device=replace(H200.device, bandwidth=H200.device.bandwidth / 2))
+    assert kernel_cost(p, p.kernels[0], {}, slow).seconds > 1.3 * kernel_cost(p, p.kernels[0], {}, H200).seconds
