@@ -1,6 +1,7 @@
 """Integer expressions on numbers: a value for each lane of a warp, each thread of a CTA, or each CTA of a grid at once."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,10 +17,10 @@ Value = int | Integers
 """A number, or an array whose first axis tells the instances (lanes, threads, CTAs) apart; the rest are axes of a tile."""
 Values = Mapping[str, Value | n.Expr]
 """What names stand for: numbers, or expressions of other names."""
-_SIMPLE: dict[str, Callable[[Any, Any], Any]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": np.minimum, "max": np.maximum,
-           "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "shl": lambda a, b: a << b, "shr": lambda a, b: a >> b,
-           "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-           "eq": lambda a, b: a == b, "ne": lambda a, b: a != b}
+_SIMPLE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": np.minimum, "max": np.maximum, "and": operator.and_, "or": operator.or_,
+    "xor": operator.xor, "shl": operator.lshift, "shr": operator.rshift, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne}
 _SAME = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
 
 

@@ -254,9 +254,9 @@ class _Builder(Values):
         if s.src.at.buffer.space in ("register", "fragment"):
             self.store(s.dst, s.src.at.buffer.name, s.mask, s.clip, width)
             return
-        place = self._address(s.src.at, self.depth)
+        start = self._address(s.src.at, self.depth)
         guards = self._guards(s.src.at, s.src.clip or s.clip, s.mask, self.depth)
-        key = self._moved(s.src.at, "read", (*(() if place is None else (place,)), *guards.keys), self.depth, width, guard=guards)
+        key = self._moved(s.src.at, "read", (*(() if start is None else (start,)), *guards.keys), self.depth, width, guard=guards)
         self.store(s.dst, key, None, False, width)
 
     def _bulk(self, s: n.Copy) -> None:

@@ -27,13 +27,23 @@ from kir.gate.counts.frames import (
     takes_away,
     unit,
 )
-from kir.gate.counts.numbers import number
-from kir.gate.counts.places import LANES, Around, Instances, Places, banks, swizzled
+from kir.gate.counts.numbers import Integers, number
+from kir.gate.counts.places import LANES, SECTOR, Around, Instances, Places, banks, swizzled
 from kir.gate.counts.trace import Access, Barrier, Item, Key, Op, Team, Verb
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, once, walk
+
+MOST_ELEMENTS = 4096
+"""Elements of a tile that are looked at; the others lie as these do."""
+
+
+def _sectors(at: Integers) -> float:
+    """Sectors that the places of a tile lie in."""
+    flat = at.reshape(-1)
+    some = flat[:MOST_ELEMENTS]
+    return float(len(np.unique(some // SECTOR))) * len(flat) / len(some)
 
 
 class Values:
@@ -322,7 +332,7 @@ class Values:
         at = self.places.warp(r, Instances())
         vector = size
         if at is not None and at.size > 1:
-            flat = np.sort(at.reshape(-1))[:4096]
+            flat = np.sort(at.reshape(-1)[:MOST_ELEMENTS])
             runs = 1 + int(np.count_nonzero(np.diff(flat) > size))
             while vector * 2 <= 16 and vector * 2 <= len(flat) / runs * size and total * size / (vector * 2) >= self.of_team:
                 vector *= 2
@@ -331,7 +341,7 @@ class Values:
             cycles = float(max(1, vector // 4))
             self.put(Op("shared", instructions, cycles, 1.0 if verb == "read" else 0.0, reads, key, share=self.share), depth)
             return key
-        asked = instructions * self.warps * max(1.0, vector * LANES / 32) if at is None else float(len(np.unique(at // 32)))
+        asked = instructions * self.warps * max(1.0, vector * LANES / 32) if at is None else _sectors(at)
         around = self.around(depth)
         names = self.places.names(r)
         moving = [a for a in around if a.var in names]

@@ -11,7 +11,7 @@ from kir.learning.forecast.distribution import Forecast, Pair, Reason
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NORMAL = (-1.645, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.645)
 """Quantiles of the standard normal distribution at `LEVELS`."""
-SAME, SHARE, MOST = 0.04, 0.45, 1.2
+SAME, SHARE, MOST = 0.05, 0.55, 1.4
 """Standard deviation of the logarithm of measured over modelled speedup: of a step that moves nothing, what a modelled effect adds of itself, and at most
 (`python -m benchmarks.forecast.analytic_errors`: the errors grow with what is modelled)."""
 OTHER_BOUND, UNCOMPILED = 0.15, 0.06
