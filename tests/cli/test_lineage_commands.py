@@ -225,10 +225,10 @@ def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lin
     assert run(["skills", "why", "multi-threaded-block.kernel", last, *shelf]) == 1
     assert run(["skills", "apply", "multi-threaded-block.kernel", last, *shelf]) == 1
     assert "KIR-S025" in capsys.readouterr().err
-    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", "--most", "40", *shelf, "--json"]) == 0
     hits = told(capsys)["hits"]
     assert "multi-threaded-block.kernel" in [hit["name"] for hit in hits if hit["applications"]]
-    assert run(["skills", "search", "--for", first, "--all", "--without", "multi-threaded-block.kernel", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "--for", first, "--all", "--most", "40", "--without", "multi-threaded-block.kernel", *shelf, "--json"]) == 0
     assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
