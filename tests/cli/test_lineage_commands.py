@@ -195,7 +195,8 @@ def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, ca
     shelf = ["--library", str(learned)]
     capsys.readouterr()
     assert run(["skills", "list", *shelf, "--json"]) == 0
-    cards = told(capsys)["cards"]
+    listed = told(capsys)["cards"]
+    cards = [card for card in listed if card["file"].startswith(str(learned))]
     assert len(cards) >= 4 and {card["state"] for card in cards} == {"hypothesis"}
     assert run(["skills", "show", cards[0]["name"], *shelf, "--json"]) == 0
     assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
@@ -205,7 +206,7 @@ def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, ca
     assert "a trial needs kernels of another package or family" in capsys.readouterr().out
     assert run(["skills", "show", "retian", *shelf]) == 2 and run(["skills", "search", *shelf]) == 2
     assert run(["skills", "export", "-o", str(tmp_path / "all.json"), "--state", "", *shelf]) == 0
-    assert (tmp_path / "all.json").read_text().count('"digest"') == len(cards)
+    assert (tmp_path / "all.json").read_text().count('"digest"') == len(listed)
     capsys.readouterr()
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -224,10 +225,10 @@ def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lin
     assert run(["skills", "why", "multi-threaded-block.kernel", last, *shelf]) == 1
     assert run(["skills", "apply", "multi-threaded-block.kernel", last, *shelf]) == 1
     assert "KIR-S025" in capsys.readouterr().err
-    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", "--most", "40", *shelf, "--json"]) == 0
     hits = told(capsys)["hits"]
     assert "multi-threaded-block.kernel" in [hit["name"] for hit in hits if hit["applications"]]
-    assert run(["skills", "search", "--for", first, "--all", "--without", "multi-threaded-block.kernel", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "--for", first, "--all", "--most", "40", "--without", "multi-threaded-block.kernel", *shelf, "--json"]) == 0
     assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
@@ -244,7 +245,8 @@ def test_a_card_applies_to_kernels_of_other_surfaces(learned: Path, tmp_path: Pa
     assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, "--emit", "triton", *shelf]) == 0
     assert "tl.store(" in capsys.readouterr().out
     assert run(["skills", "show", "multi-threaded-block", *shelf]) == 2
-    assert "cards of that intent or pass: multi-threaded-block.kernel" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cards of that intent or pass: " in said and "multi-threaded-block.kernel" in said
 
 
 def test_outcomes_are_recorded_and_tended(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kir.base.diagnostic import Origin, error
+from kir.base.diagnostic import KirError, Origin, error
 from kir.lineage.records.record import schema_fault
 
 SCHEMA: Literal["kir.card/2"] = "kir.card/2"
@@ -222,19 +223,31 @@ def parse_card(text: str, file: str) -> Card:
     if start < 0 or not text.endswith(CLOSE):
         raise error("KIR-S020", "a card ends with a heading `## Record` and a fenced block of JSON", origin=Origin(file, 1, 1, 1, 4))
     begin = start + len(OPEN)
+    record = text[begin:-len(CLOSE)]
+    if _SCHEMA.match(record):
+        with suppress(ValidationError):
+            return Card.model_validate_json(record).model_copy(update={"prose": text[:start]})
+    raise _fault(text, begin, file)
+
+
+_SCHEMA = re.compile(rf'\{{\s*"schema": "{re.escape(SCHEMA)}"')
+
+
+def _fault(text: str, begin: int, file: str) -> KirError:
+    """What is wrong with a record that begins at a place of its file's text."""
     record = re.sub(r"[^\n]", " ", text[:begin]) + text[begin:-len(CLOSE)]  # so that places count from the file's first line
     try:
         value = json.loads(record)
     except json.JSONDecodeError as fault:
-        raise error("KIR-S020", f"this is not JSON: {fault.msg}", origin=Origin(file, fault.lineno, fault.colno, fault.lineno, fault.colno + 1)) from fault
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        said = f"its schema is {value.get('schema')!r}" if isinstance(value, dict) and "schema" in value else "it names no schema"
-        line = text[:begin].count("\n") + 1
-        raise error("KIR-S020", f"this is no card that this KIR reads: {said}", origin=Origin(file, line, 1, line, 2), needs=f"schema {SCHEMA}")
-    try:
-        return Card.model_validate_json(json.dumps({**value, "prose": text[:start]}))
-    except ValidationError as fault:
-        raise schema_fault("KIR-S020", fault, record, file, Card) from fault
+        return error("KIR-S020", f"this is not JSON: {fault.msg}", origin=Origin(file, fault.lineno, fault.colno, fault.lineno, fault.colno + 1))
+    if isinstance(value, dict) and value.get("schema") == SCHEMA:
+        try:
+            Card.model_validate_json(json.dumps(value))
+        except ValidationError as fault:
+            return schema_fault("KIR-S020", fault, record, file, Card)
+    said = f"its schema is {value.get('schema')!r}" if isinstance(value, dict) and "schema" in value else "it names no schema"
+    line = text[:begin].count("\n") + 1
+    return error("KIR-S020", f"this is no card that this KIR reads: {said}", origin=Origin(file, line, 1, line, 2), needs=f"schema {SCHEMA}, named first")
 
 
 def read_card(path: Path) -> Card:

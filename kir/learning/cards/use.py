@@ -105,7 +105,7 @@ def _composite(card: Card, program: Program, context: Context) -> Iterator[Appli
 
 
 def _is_there(move: Move, program: Program) -> bool:
-    """Whether a step could be taken back from a program: its work is there."""
+    """Whether a step could be undone in a program: its work is there."""
     try:
         cls = pass_class(move.step)
     except KirError:

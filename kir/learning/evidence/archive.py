@@ -47,13 +47,13 @@ def furthest(found: Iterable[Walked]) -> tuple[Walked, ...]:
 
 
 def read_archive(folder: Path) -> Iterator[Walked]:
-    """The walked kernels of a folder, in order of package and kernel; none where there is no such folder. Raises KirError KIR-S041 for a file
+    """The walked kernels of a folder, in order of package and kernel; none where there is no such folder. Raises KirError KIR-S051 for a file
     that is cut off, and at its line for one that was changed."""
     for path in sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []:
         try:
             lines = lzma.decompress(path.read_bytes()).decode().splitlines()
         except (lzma.LZMAError, OSError, UnicodeDecodeError) as fault:
-            raise error("KIR-S041", f"{path} cannot be read: {fault}", attempt="git checkout, or `kir learn --anew`") from fault
+            raise error("KIR-S051", f"{path} cannot be read: {fault}", attempt="git checkout, or `kir learn --anew`") from fault
         for number, line in enumerate(lines, start=1):
             yield _record(line, path, number)
 
@@ -63,11 +63,11 @@ def _record(line: str, path: Path, number: int) -> Walked:
         value = json.loads(line)
         schema = value.get("schema") if isinstance(value, dict) else None
     except ValueError as fault:
-        raise error("KIR-S041", f"this is not JSON: {fault}", origin=Origin(str(path), number, 1, number, 2)) from fault
+        raise error("KIR-S051", f"this is not JSON: {fault}", origin=Origin(str(path), number, 1, number, 2)) from fault
     if schema != SCHEMA:
-        raise error("KIR-S041", f"these are no walked kernels that this KIR reads: the schema is {schema!r}", needs=f"schema {SCHEMA}",
+        raise error("KIR-S051", f"these are no walked kernels that this KIR reads: the schema is {schema!r}", needs=f"schema {SCHEMA}",
                     origin=Origin(str(path), number, 1, number, 2))
     try:
         return Walked.model_validate(value)
     except ValidationError as fault:
-        raise schema_fault("KIR-S041", fault, line, f"{path} (line {number})", Walked) from fault
+        raise schema_fault("KIR-S051", fault, line, f"{path} (line {number})", Walked) from fault

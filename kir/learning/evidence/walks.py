@@ -40,7 +40,7 @@ class Asked:
 
 def asked(what: Sequence[str]) -> Asked:
     """What words name: a package with recorded launches, a list of them (JSON lines), a folder of bindings, of lineages, or of walked kernels,
-    one lineage, or `experts`. Raises UsageError KIR-C118, KIR-S040 for what is none of these."""
+    one lineage, or `experts`. Raises UsageError KIR-C118, KIR-S050 for what is none of these."""
     jobs, lineages, known = list[Job](), list[Path](), list[Walked]()
     for word in what:
         path = Path(word)
@@ -58,7 +58,7 @@ def asked(what: Sequence[str]) -> Asked:
         elif listed.is_file():
             jobs += _recorded(listed)
         else:
-            raise usage("KIR-S040", f"there is nothing to learn from called '{word}'", needs="a package with recorded launches, a list of them, a folder of "
+            raise usage("KIR-S050", f"there is nothing to learn from called '{word}'", needs="a package with recorded launches, a list of them, a folder of "
                         "bindings, of lineages or of walked kernels, or the word 'experts'", attempt="kir capture -o bindings -- python app.py")
     return Asked(tuple(jobs), tuple(lineages), tuple(known))
 

@@ -142,8 +142,8 @@ def _declared(item: Pass, group: Sequence[Use], rejected: Sequence[tuple[Walked,
 
 
 def _learned(group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) -> Iterable[Precondition]:
-    """State features that every program has which the step made, and that most of those lack on which it could not be taken back (or the other
-    way round): what held wherever it worked, minus what held where it failed."""
+    """State features that every program has which the step made, and that most of those lack on which it could not be undone (or the other way
+    round): what held wherever it worked, minus what held where it failed."""
     failed = [kinds(features(w.program(r.program_text))) for w, r in rejected if r.program_text in w.programs]
     if len(failed) < LEAST_FAILURES:
         return
