@@ -38,7 +38,7 @@ Outcome = Literal["carried", "elsewhere", "adapted", "refused", "no place", "uns
 MOST_BACK = 24
 """Steps of a kernel that are undone before what was learned is tried on it."""
 MOST_DOWN = 60
-"""Steps of its own walk that a kernel is taken back to its naive end."""
+"""Steps of a kernel's own walk down to its naive end."""
 MOST_NAMED = 3
 """Steps left out earlier that a step without a place names."""
 LINE = "linear"

@@ -75,7 +75,7 @@ def notice(found: Found, others: list[Found], name: str, command: str) -> Diagno
     metas = ", ".join(f"{k} = {v}" for k, v in found.binding.metas.items())
     differing = [f"{o.place} launches it with {_difference(found.binding, o.binding)}" for o in others if _difference(found.binding, o.binding)]
     return Diagnostic(
-        "KIR-S050", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
+        "KIR-S060", f"{name} is read as {found.place} launches it{f' ({metas})' if metas else ''}",
         notes=(*(f"assumed, as nothing says it: {each.text}" for each in found.assumed), *differing),
         attempt=command if found.assumed or differing else "", severity="warning" if found.assumed or differing else "note")
 
@@ -90,7 +90,7 @@ def _difference(a: Binding, b: Binding) -> str:
 def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Sequence[Binding] = (), names: Sequence[str] = ()) -> Found:
     """What can be found out of a kernel's binding: from recorded `calls`, else from its launch in host code (at a `line`), else from its source alone,
     with a question mark in every place that nothing fills. Raises KirError KIR-F005 for a frontend that writes no skeletons, KIR-F014 for calls that do
-    not fit together, KIR-S052 for a line on which there is no launch."""
+    not fit together, KIR-S062 for a line on which there is no launch."""
     if calls:
         made = generalized(calls, names)
         left = tuple(Assumed(f"{each} is of other compile-time values, and left out") for each in made.left)
@@ -99,7 +99,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
     if line:
         chosen = [f for f in found if f.place.endswith(f":{line}")]
         if not chosen:
-            raise usage("KIR-S052", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
+            raise usage("KIR-S062", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
                         needs="the line of one of its launches")
         found = chosen
     if found:

@@ -45,20 +45,20 @@ def is_function(text: str) -> bool:
 
 
 def oracle(text: str, beside: Path) -> Oracle:
-    """The function of ``module:function``, whose module lies beside a kernel, here, or is installed. Raises :class:`UsageError` KIR-S053."""
+    """The function of ``module:function``, whose module lies beside a kernel, here, or is installed. Raises :class:`UsageError` KIR-S063."""
     place, _, name = text.rpartition(":")
     files = [Path(place)] if place.endswith(".py") else [folder / f"{place.replace('.', '/')}.py" for folder in (beside, Path())]
     file = next((f.resolve() for f in files if f.is_file()), None)
     if file is None:
         if not place.endswith(".py") and _installed(place):
             return Oracle(Path(), place, name, None)
-        raise usage("KIR-S053", f"there is no module {place}", needs="a file beside the kernel or here, or an installed package: module:function")
+        raise usage("KIR-S063", f"there is no module {place}", needs="a file beside the kernel or here, or an installed package: module:function")
     try:
         functions = {f.name: f for f in ast.parse(file.read_bytes()).body if isinstance(f, ast.FunctionDef)}
     except SyntaxError as bad:
-        raise usage("KIR-S053", f"{file.name} is no Python: {bad.msg}, line {bad.lineno}") from bad
+        raise usage("KIR-S063", f"{file.name} is no Python: {bad.msg}, line {bad.lineno}") from bad
     if name not in functions:
-        raise usage("KIR-S053", f"{file.name} has no function '{name}'", attempt=did_you_mean(name, functions))
+        raise usage("KIR-S063", f"{file.name} has no function '{name}'", attempt=did_you_mean(name, functions))
     f = functions[name]
     root = file.parent if place.endswith(".py") else file.parents[place.count(".")]
     return Oracle(root, file.stem if place.endswith(".py") else place, name, tuple(p.arg for p in (*f.args.posonlyargs, *f.args.args)))
@@ -74,11 +74,11 @@ def _installed(module: str) -> bool:
 def problem_of(function: Oracle, program: n.Program, binding: Binding, examples: Mapping[str, int], numbers: Mapping[str, float]) -> tuple[Path, Binding]:
     """The problem's file, and the binding with the problem's names. `examples` are sizes of a call, `numbers` its scalars.
 
-    Raises KirError KIR-S053 for a kernel with several outputs, and for a function whose arguments are not those of the kernel.
+    Raises KirError KIR-S063 for a kernel with several outputs, and for a function whose arguments are not those of the kernel.
     """
     outputs = [p for p in program.params if isinstance(p.of, n.Buffer) and p.role == "out"]
     if len(outputs) != 1:
-        raise error("KIR-S053", f"'{program.name}' writes {', '.join(p.name for p in outputs) or 'nothing anew'}", needs="a kernel with one output")
+        raise error("KIR-S063", f"'{program.name}' writes {', '.join(p.name for p in outputs) or 'nothing anew'}", needs="a kernel with one output")
     tensors = [p for p in program.params if isinstance(p.of, n.Buffer) and p.role in ("in", "inout")]
     scalars = [p for p in program.params if isinstance(p.of, DType) and p.role == "scalar" and p.value is None]
     taken = [*tensors, *scalars]
@@ -95,13 +95,13 @@ def problem_of(function: Oracle, program: n.Program, binding: Binding, examples:
 
 
 def _matched(function: Oracle, tensors: Sequence[n.Param], scalars: Sequence[n.Param]) -> list[n.Param]:
-    """The kernel's parameters in the order of the function's: by name, else tensors and then scalars in turn. Raises KirError KIR-S053."""
+    """The kernel's parameters in the order of the function's: by name, else tensors and then scalars in turn. Raises KirError KIR-S063."""
     asked = function.parameters or ()
     by_name = {p.name: p for p in (*tensors, *scalars)}
     if all(name in by_name for name in asked):
         return [by_name[name] for name in asked]
     if len(asked) < len(tensors) or len(asked) > len(tensors) + len(scalars):
-        raise error("KIR-S053", f"{function.name}({', '.join(asked)}) does not take what the kernel takes: {', '.join(by_name)}",
+        raise error("KIR-S063", f"{function.name}({', '.join(asked)}) does not take what the kernel takes: {', '.join(by_name)}",
                     needs="a function of the kernel's inputs, and then of its scalars")
     return [*tensors, *scalars][: len(asked)]
 
@@ -117,7 +117,7 @@ def _text(function: Oracle, taken: Sequence[n.Param], sizes: Mapping[str, int], 
                               for e in (expr_text(d) for d in p.of.shape))
             dtype = TORCH.get(p.of.dtype.name)
             if dtype is None:
-                raise error("KIR-S053", f"'{p.name}' is {p.of.dtype.name}, which PyTorch does not draw", needs=f"one of {', '.join(TORCH)}")
+                raise error("KIR-S063", f"'{p.name}' is {p.of.dtype.name}, which PyTorch does not draw", needs=f"one of {', '.join(TORCH)}")
             made = f"torch.randn({shape}).to(torch.{dtype})" if DTYPES[p.of.dtype.name].is_float else f"torch.randint(0, 2, ({shape},)).to(torch.{dtype})"
             drawn.append(made)
         else:

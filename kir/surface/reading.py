@@ -140,7 +140,7 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
 
 def as_launched(text: str, read: Reading) -> Reading:
     """A generic kernel without a binding, under the one that is kept for it or that its host code gives; as it is where neither is. Raises KirError
-    KIR-S051 for one that leaves questions open."""
+    KIR-S061 for one that leaves questions open."""
     if read.surface == "kir" or read.binding is not None or not is_generic(read.program):
         return read
     binding, told = launched(text)
@@ -153,14 +153,14 @@ def as_launched(text: str, read: Reading) -> Reading:
 
 def launched(text: str) -> tuple[Binding | None, tuple[Diagnostic, ...]]:
     """The binding of the kernel of ``FILE[::KERNEL]`` that nobody names, with a note of where it is from; (None, ()) where nothing launches it. Raises
-    KirError KIR-S051 for questions that stay open."""
+    KirError KIR-S061 for questions that stay open."""
     found, told = as_found(text)
     return (found.binding, told) if found is not None else (None, ())
 
 
 def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     """What is known of the launch of the kernel of ``FILE[::KERNEL]``: the binding that is kept for it, else what the host code around it says. Raises
-    KirError KIR-S051 for questions that stay open."""
+    KirError KIR-S061 for questions that stay open."""
     from kir.ir.binding import Binding
     from kir.surface.finding import launches_of, notice
     from kir.surface.launches.assembled import Found
@@ -171,13 +171,13 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
     name = kernel or ref.name
     kept = remembered(path, ref.name)
     if kept is not None:
-        return Found(Binding.read(kept), _short(kept)), (Diagnostic("KIR-S050", f"{name} is read under {_short(kept)}", severity="note"),)
+        return Found(Binding.read(kept), _short(kept)), (Diagnostic("KIR-S060", f"{name} is read under {_short(kept)}", severity="note"),)
     found = launches_of(reader, path, name)
     if not found:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
-        raise error("KIR-S051", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
+        raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
                     needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
     return first, (notice(first, found[1:], name, command),)
 

@@ -67,14 +67,14 @@ def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> N
     async def what(client: Any) -> None:
         read = await client.call_tool("parse", {"file": "scaled.py"}, progress_callback=beat)
         program = read.structured_content
-        assert not read.is_error and program["text"].startswith("kir 1") and "KIR-S050" in program["notes"][0]
+        assert not read.is_error and program["text"].startswith("kir 1") and "KIR-S060" in program["notes"][0]
         whole = await client.read_resource(program["resource"])
         assert whole.contents[0].text == program["text"]
         ran = (await client.call_tool("run", {"file": "racy.kir"})).structured_content
         assert not ran["ok"] and any("race" in f or "ordered" in f or "s[" in f for f in ran["findings"])
         again = await client.call_tool("opt", {"file": "scaled.py", "pipeline": "no-such-pass"})
         assert again.is_error and "KIR-X002" in again.content[0].text
-        told = (await client.call_tool("explain", {"id": "KIR-S050"})).structured_content
+        told = (await client.call_tool("explain", {"id": "KIR-S060"})).structured_content
         assert "binding" in told["text"]
         skill = await client.read_resource("kir://skill")
         assert "name: kir" in skill.contents[0].text

@@ -34,7 +34,7 @@ def test_a_kernel_with_its_launch_needs_no_binding(name: str, tmp_path: Path) ->
     grid, shapes, metas, facts = FOUND[name]
     file = laid(tmp_path, name)
     binding, told = launched(str(file))
-    assert binding is not None and [d.id for d in told] == ["KIR-S050"]
+    assert binding is not None and [d.id for d in told] == ["KIR-S060"]
     assert binding.grid == grid and binding.metas == metas and binding.facts == facts
     assert {k: binding.tensors[k].shape for k in shapes} == shapes
     expert = load_expert(str(file))
@@ -54,7 +54,7 @@ def test_what_nothing_says_is_assumed_and_named(tmp_path: Path, capsys: pytest.C
     file = laid(tmp_path, "RMS norm as an autograd function (Triton)")
     code, out, err = called(capsys, "parse", str(file), "--normal")
     assert code == 0 and "in W: f32[N]" in out
-    assert "warning[KIR-S050]" in err and "X is f32" in err and "W has N elements: all that the kernel reaches" in err and "--ask" in err
+    assert "warning[KIR-S060]" in err and "X is f32" in err and "W has N elements: all that the kernel reaches" in err and "--ask" in err
 
 
 def test_a_launch_that_says_nothing_of_an_argument_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_a_launch_that_says_nothing_of_an_argument_asks(tmp_path: Path, capsys: 
     file.write_text(text.replace("BLOCK=triton.next_power_of_2(n)", "BLOCK=block_for(x)"), encoding="utf-8")
     with pytest.raises(KirError) as refused:
         load_expert(str(file))
-    assert refused.value.diagnostics[0].id == "KIR-S051" and "metas.BLOCK" in refused.value.diagnostics[0].message
+    assert refused.value.diagnostics[0].id == "KIR-S061" and "metas.BLOCK" in refused.value.diagnostics[0].message
     code, _, err = called(capsys, "bind", str(file), "--ask", "--yes")
     assert code == 0, err
     kept = tmp_path / "scaled.softmax_scale_kernel.bind.toml"
@@ -89,7 +89,7 @@ def test_launches_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     code, out, _ = called(capsys, "bind", str(file), "--launch", "23")
     assert code == 0 and "block = 512" in out
     code, _, err = called(capsys, "bind", str(file), "--launch", "7")
-    assert code == 2 and "KIR-S052" in err
+    assert code == 2 and "KIR-S062" in err
 
 
 def test_a_refusal_of_the_host_is_a_fact(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_function_of_pytorch_is_a_problem(tmp_path: Path, capsys: pytest.Captu
     code, _, err = called(capsys, "gate", str(file), "--against", "right:skaled")
     assert code == 2 and "did you mean 'scaled'" in err
     code, _, err = called(capsys, "gate", str(file), "--against", "nowhere:f")
-    assert code == 2 and "KIR-S053" in err
+    assert code == 2 and "KIR-S063" in err
 
 
 def test_a_binary_is_no_source_and_its_bytes_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
 def against_function(file: str, bind: Path | None, function: str) -> tuple[str, Binding]:
     """The problem that a PyTorch function makes of a kernel (the path of its file), and the binding under which the kernel has the problem's names.
 
-    Raises what reading the kernel raises, and KIR-S053 for a function that is not there or does not fit.
+    Raises what reading the kernel raises, and KIR-S063 for a function that is not there or does not fit.
     """
     from kir.surface.oracles import oracle, problem_of
     from kir.surface.reading import as_found, load_expert, located, read_binding
@@ -45,7 +45,7 @@ def against_function(file: str, bind: Path | None, function: str) -> tuple[str, 
     if found is None and bind is None:
         from kir.base.diagnostic import usage
 
-        raise usage("KIR-S053", f"{file} has no binding whose tensors could have the names of a problem", needs="a kernel of a surface")
+        raise usage("KIR-S063", f"{file} has no binding whose tensors could have the names of a problem", needs="a kernel of a surface")
     binding = found.binding if found is not None else read_binding(bind or Path())
     path, named = problem_of(oracle(function, located(file)[0].parent), program, binding, (found.examples if found else None) or {},
                              (found.numbers if found else None) or {})
@@ -56,7 +56,7 @@ def for_problem(file: str, bind: Path | None, problem: str, against: str = "", n
     """The problem to judge a kernel by (its name or path), and the binding to read it under: with the names of the problem's tensors where nobody named a
     binding, and with scalars as `numbers` (``NAME=VALUE``) have them.
 
-    Raises what reading the kernel raises, KIR-S053 for a function that does not fit, and :class:`UsageError` KIR-C002 for a scalar that the problem does
+    Raises what reading the kernel raises, KIR-S063 for a function that does not fit, and :class:`UsageError` KIR-C002 for a scalar that the problem does
     not have and nobody gives.
     """
     from kir.base.diagnostic import usage

@@ -136,6 +136,7 @@ def loaded(e: n.Node) -> frozenset[tuple[str, str]]:
 
 
 def reads(e: n.Expr, b: n.Buffer) -> bool:
+    """Whether an expression reads a buffer; of two global ones nothing tells that they are not the same memory."""
     return any(name == b.name or b.space == space == "global" for name, space in loaded(e))
 
 
@@ -148,12 +149,14 @@ def product(e: n.Binary) -> n.Binary | None:
 
 
 def mma_shape(text: str) -> tuple[int, int, int]:
+    """Rows, columns and depth of a product's instruction, from its name (`m16n8k16`)."""
     m, rest = text.removeprefix("m").split("n")
     columns, k = rest.split("k")
     return int(m), int(columns), int(k)
 
 
 def unit(dtype: DType, via: str) -> str:
+    """The name of the unit that multiplies elements of a dtype by an instruction (`bf16 wgmma`)."""
     name = "tf32" if dtype.name == "f32" else "fp8" if dtype.name.startswith("f8") else "i8" if dtype.name == "u8" else dtype.name
     return f"{name} {via}".strip()
 

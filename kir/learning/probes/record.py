@@ -1,6 +1,7 @@
 """A probe as data: a program, a step on it, what the pass says of it and what was seen. A small JSON object from which it is shown again."""
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Literal
@@ -99,8 +100,6 @@ def read_probe(text: str, file: str = "<probe>") -> Probe:
 
 def store(probe: Probe, folder: Path) -> Path:
     """Write a probe into a folder, named by the step's pass and its content; the same probe to the same file."""
-    import hashlib
-
     text = probe.text()
     path = folder / f"{Pipeline.parse(probe.step).steps[0].name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
     write_atomic(path, text)
