@@ -86,11 +86,11 @@ def _matrix(capability: tuple[int, int]) -> Iterator[Question]:
         yield Question(f"latency mma {name}", f"latency_mma_{name}", "cycles", 64 * 4, ctas=1)
         for threads in (32, 64, 128, 256, 512):
             yield Question(f"mma {name}, {threads} threads", f"rate_mma_{name}", "per clock", 64 * 4 * 4 * flops * threads / 32, threads=threads)
-    for columns in WGMMA_COLUMNS if capability == (9, 0) else ():
-        flops = 2.0 * 64 * columns * 16
-        yield Question(f"latency wgmma n{columns}", f"latency_wgmma_n{columns}", "cycles", 64 * 4, ctas=1, threads=128, shared=49152)
+    for width in WGMMA_COLUMNS if capability == (9, 0) else ():
+        flops = 2.0 * 64 * width * 16
+        yield Question(f"latency wgmma n{width}", f"latency_wgmma_n{width}", "cycles", 64 * 4, ctas=1, threads=128, shared=49152)
         for groups in (1, 2):
-            yield Question(f"wgmma n{columns}, {groups} warpgroups", f"rate_wgmma_n{columns}", "per clock", 256 * flops * groups,
+            yield Question(f"wgmma n{width}, {groups} warpgroups", f"rate_wgmma_n{width}", "per clock", 256 * flops * groups,
                            threads=128 * groups, shared=49152)
 
 
