@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "data" / "effects"
 TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
-HEURISTICS = ("NVIDIA's heuristics for GEMM (`nvidia-matmul-heuristics` 0.1.0.27) install and run on a CPU. They rate configurations of CUTLASS: tiles of "
+HEURISTICS = ("NVIDIA's heuristics for GEMM (`nvidia-matmul-heuristics` 0.1.0.27) are not asked here. They rate configurations of CUTLASS: tiles of "
               "CTA and warp, stages, clusters. Programs here do not state these as such, and no row is given until they are read from them.")
 """What is said of them on the page."""
 SHAPED = 1.0

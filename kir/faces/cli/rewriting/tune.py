@@ -39,7 +39,7 @@ def command(
     emit: Annotated[Path | None, typer.Option(callback=can_be_written, help="a file to which the best program of the last shape is written (IR text)")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
     model: Annotated[str,
-                     typer.Option(help="who orders candidates: analytic, learned or language; by default the learned model")] = "",
+                     typer.Option(help="who orders candidates: analytic, learned or language")] = "analytic",
 ) -> Result:
     """Search a declared space of parameters for the fastest program, and keep what is found."""
     from kir.base.diagnostic import error
