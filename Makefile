@@ -70,7 +70,7 @@ $(VENV)/.zoo: pyproject.toml | $(VENV)/.core
 	@touch $@
 
 $(VENV)/.full: pyproject.toml constraints.txt | $(VENV)/.core
-	$(PIP) --editable '.[triton,tilelang,llm,mcp,explore]' playwright
+	$(PIP) --editable '.[triton,tilelang,llm,fast,forecast,mcp,explore]' playwright
 	@touch $@
 
 clean: ## remove the environment and what was built

@@ -27,6 +27,14 @@ def _has_zoo() -> bool:
     return all(machine.package_version(name) for name in ("flashinfer-python", "flag-gems", "liger-kernel", "fla-core", "tile-kernels", "flash-qla"))
 
 
+def _learns() -> bool:
+    try:
+        import lightgbm  # noqa: F401  # a wheel without the system's libgomp raises OSError
+    except (ImportError, OSError):
+        return False
+    return machine.package_version("pyarrow") is not None
+
+
 def browser() -> str | None:
     """The browser that pages are looked at with."""
     return next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
@@ -38,6 +46,7 @@ NEEDS: Mapping[str, tuple[str, Callable[[], bool]]] = {
     "tilelang": ("TileLang", lambda: machine.package_version("tilelang") is not None),
     "torch": ("torch", lambda: machine.package_version("torch") is not None),
     "mcp": ("the extra `mcp`", lambda: machine.package_version("mcp") is not None),
+    "learning": ("the extra `forecast`", _learns),
     "explore": ("Starlette, uvicorn and Playwright", lambda: all(machine.package_version(name) for name in ("starlette", "uvicorn", "playwright"))),
     "gxx": ("a C++ compiler for the host (g++)", lambda: shutil.which("g++") is not None),
     "nvcc": ("a CUDA toolkit", lambda: machine.toolkit() is not None),

@@ -61,8 +61,8 @@ def test_models_of_one_number_get_the_spread_of_other_parts() -> None:
         assert np.allclose(inside[f], np.quantile(rest, LEVELS))
 
 
+@pytest.mark.learning
 def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
-    pytest.importorskip("lightgbm")
     at = rows(each=60)
     folds = dealt(at.family, 3)
     found, models = answers.learned(at, folds, {"learned": Options(trees=0.05)}, lambda text: None)["learned"]

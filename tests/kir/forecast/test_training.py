@@ -19,7 +19,7 @@ from kir.learning.forecast.training import Options, Rows, dealt, isotonic, train
 from kir.learning.forecast.trees import Forest
 from tests.kir.forecast.made import NAMES, rows
 
-lightgbm = pytest.importorskip("lightgbm")
+pytestmark = pytest.mark.learning
 QUICK = Options(trees=0.25)
 
 
@@ -139,6 +139,8 @@ def test_a_forest_says_what_lightgbm_says() -> None:
     x = r.normal(size=(800, 6))
     x[r.random(x.shape) < 0.1] = np.nan
     x[:, 5] = np.nan_to_num(x[:, 5])
+    import lightgbm
+
     grown = lightgbm.train({"objective": "regression", "verbosity": -1, "num_threads": 1}, lightgbm.Dataset(x, np.nansum(x, axis=1)), 20)
     x[:40, 5] = np.nan  # missing where nothing was in training
     forest = Forest.of(grown.dump_model(), 6)
