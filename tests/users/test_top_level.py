@@ -34,6 +34,16 @@ def test_steps_are_applied_and_undone_and_seen() -> None:
     assert "j_tile" in str(kir.diff(kernel, later))
 
 
+def test_what_a_change_will_bring_is_forecast() -> None:
+    naive = kir.read("skills/problems/softmax/naive.kir")
+    faster = kir.apply(naive, "multi-threaded-block")
+    found = kir.forecast(naive, faster, {"M": 4096, "N": 4096}, model="analytic")
+    low, high = found.interval(0.8)
+    assert 0 < low < found.median < high and found.reasons and found.model == "analytic"
+    with pytest.raises(kir.KirError):
+        kir.forecast(naive, faster, {"M": 0, "N": 4096}, model="analytic")
+
+
 def test_refusals_are_errors_with_data() -> None:
     with pytest.raises(kir.KirError) as refused:
         kir.apply(NAIVE, "unroll@main/k_loop")

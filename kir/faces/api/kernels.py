@@ -40,6 +40,8 @@ from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.rules.verify import check as verified
+from kir.learning.forecast import Forecast, Pair
+from kir.learning.forecast.choosing import forecaster
 from kir.lineage.engine import PassEngine
 from kir.lineage.judge import judge_on
 from kir.lineage.records.folder import Folder
@@ -281,6 +283,14 @@ def walk(kernel: Source, folder: str | Path = "", problem: str = "", *, steps: i
     return Walked(lineage, root, write_report(lineage, place, engine).ok)
 
 
+def forecast(before: Source, after: Source, sizes: Mapping[str, int], target: str = "h200", step: str = "", model: str = "") -> Forecast:
+    """What the way from one kernel to the other is likely to bring at `sizes` on a device, before anything is measured: a distribution over the speedup,
+    how likely it fails, and the resources that move. `model`: `analytic`, `learned` or `language`; by default the learned one, or the analytic one
+    where that cannot be had. Raises :class:`KirError` for sizes that are no launch."""
+    first, second = read(before), read(after)
+    return forecaster(model)(Pair(first.program, second.program, dict(sizes), named(target), step, own_surface(second.program, second.surface)))
+
+
 def explain(id: str) -> str:
     """What the id of a diagnostic means, and what to do about it."""
     wanted = id.upper() if id.upper().startswith("KIR-") else f"KIR-{id.upper()}"
@@ -300,5 +310,5 @@ def _shown(plain: str, html: str) -> dict[str, str]:
     return {"text/plain": plain, "text/html": html}
 
 
-__all__ = ["Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "judge", "read", "run", "save", "sites",
-           "undo", "walk"]
+__all__ = ["Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "read", "run", "save",
+           "sites", "undo", "walk"]
