@@ -87,7 +87,8 @@ def test_mypy_checks_every_file_strictly(monkeypatch: pytest.MonkeyPatch) -> Non
     checked = {str(Path(source.path).resolve()) for source in sources if source.path}
     files = [file for folder in ("kir", *LINKED, "tests") for file in (ROOT / folder).rglob("*.py")]
     kernels = [file for file in files if str(file.relative_to(ROOT)).startswith("skills/experts/") or file.name.startswith("naive_")]
-    missed = {str(file.resolve()) for file in files if file not in kernels} - checked
+    stubbed = [file for file in files if file.with_suffix(".pyi").is_file()]  # the stub is checked in its place
+    missed = {str(file.resolve()) for file in files if file not in kernels and file not in stubbed} - checked
     assert missed == set()
 
 
@@ -95,7 +96,7 @@ def test_requirements_keep_the_core_light() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any(word in " ".join(project["dependencies"]) for word in ("torch", "triton", "tilelang", "pycuda"))
     extras = project["optional-dependencies"]
-    assert set(extras) == {"triton", "tilelang", "gpu", "llm", "forecast", "mcp", "explore", "zoo", "packages", "docs", "dev"}
+    assert set(extras) == {"triton", "tilelang", "gpu", "llm", "forecast", "mcp", "explore", "zoo", "packages", "docs", "dev", "fast"}
     assert "triton==3.6.0" in extras["triton"] and "tilelang==0.1.15" in extras["tilelang"]
     assert all("==" in pin for pin in extras["zoo"]), "kernels are read from pinned versions"
     assert (ROOT / "constraints.txt").read_text().split() == ["torch==2.13.0"]

@@ -178,7 +178,7 @@ def test_passes_that_cannot_be_used_are_no_silent_gap_in_the_sites(capsys: pytes
         if name == "tile":
             raise error("KIR-X003", "'tile' of another cannot be used: RuntimeError: boom")
         return known(name)
-    monkeypatch.setattr("kir.rewrite.registry.pass_class", unusable)
+    monkeypatch.setattr("kir.faces.api.places.pass_class", unusable)
     clash = Broken("unroll", "another", "its name clashes with kir.passes.loops.unroll")
     monkeypatch.setattr("kir.base.registry.Registry.broken", lambda registry: (clash,))
     code, out, err = called(capsys, "sites", GEMM)
@@ -209,7 +209,7 @@ def test_a_place_from_which_nothing_leads_back_is_not_offered(tmp_path: Path, ca
 def test_a_pass_that_breaks_disturbs_no_other(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names, known = pass_names(), pass_class
     monkeypatch.setattr("kir.rewrite.registry.pass_names", lambda: (*names, "faulty"))
-    monkeypatch.setattr("kir.rewrite.registry.pass_class", lambda name: Faulty if name == "faulty" else known(name))
+    monkeypatch.setattr("kir.faces.api.places.pass_class", lambda name: Faulty if name == "faulty" else known(name))
     monkeypatch.setattr(candidates, "passes", lambda: iter([*registered(), Faulty]))
     code, out, err = called(capsys, "sites", GEMM)
     assert code == 0 and "tile@main  applies" in out and "warning[KIR-X006] 'faulty' failed here: AttributeError: no such thing" in err

@@ -289,7 +289,7 @@ KERNELS = {
     "scale_by_grid": Walk("[8] 64 1", VECTOR, Item("element", ("N",)), "", frozenset({"deal-loops", "split-remainder", "walk-items"}), (), {"N": 2055}),
     "scale_or_rest": Walk('["ceildiv(N, 256)"] 64 1', VECTOR, Item("element", ("N",)), "", frozenset({"whole-pieces", "deal-items"}), (), {"N": 303}),
     "gate": Walk('["ceildiv(N, 256)", "M"] 128 1', {"X": '[M, "2 * N"]:f16', "Y": f"{ROWS}:f16:out"}, Item("element", ("M", "N")), "",
-                 frozenset({"join-loads", "write-lanes"}), (), {"M": 2, "N": 70}, "N % 2 == 0"),
+                 frozenset({"join-loads", "write-lanes"}), ("spread-threads",), {"M": 2, "N": 70}, "N % 2 == 0"),
     "split": Walk('["ceildiv(N, 16)", "ceildiv(M, 16)", 4] 16 16', {"A": "[M, K]:f32", "B": "[K, N]:f32", "C": f"{ROWS}:f32:inout"}, Item(
         "element", ("M", "N")), "", frozenset({"split-k", "early-exit"}), (), {"M": 5, "N": 18, "K": 12}, "K % 4 == 0"),
     "conv": Walk('["ceildiv(L, 128)", "C"] 128 1', {"X": "[C, L]:f32", "W": "[C, 3]:f32", "Y": "[C, L]:f32:out"}, Item("element", ("C", "L")), "",

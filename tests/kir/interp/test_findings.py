@@ -27,11 +27,6 @@ FOUND = {
     "bounds": ("KIR-I010", """
 for t in 0..64 parallel thread
   Y[t] = X[t + 1]"""),
-    "bounds of a view": ("KIR-I010", """
-shared pool: u8[128]
-view shared v: f32[64] at pool
-for t in 0..64 parallel thread
-  Y[t] = X[t]"""),
     "vector alignment": ("KIR-I011", """
 for t in 0..31 parallel thread
   Y[t*2 + 1 +: 2] = X[t*2 + 1 +: 2]

@@ -61,7 +61,7 @@ def test_what_is_offered_applies(name: str) -> None:
 
 
 def test_states_are_reached_by_steps_that_apply() -> None:
-    first, *others = states(naive("transpose"), 2, 2)
+    first, *others = states(naive("transpose"), 6, 2)
     assert first.program == naive("transpose").program and len(others) >= 1
     assert all(s.program != first.program and s.problem is first.problem for s in others)
 

@@ -1,4 +1,4 @@
-"""say what a step is likely to bring before it is measured: a distribution over its speedup, how likely it fails, and why
+"""say what a step is likely to bring before it is measured: a distribution over its speedup, and why
 
 A and B are two programs that compute the same; or A is a program and --step a step of a pipeline on it; or A is a lineage's folder and --step the
 number of a transition. Nothing is run and nothing is compiled.
