@@ -146,7 +146,7 @@ def test_what_kir_new_writes_conforms(kind: str, tmp_path: Path, capsys: pytest.
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kir-{NEW[kind]}\nVersion: 0.1\n", encoding="utf-8")
         (metadata / "entry_points.txt").write_text(f"[kir.{group}]\n{module} = kir_{module}\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)], cwd=folder, text=True, check=False,
-                          capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])})
+                          capture_output=True, env={**os.environ, "PYTEST_ADDOPTS": "", "PYTHONPATH": os.pathsep.join([str(folder), str(Path.cwd())])})
     assert done.returncode == 0, done.stdout
 
 

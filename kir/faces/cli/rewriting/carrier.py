@@ -303,7 +303,7 @@ def _filled(program: Program, hole: str, provider: CarrierProvider, meter: Any, 
 
 
 def _card(contract: Contract) -> dict[str, str] | None:
-    """The nine fields of the library's card for the pass that leaves this hole, an admitted one first; None when there is none."""
+    """The nine fields of the library's card for the pass that leaves this hole: an admitted one first, then one of one's own; None when there is none."""
     import json
 
     from kir.learning.cards.library import library
@@ -311,10 +311,12 @@ def _card(contract: Contract) -> dict[str, str] | None:
     from kir.lineage.carrier.sessions.prompt import CARD_FIELDS
 
     names = {cls.name for cls, known in carriers() if known.id == contract.id}
-    found = [each for each in library().cards if names & set(each.passes)]
+    shelves = library()
+    found = [each for each in shelves.found if names & set(each.card.passes)]
     if not found:
         return None
-    held = min(found, key=lambda card: (card.state != "admitted", card.name)).model_dump(mode="json")
+    own = shelves.shelves[0].root
+    held = min(found, key=lambda each: (each.card.state != "admitted", each.path.parent != own, each.card.name)).card.model_dump(mode="json")
     return {field: held[field] if isinstance(held[field], str) else json.dumps(held[field], ensure_ascii=False) for field in CARD_FIELDS}
 
 
