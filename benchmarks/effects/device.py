@@ -151,7 +151,7 @@ def _at_shape(s: State, device: str, head: Row, shape: Row, first: dict[str, int
         outputs[key] = [_left(s, b) for b in call["buffers"] if b["role"] in ("out", "inout")]
         estimate[key] = sample(s, calls[key], False)
     wrong = _differing(outputs)
-    samples = {key: {"warm": [], "cold": []} for key in calls}
+    samples: dict[str, dict[str, list[float]]] = {key: {"warm": [], "cold": []} for key in calls}
     for round_ in range(WARM + COLD):
         kind = "warm" if round_ < WARM else "cold"
         for key, call in calls.items():

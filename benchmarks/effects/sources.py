@@ -16,7 +16,9 @@ from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.binding import LAUNCH_OPTIONS, Binding
+from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
+from kir.ir.types import I32
 from kir.ir.visit import transform
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.rank import recorded
@@ -183,9 +185,9 @@ def _varied(out: Group, program: n.Program) -> None:
     """Other warps and stages than were recorded."""
     threads = [k.threads for k in program.kernels]
     for factor in (0.25, 0.5, 2, 4):
-        new = [int(t.value * factor) if isinstance(t, n.Const) else 0 for t in threads]
+        new = [int((int_value(t) or 0) * factor) for t in threads]
         if all(32 <= t <= 1024 for t in new):
-            kernels = tuple(replace(k, threads=replace(k.threads, value=t)) for k, t in zip(program.kernels, new, strict=True))  # type: ignore[arg-type,call-arg]
+            kernels = tuple(replace(k, threads=const(t, I32)) for k, t in zip(program.kernels, new, strict=True))
             out.join(program, replace(program, kernels=kernels), f"retune{{threads={new[0]}}}", "tune")
     for stages in (1, 2, 3, 4, 5):
         if (other := _with_stages(program, stages)) != program:
@@ -218,7 +220,7 @@ def _metas(job: Job) -> Group:
     out.add(expert.program)
     numbers = {**{k: v for k, v in binding.metas.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0},
                **{k: v for k, v in binding.options.items() if k in LAUNCH_OPTIONS and isinstance(v, int) and v > 0}}
-    frontier = [({}, expert.program)]
+    frontier: list[tuple[dict[str, int], n.Program]] = [({}, expert.program)]
     for depth in range(2):
         following = []
         for changed, program in frontier:
