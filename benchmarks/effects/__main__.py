@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.effects import sources
 from benchmarks.effects.pack import write
 
-JOB_SECONDS = 100
+JOB_SECONDS = 170
 """How long one group may take to be made and compiled."""
 
 

@@ -67,7 +67,8 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
         gpu.warm()
         _wait([*found.values()], compiling, time.monotonic() + AHEAD_SHARE * seconds)
         _wait(making, [], until - (1 - AHEAD_SHARE) * seconds)
-        about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}"}
+        about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
+                 "when": time.strftime("%Y-%m-%d")}
         panel = _Panel(gpu)
         held.callback(panel.close)
         for turn in range(MOST):
@@ -199,8 +200,8 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     yield "# Held-out instances beside FlagGems' Triton kernels"
     yield ""
-    yield (f"Made by `{about['command']}` on {about['device']}. Both sides timed in one run, in the same way; medians. Ours were right at secret shapes on "
-           f"the device. {len(ratios)} of {len(rows)} rows have both times: {sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
+    yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides timed in one run, in the same way; medians. "
+           f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: {sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"

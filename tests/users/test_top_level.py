@@ -1,6 +1,7 @@
 """What `import kir` offers."""
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,11 @@ def test_things_show_themselves_in_notebooks() -> None:
     for shown in (kernel, kir.diff(kernel, kir.apply(kernel, "tile{axis=1 extent=64}"))):
         made = shown._repr_mimebundle_()
         assert set(made) == {"text/plain", "text/html"} and "<" in made["text/html"] and made["text/plain"]
+
+
+def test_the_stub_names_what_is_offered() -> None:
+    stub = ast.parse(Path(kir.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    assert {a.asname for s in stub.body if isinstance(s, ast.ImportFrom) for a in s.names} == set(vars(kir)["_OFFERED"])
 
 
 def test_importing_kir_loads_nothing_and_packages_keep_their_names() -> None:
