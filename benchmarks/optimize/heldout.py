@@ -201,7 +201,8 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
     yield "# Held-out instances beside FlagGems' Triton kernels"
     yield ""
     yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides timed in one run, in the same way; medians. "
-           f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: {sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
+           f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
+           f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"
