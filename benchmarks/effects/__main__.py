@@ -49,11 +49,13 @@ def prepared(number: int, job: sources.Job, out: str, skip: str = "") -> tuple[s
         signal.alarm(0)
 
 
-def chosen(kinds: str, part: str) -> list[tuple[int, sources.Job]]:
-    """Numbered jobs of some kinds, every n-th of them, in an order that mixes kinds."""
+def chosen(kinds: str, part: str, second: bool = False, surfaces: str = "") -> list[tuple[int, sources.Job]]:
+    """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds."""
     wanted = kinds.split(",") if kinds else []
     which, of = (int(x) for x in part.split("/"))
-    found = [(i, j) for i, j in enumerate(sources.jobs()) if not wanted or j["kind"] in wanted]
+    found = [(i, j) for i, j in enumerate(sources.jobs(second)) if not wanted or j["kind"] in wanted]
+    if surfaces:
+        found = [(i, j) for i, j in found if j.get("surface") in surfaces.split(",")]
     random.Random(0).shuffle(found)
     found.sort(key=lambda each: each[1]["kind"] not in ("lineage", "metas"))  # stable: these first, the others mixed
     return found[which::of]
@@ -91,6 +93,8 @@ def main(words: list[str]) -> int:
     said.add_argument("packs", nargs="*", type=Path, help="measure: the folder of packs; write: files of rows")
     said.add_argument("--out", type=Path, default=Path("build/effects"), help="make: the folder of packs and of rows.jsonl; measure: the file of rows")
     said.add_argument("--kinds", default="", help="only some: space,lineage,package,metas,walk")
+    said.add_argument("--second", action="store_true", help="the second part of the data: other sizes, seeds and problems")
+    said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")
     said.add_argument("--skip", default="", help="surfaces that are left out, where their compilers are not installed")
@@ -102,7 +106,7 @@ def main(words: list[str]) -> int:
     given = said.parse_args(words)
     until = time.monotonic() + given.seconds
     if given.command == "jobs":
-        for number, job in chosen(given.kinds, given.part):
+        for number, job in chosen(given.kinds, given.part, given.second, given.surfaces):
             print(number, json.dumps(job))
         return 0
     if given.command == "measure":
@@ -115,10 +119,11 @@ def main(words: list[str]) -> int:
         from kir.learning.forecast.data import write as write_tables
 
         made = tables(read_rows(given.packs))
-        write_tables(made, given.out, given.name, f"python -m benchmarks.effects make, write --name {given.name}", given.device, given.when)
+        command = f"python -m benchmarks.effects make{' --second' if given.second else ''}, write --name {given.name}"
+        write_tables(made, given.out, given.name, command, given.device, given.when)
         print({name: len(rows) for name, rows in made.items()})
         return 0
-    jobs, done = chosen(given.kinds, given.part), queue.Queue[str | None]()
+    jobs, done = chosen(given.kinds, given.part, given.second, given.surfaces), queue.Queue[str | None]()
     failures: list[Counter[str]] = []
     making = threading.Thread(target=lambda: failures.append(prepare(jobs, given.out, given.workers, until - 20, done, given.skip)), daemon=True)
     making.start()

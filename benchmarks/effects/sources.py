@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -54,30 +55,58 @@ SIZES: dict[str, list[dict[str, int]]] = {
     "transpose": [{"M": 8192, "N": 8192}, {"M": 512, "N": 2048}, {"M": 4096, "N": 256}],
     "trisolve": [{"N": 4096, "C": 64}, {"N": 128, "C": 64}],
 }
-"""Sizes that are timed, by problem or by what problems of one kind share."""
-KIND = {"fmha_causal": "fmha", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "rmsnorm": "rows", "softmax": "rows", "scan": "rows",
-        "fused_add_rmsnorm": "rows"}
-FAMILY = {"fmha": "attention", "fmha_causal": "attention", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "rmsnorm": "norm",
-          "fused_add_rmsnorm": "norm", "conv2d": "convolution", "gdn": "recurrence", "bytesort": "sorting", "topk": "topk"}
+"""Sizes that are timed in the first part, by problem or by what problems of one kind share."""
+SECOND_SIZES: dict[str, list[dict[str, int]]] = {
+    "bmm": [{"G": 16, "M": 2048, "N": 2048, "K": 2048}, {"G": 64, "M": 256, "N": 256, "K": 128}, {"G": 32, "M": 512, "N": 1024, "K": 512}],
+    "bytesort": [{"R": 16, "N": 32768}, {"R": 1024, "N": 1024}],
+    "conv2d": [{"N": 32, "H": 56, "W": 56, "C": 64, "F": 64}, {"N": 4, "H": 14, "W": 14, "C": 512, "F": 512}, {"N": 1, "H": 112, "W": 112, "C": 32, "F": 64}],
+    "fmha": [{"B": 1, "H": 32, "L": 4096}, {"B": 8, "H": 16, "L": 512}, {"B": 2, "H": 16, "L": 3072}],
+    "fmha_gqa": [{"H": 8, "G": 4, "L": 2048}, {"H": 4, "G": 8, "L": 1024}, {"H": 16, "G": 2, "L": 4096}],
+    "gdn": [{"B": 2, "L": 512, "H": 32}, {"B": 1, "L": 4096, "H": 8}],
+    "gemm": [{"M": 2048, "N": 2048, "K": 2048}, {"M": 768, "N": 3072, "K": 768}, {"M": 64, "N": 4096, "K": 4096}, {"M": 8192, "N": 1024, "K": 512},
+             {"M": 4096, "N": 512, "K": 8192}],
+    "rows": [{"M": 2048, "N": 2048}, {"M": 16384, "N": 512}, {"M": 1024, "N": 8192}, {"M": 128, "N": 16384}],
+    "topk": [{"R": 256, "N": 4096, "K": 32}, {"R": 16, "N": 65536, "K": 128}, {"R": 4096, "N": 512, "K": 16}],
+    "transpose": [{"M": 4096, "N": 4096}, {"M": 16384, "N": 1024}, {"M": 640, "N": 12800}],
+    "trisolve": [{"N": 1024, "C": 64}, {"N": 2048, "C": 32}],
+}
+"""Those of the second part."""
+KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fused_add_rmsnorm": "rows", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
+        "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
+FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "fmha": "attention", "fmha_causal": "attention",
+          "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
+          "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
+SAME_FAMILY = {"matmul": "gemm"}
+"""Families of packages' kernels that are one with a problem's."""
+SURFACES = ("cuda", "triton", "tilelang")
 Job = dict[str, Any]
 
 
-def jobs() -> list[Job]:
-    """Every group that can be made, each a small JSON object: what takes longest stands first."""
+def jobs(second: bool = False) -> list[Job]:
+    """Every group that can be made, each a small JSON object: what takes longest stands first. The `second` part has other sizes and seeds."""
+    if second:
+        return _second_jobs()
     out: list[Job] = []
     out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in range(3)]
     out += [{"kind": "lineage", "name": path.parent.name} for path in sorted(LINEAGES.glob("*/lineage.json"))]
     out += [{"kind": "package", "kernel": place, "binding": str(path)} for place, path in recorded(RECORDED)]
     out += [{"kind": "metas", "expert": text, "problem": problem} for text, problem in experts()]
-    out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in range(8) for name in problem_names()
-            for surface in ("cuda", "triton", "tilelang")]
+    out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in range(8) for name in problem_names() for surface in SURFACES]
     return out
+
+
+def _second_jobs() -> list[Job]:
+    out: list[Job] = []
+    out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in (3, 4)]
+    out += [{"kind": "lineage", "name": path.parent.name} for path in sorted(LINEAGES.glob("*/lineage.json"))]
+    out += [{"kind": "metas", "expert": text, "problem": problem} for text, problem in experts()]
+    out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in range(8, 16) for name in problem_names() for surface in SURFACES]
+    return [{**job, "sizes": "second"} for job in out]
 
 
 def spaces() -> list[tuple[str, str]]:
     """Tuning spaces over pipelines, with the problem of each."""
-    layouts = {"nt": "gemm_nt", "tn": "gemm_tn", "tt": "gemm_tt"}
-    return [(path.stem, layouts.get(path.stem.rpartition("_")[2], "gemm")) for path in sorted(PIPELINES.glob("*.toml"))]
+    return [(path.stem, tomllib.loads(path.read_text(encoding="utf-8")).get("home", "gemm")) for path in sorted(PIPELINES.glob("*.toml"))]
 
 
 def experts() -> list[tuple[str, str]]:
@@ -97,13 +126,15 @@ def made(job: Job) -> Group:
     return makers[str(job["kind"])](job)
 
 
-def _shapes(problem: Problem) -> list[Shape]:
-    sizes = SIZES.get(problem.spec.name) or SIZES.get(KIND.get(problem.spec.name, ""), [])
+def _shapes(problem: Problem, which: str = "") -> list[Shape]:
+    known = SECOND_SIZES if which else SIZES
+    sizes = known.get(problem.spec.name) or known.get(KIND.get(problem.spec.name, ""), [])
     return [Shape(name="x".join(map(str, s.values())), tags=("timed",), sizes=s) for s in sizes]
 
 
-def _of_problem(name: str, problem: Problem, surface: str) -> Group:
-    return Group(name, FAMILY.get(problem.spec.name, problem.spec.name), surface, problem, _shapes(problem))
+def _of_problem(name: str, problem: Problem, surface: str, job: Job) -> Group:
+    which = str(job.get("sizes", ""))
+    return Group(f"{name}/{which}" if which else name, FAMILY.get(problem.spec.name, problem.spec.name), surface, problem, _shapes(problem, which))
 
 
 # ----------------------------------------------------------------------------------------------------------------- stored lineages
@@ -119,19 +150,24 @@ def _lineage(job: Job) -> Group:
     """A stored lineage's steps, each as it is and at every shape."""
     record, programs = Folder(LINEAGES / job["name"]).read(), states(job["name"])
     if record.header.problem:
-        out = _of_problem(f"lineage/{job['name']}", load_problem(record.header.problem), record.header.surface)
+        out = _of_problem(f"lineage/{job['name']}", load_problem(record.header.problem), record.header.surface, job)
     else:
-        out = _unnamed(f"lineage/{job['name']}", programs[-1], record.header.surface)
+        out = _unnamed(f"lineage/{job['name']}", programs[-1], record.header.surface, job)
     for before, after, step in zip(programs, programs[1:], reversed(record.accepted), strict=False):
         out.join(before, after, step.forward, "lineage")
     return out
 
 
-def _unnamed(name: str, program: n.Program, surface: str) -> Group:
+def _unnamed(name: str, program: n.Program, surface: str, job: Job) -> Group:
     """A group whose sizes are made up: every size that no problem gives, once large and once small."""
-    sizes = [p.name for p in program.params if p.role == "size"]
-    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of)) for of in (4096, 256, 64)]
-    return Group(name, family_of(f"{name}::"), surface, None, shapes)
+    sizes, which = [p.name for p in program.params if p.role == "size"], job.get("sizes", "")
+    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of)) for of in ((2048, 512, 128) if which else (4096, 256, 64))]
+    return Group(f"{name}/{which}" if which else name, _family(f"{name}::"), surface, None, shapes)
+
+
+def _family(place: str) -> str:
+    family = family_of(place)
+    return SAME_FAMILY.get(family, family)
 
 
 # ------------------------------------------------------------------------------------------------------------ kernels of packages
@@ -143,7 +179,7 @@ def _package(job: Job) -> Group:
     scalars = {k: v for k, v in binding.scalars.items() if isinstance(v, int | float)}
     extents = {k: tuple(int(d) for d in t.shape) for k, t in binding.tensors.items() if all(isinstance(d, int) for d in t.shape)}
     place = job["kernel"]
-    out = Group(f"package/{place.partition(':')[0]}/{place.rpartition('::')[2]}", family_of(place), expert.surface, None,
+    out = Group(f"package/{place.partition(':')[0]}/{place.rpartition('::')[2]}", _family(place), expert.surface, None,
                 [Shape(name="recorded", tags=("timed",), sizes={})], scalars, extents)
     if sum(math.prod(e) for e in extents.values()) < LEAST_ELEMENTS:
         raise LookupError("its tensors are too small to say anything")
@@ -216,7 +252,7 @@ def _metas(job: Job) -> Group:
         raise LookupError("it ships with no binding")
     binding = Binding.read(path)
     expert = load_expert(job["expert"], path)
-    out = _of_problem(f"metas/{expert.name}-{expert.surface}", problem, expert.surface)
+    out = _of_problem(f"metas/{expert.name}-{expert.surface}", problem, expert.surface, job)
     out.add(expert.program)
     numbers = {**{k: v for k, v in binding.metas.items() if isinstance(v, int) and not isinstance(v, bool) and v > 0},
                **{k: v for k, v in binding.options.items() if k in LAUNCH_OPTIONS and isinstance(v, int) and v > 0}}
@@ -249,7 +285,7 @@ def _specialized(text: str, binding: Binding, values: dict[str, int]) -> n.Progr
 def _space(job: Job) -> Group:
     """Points of a declared space, joined where they differ least."""
     space, problem = find_space(job["space"]), load_problem(job["problem"])
-    out = _of_problem(f"space/{space.name}/{job['seed']}", problem, space.surface)
+    out = _of_problem(f"space/{space.name}/{job['seed']}", problem, space.surface, job)
     if space.surface == "kir":
         out.surface = "cuda"
     rng = random.Random(job["seed"])
@@ -280,7 +316,7 @@ def _walk(job: Job) -> Group:
     """Random legal steps from a problem's naive program, and from states of its lineages on the surface."""
     problem = load_problem(job["problem"])
     rng = random.Random(f"{job['problem']} {job['surface']} {job['seed']}")
-    out = _of_problem(f"walk/{job['problem']}/{job['surface']}/{job['seed']}", problem, job["surface"])
+    out = _of_problem(f"walk/{job['problem']}/{job['surface']}/{job['seed']}", problem, job["surface"], job)
     starts = [problem.naive] if job["seed"] % 3 == 0 else [s for name in _lineages_of(job["problem"]) for s in states(name)]
     said = backend(job["surface"])
     starts = [s for s in starts if not said.accepts(s)]

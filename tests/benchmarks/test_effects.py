@@ -12,6 +12,7 @@ from benchmarks.effects.device import _differing
 from benchmarks.effects.tables import device_name, tables
 from kir.ir.canonical import content_hash
 from kir.ir.rules.verify import check
+from kir.problem import load_problem, problem_names
 
 PROGRAM = {"kind": "program", "group": "g", "surface": "cuda", "family": "gemm", "problem": "gemm", "text": "kir 1", "compiled": [], "modelled": {"s": 2e-6}}
 TIME = {"kind": "time", "group": "g", "device": "NVIDIA H200", "shape": "s", "sizes": {"M": 64}, "fault": "", "clock_mhz": 1980, "when": "2026-11-23"}
@@ -61,3 +62,15 @@ def test_jobs_are_the_same_each_time_and_their_steps_are_legal() -> None:
     lineage = sources.made({"kind": "lineage", "name": "softmax_cuda"})
     assert len(lineage.programs) == 12 and len(lineage.edges) == 11 and lineage.family == "softmax"
     assert all(lineage.at(p, s).layouts for p in lineage.programs.values() for s in lineage.shapes)
+
+
+def test_the_second_part_has_other_sizes_and_seeds() -> None:
+    first, second = sources.jobs(), sources.jobs(second=True)
+    assert not {str(job) for job in first} & {str(job) for job in second}
+    assert {job["problem"] for job in second if job["kind"] == "walk"} == set(problem_names())
+    for name in problem_names():
+        problem = load_problem(name)
+        shapes = sources._shapes(problem, "second")
+        assert len(shapes) >= 2 and not {str(s.sizes) for s in shapes} & {str(s.sizes) for s in sources._shapes(problem)}
+        for shape in shapes:
+            problem.scalars(shape)  # raises where a size is lacking

@@ -89,12 +89,15 @@ def experts() -> Iterator[Job]:
 def walk(jobs: Sequence[Job], output: Path, evidence: Path, *, seconds: float, workers: int, within: float = 0.0, fresh: bool = False,
          known: Iterable[Walked] = (), advance: Callable[[str], None] = lambda text: None) -> tuple[Walked, ...]:
     """Walk kernels back, each in a process of its own and for so many `seconds` at most; none is begun after `within` seconds (0: no limit). What
-    is known of a kernel in `output` is taken. The folder `evidence` holds all that is walked, beside the `known`, from time to time
-    and at the end; a killed run loses nothing that was walked."""
+    is known of a kernel, in `output` or among the `known`, is taken and not walked again, unless `fresh`. The folder `evidence` holds all
+    that is walked, beside the `known`, from time to time and at the end; a killed run loses nothing that was walked."""
     begun, lock, found = time.monotonic(), threading.Lock(), {each.key: each for each in known}
     kept = [begun]
 
     def one(job: Job) -> None:
+        before = None if fresh else found.get(key_of(job))
+        if before is not None and before.ended not in ("left", "failed"):
+            return advance(f"{job.name}: {before.ended}, known")
         late = bool(within) and time.monotonic() - begun > within
         folder = output / folder_name(job)
         row = walked_result(job, folder, 0.0 if late else seconds, fresh and not late)
@@ -117,6 +120,16 @@ def folder_name(job: Job) -> str:
     return f"{job.name[:80]}-{content_hash(job.place)[:8]}"
 
 
+def key_of(job: Job) -> str:
+    """What a job's walk is told apart by, before it is walked (`Walked.key`)."""
+    place, binding = job.place.removeprefix(SHIPPED), _binding_text(job)
+    return Walked(kernel=place, binding=binding, package=package_of(place), family="", ended="left").key
+
+
+def _binding_text(job: Job) -> str:
+    return job.binding.read_text(encoding="utf-8") if job.binding is not None and job.binding.is_file() else ""
+
+
 def of_result(job: Job, folder: Path, row: Row) -> Walked:
     """What came of a walk: its lineage in the compact form, or why there is none."""
     said, place = row["said"], job.place.removeprefix(SHIPPED)
@@ -125,8 +138,7 @@ def of_result(job: Job, folder: Path, row: Row) -> Walked:
             return walked(Folder(folder).read(), Folder(folder), row.get("read_as", ""))
         except KirError as fault:
             said = {"ended": "failed", "reason": f"{fault.diagnostics[0].id} {fault.diagnostics[0].message}"}
-    binding = job.binding.read_text(encoding="utf-8") if job.binding is not None and job.binding.is_file() else ""
-    return Walked(kernel=place, binding=binding, package=package_of(place), family=family_of(place if "::" in place else f"{place}::"),
+    return Walked(kernel=place, binding=_binding_text(job), package=package_of(place), family=family_of(place if "::" in place else f"{place}::"),
                   ended=said["ended"], reason=str(said.get("reason", ""))[:300])
 
 

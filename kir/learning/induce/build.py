@@ -12,9 +12,11 @@ from kir.learning.cards.card import Card
 from kir.learning.cards.library import Shelf
 from kir.learning.cards.search import RANK
 from kir.learning.evidence.walked import Walked
+from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
 from kir.learning.induce.rank import learned
+from kir.learning.induce.transfers import transferred
 from kir.learning.induce.trials import decided, tried
 from kir.learning.induce.uses import distinct, uses
 
@@ -26,31 +28,36 @@ def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advanc
     out = []
     if workers > 1 and trials:
         context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found,)) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found, some)) as pool:
             for card in pool.map(_at, range(len(found))):
                 out.append(card)
                 advance(card.name)
     else:
         for each in found:
-            out.append(_finished(each, trials))
+            out.append(_finished(each, some if trials else ()))
             advance(out[-1].name)
     return tuple(out)
 
 
 _FOUND: list[Hypothesis] = []
+_WALKS: list[Walked] = []
 """What a process of the pool works on; filled once when it begins."""
 
 
-def _begin(found: Sequence[Hypothesis]) -> None:
-    _FOUND[:] = found
+def _begin(found: Sequence[Hypothesis], walks: Sequence[Walked]) -> None:
+    _FOUND[:], _WALKS[:] = found, walks
 
 
 def _at(number: int) -> Card:
-    return _finished(_FOUND[number], True)
+    return _finished(_FOUND[number], _WALKS)
 
 
-def _finished(each: Hypothesis, trials: bool) -> Card:
-    card = decided(each.card, tried(each.lift, each.uses, each.composite)) if trials else each.card
+def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
+    """The card with its trials on some walks (none: no trial): on kernels that use it, and where these are too few on others."""
+    card = each.card
+    if walks:
+        trials = tried(each.lift, each.uses, each.composite)
+        card = decided(card, trials or transferred(card, walks, Analytic()))
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 

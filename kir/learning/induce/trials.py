@@ -19,7 +19,7 @@ from kir.hardware.target import Target, target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import applications
+from kir.learning.cards.use import Application, applications
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Forecaster, Pair
 from kir.learning.induce.uses import Use
@@ -104,8 +104,9 @@ def trial(card: Card, each: Round, kernels: int, forecaster: Forecaster) -> Entr
     with suppress(KirError):
         seen = forecaster(_pair(each, each.before, each.after))
     aim = seen.median if seen is not None else 0.0
-    ours, how = _arm(each, _of_card(card, each), forecaster, aim)
-    theirs, _ = _arm(each, _of_all(each), forecaster, aim)
+    context = Context(each.target)
+    ours, how = _arm(each, carried_out(applications(card, each.before, context), each.before, context), forecaster, aim)
+    theirs, _ = _arm(each, by_hash(each.before, context), forecaster, aim)
     speedup = None
     if seen is not None:
         low, high = seen.interval(0.8)
@@ -118,22 +119,23 @@ Made = tuple[Program, tuple[Step, ...]]
 """A program that an arm made, and by which steps."""
 
 
-def _of_card(card: Card, each: Round) -> Iterator[Made]:
-    for found in applications(card, each.before, Context(each.target)):
+def carried_out(found: Iterable[Application], before: Program, context: Context) -> Iterator[Made]:
+    """What a card's applications make of a program, with every check; those that a check refuses are left out."""
+    for each in found:
         with suppress(KirError):
-            yield run(each.before, Pipeline(found.steps), context=Context(each.target)).program, found.steps
+            yield run(before, Pipeline(each.steps), context=context).program, each.steps
 
 
-def _of_all(each: Round) -> Iterator[Made]:
+def by_hash(before: Program, context: Context) -> Iterator[Made]:
     """A forward step of one pass after the other, in the order of the hash of program and pass; of several places the one that a hash picks."""
-    key = content_hash(each.before)
+    key = content_hash(before)
     for cls in sorted(passes(), key=lambda cls: hashlib.sha256(f"{key} {cls.name}".encode()).hexdigest()):
         with suppress(KirError):
-            found = sites(cls.with_options({}), each.before)
+            found = sites(cls.with_options({}), before)
             if found:
                 site = min(found, key=lambda site: hashlib.sha256(f"{key} {site.params} {site.path}".encode()).hexdigest())
-                program = apply(each.before, site.params, site, context=Context(each.target)).program
-                yield program, (Step.of(site.params, anchor_text(each.before, site.path)),)
+                program = apply(before, site.params, site, context=context).program
+                yield program, (Step.of(site.params, anchor_text(before, site.path)),)
 
 
 def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) -> tuple[bool, str]:
@@ -163,12 +165,12 @@ def _as_good(each: Round, program: Program, forecaster: Forecaster, aim: float) 
 
 
 def _pair(each: Round, before: Program, after: Program) -> Pair:
-    return Pair(before, after, _sizes(each), each.target, surface=each.walked.surface or "cuda")
+    return Pair(before, after, sizes_of(each.walked, each.after), each.target, surface=each.walked.surface or "cuda")
 
 
-def _sizes(each: Round) -> Mapping[str, int]:
-    problem = load_problem(each.walked.problem) if each.walked.problem else None
-    shapes = profiled(each.after, problem)
+def sizes_of(walked: Walked, program: Program) -> Mapping[str, int]:
+    """The sizes at which a program of a walked kernel is profiled first."""
+    shapes = profiled(program, load_problem(walked.problem) if walked.problem else None)
     return shapes[0][1] if shapes else {}
 
 
@@ -178,7 +180,7 @@ def decided(card: Card, trials: Sequence[Entry]) -> Card:
     told = f"{won} of {len(trials)} held-out trials succeeded, {lost} without the skill in as many tries"
     effect = card.effect
     if len(trials) < LEAST_TRIALS:
-        state, why = "hypothesis", f"a trial needs kernels of another package or family: at least {LEAST_TRIALS} are needed, and there are fewer"
+        state, why = "hypothesis", f"it uses or suits fewer than {LEAST_TRIALS} kernels of another package or family: nothing is known of it elsewhere"
     elif won < LEAST_SHARE * len(trials) or won <= lost:
         state, why = "hypothesis", f"{told}; two thirds must succeed, and more than without"
     elif effect.compared >= LEAST_TRIALS and not effect.realized and all(spread.high <= 1.0 for spread in effect.forecast.values()):

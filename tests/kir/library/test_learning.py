@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import errno
 import lzma
+import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -26,11 +27,13 @@ from kir.learning.evidence.archive import read_archive, write_archive
 from kir.learning.evidence.ledger import LEAST_USES, ledger, tend, undo, used
 from kir.learning.evidence.walked import Walked, walked
 from kir.learning.evidence.walks import asked, experts, finished
+from kir.learning.forecast import Forecast, Pair
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.rank import learned
 from kir.learning.induce.relate import related
+from kir.learning.induce.transfers import said_by, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
@@ -176,6 +179,32 @@ def test_trials_are_held_on_kernels_that_the_card_was_not_made_from(found: dict[
     assert decided(idle, trials).state == "negative"
 
 
+class Says:
+    """A forecaster of one speedup, whatever it is asked."""
+
+    name = "says"
+
+    def __init__(self, speedup: float) -> None:
+        self.forecast = Forecast((0.1, 0.5, 0.9), (math.log(0.9 * speedup), math.log(speedup), math.log(1.1 * speedup)))
+
+    def __call__(self, pair: Pair) -> Forecast:
+        assert content_hash(pair.before) != content_hash(pair.after)
+        return self.forecast
+
+
+def test_a_skill_of_few_kernels_is_tried_where_no_expert_used_it(walks: Sequence[Walked]) -> None:
+    own = tuple(each for each in walks if each.family == "softmax")
+    card = next(each.card for each in hypotheses(own, uses(distinct(own))) if each.card.name == "multi-threaded-block.kernel")
+    found = tuple(starts(card, walks))
+    assert {each.walked.family for each in found} == {"norm", "copy"}, "its own family and package are left out"
+    assert all(said_by(each.before, each.surface) == each.surface and applications(card, each.before) for each in found)
+    faster, same = transferred(card, walks, Says(1.5)), transferred(card, walks, Says(1.0))
+    assert [entry.kernel for entry in faster] == [each.walked.kernel for each in found]
+    assert all(entry.skill and entry.without and entry.basis == "forecast" and entry.speedup == (1.5, 1.35, 1.65) for entry in faster)
+    assert not any(entry.skill or entry.without for entry in same), "what changes nothing does not succeed, with the skill or without"
+    assert decided(card, transferred(card, walks[:0], Says(1.5))).state == "hypothesis"
+
+
 def test_near_misses_name_the_condition_that_fails() -> None:
     program = parse_program(NAIVE)
     odd = a_card(carrier=a_card().carrier.model_copy(update={"steps": (a_card().carrier.steps[0].model_copy(update={"parameters": (
@@ -301,6 +330,11 @@ def test_a_killed_run_loses_nothing_that_was_walked(tmp_path: Path, monkeypatch:
     found = walks_.walk(jobs, tmp_path / "walks", tmp_path / "evidence", seconds=1.0, workers=2, known=kept)
     assert [each.kernel.rpartition("::")[2] for each in found] == ["k0", "k1", "k2"] and list(found) == list(read_archive(tmp_path / "evidence"))
     assert {each.ended for each in found} == {"failed"} and not uses(found)
+    naive = [each.model_copy(update={"ended": "naive"}) for each in found[:1]]
+    asked_for[:] = ["k1"]
+    again = walks_.walk(jobs, tmp_path / "new", tmp_path / "again", seconds=1.0, workers=1, known=naive)
+    assert asked_for == ["k1", "k1", "k2"] and [each.ended for each in again] == ["naive", "failed", "failed"], "what is known is not walked again"
+    assert walks_.walk(jobs[:1], tmp_path / "anew", tmp_path / "anew", seconds=1.0, workers=1, known=naive, fresh=True)[0].ended == "failed"
     late = walks_.walk(jobs[:1], tmp_path / "other", tmp_path / "late", seconds=1.0, workers=1, within=1e-9)
     assert [each.ended for each in late] == ["left"]
 
