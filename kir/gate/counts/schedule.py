@@ -41,8 +41,8 @@ class Run:
 @dataclass
 class Span:
     """What went on from one cycle to another of a CTA that runs alone. `lane`: a pipe (`tensor`, `shared`, ..), `issue`, `wait`, `barrier`, `copy in flight`
-    and its like, or `rounds` for what later rounds of a loop add, which are not run one by one; `what`: a buffer, a value, or how many rounds; `team`: the
-    number of the team of warps, in the order of the program (0: the whole CTA)."""
+    and its like or, for what later rounds of a loop add that are not run one by one, `rounds` (`unrolled`: those of one straight piece of code); `what`: a
+    buffer, a value, or how many rounds; `team`: the number of the team of warps, in the order of the program (0: the whole CTA)."""
 
     lane: str
     what: str
@@ -207,11 +207,9 @@ class _Sm:
 
     def team(self, t: Team) -> None:
         ends = [self.now]
-        alone = not t.beside
-        for number, each in enumerate((t, *t.beside), 1):
-            if not each.body and each is t:
-                continue
-            sm = _Sm(self.clock, each.warps, self.apart, self.log, self.begun + self.now, self.number if alone else number)
+        teams = [each for each in (t, *t.beside) if each.body or each is not t]
+        for number, each in enumerate(teams, 1):
+            sm = _Sm(self.clock, each.warps, self.apart, self.log, self.begun + self.now, number if t.beside else self.number)
             sm.items(each.body)
             ends.append(self.now + max(sm.now, sm.last))
         self.now = self.last = max(ends)
@@ -232,7 +230,7 @@ class _Sm:
                 left, length = rounds - 2.0, self.now - begun
                 carried = 0.0
             period = max(least, length, carried, *(self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead))
-            self.tell("rounds", f"{left:.0f} more of {loop.var}", self.now, self.now + left * period)
+            self.tell("rounds", f"{left:.0f} more of {loop.var}", max(self.now, *self.free.values()), self.now + left * period)
             self._shift(left * period, mark, before)
             for k in self.used:
                 self.used[k] += left * (self.used[k] - used.get(k, 0.0))
@@ -253,7 +251,7 @@ class _Sm:
         carried = max((done - mark.first[k] for k, (done, varies) in mark.written.items() if k in mark.first and loop.var not in varies), default=0.0)
         if loop.together > 1.0:
             by = (loop.together - 1.0) * max(steady, carried, mark.in_turn)
-            self.tell("rounds", f"{loop.together - 1:.0f} more of {loop.var}, unrolled", self.now, self.now + by)
+            self.tell("unrolled", f"{loop.together - 1:.0f} more of {loop.var}", self.now, self.now + by)
             self._shift(by, mark, before)
             for k in self.used:
                 self.used[k] += (loop.together - 1.0) * (self.used[k] - used.get(k, 0.0))
