@@ -39,7 +39,11 @@ def test_a_terminal_shows_it_after_a_moment(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(_progress, "A_MOMENT", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     shown_lines: list[str] = []
-    monkeypatch.setattr(_progress, "said", lambda *given: shown_lines.append(given[0][0]) or "")
+
+    def kept(now: tuple[str, int | None, int | None], *rest: object) -> str:
+        shown_lines.append(now[0])
+        return now[0]
+    monkeypatch.setattr(_progress, "said", kept)
     with shown("gate"):
         doing("compiling")
         for _ in range(200):
