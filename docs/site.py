@@ -3,6 +3,7 @@ commands, a page of what `import kir` offers, and the pages that stand elsewhere
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import sys
@@ -46,7 +47,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
     made: dict[str, str] = {place: file.read_text(encoding="utf-8") for place, file in elsewhere().items()}
-    made |= {"using/commands.md": commands(), "using/api.md": interface(), **gallery()}
+    made |= {"using/commands.md": commands(), "using/api.md": interface(), "using/example.md": notebook(), **gallery()}
     for place, text in made.items():
         files.append(File.generated(config, place, content=text))
     return files
@@ -122,6 +123,19 @@ def interface() -> str:
     return "\n".join(out)
 
 
+def notebook() -> str:
+    """The example notebook as a page: its cells, and what they show."""
+    out: list[str] = []
+    for cell in json.loads((ROOT / "docs" / "using" / "example.ipynb").read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        out += [text, ""] if cell["cell_type"] == "markdown" else [f"```python\n{text}\n```", ""]
+        for shown in cell.get("outputs", ()):
+            html = shown.get("data", {}).get("text/html")
+            plain = "".join(shown.get("text") or shown["data"]["text/plain"])
+            out += [f'<div class="shown">{"".join(html)}</div>' if html else f"```text\n{plain}\n```", ""]
+    return "\n".join(out)
+
+
 def gallery() -> dict[str, str]:
     """A card for each lineage that ships with KIR, and its report."""
     from kir.faces.report.page import page, picture
@@ -136,9 +150,11 @@ def gallery() -> dict[str, str]:
         out[f"gallery/{name}.html"] = page(lineage, folder, lambda a, b: str(render_html(diff(a, b))))
         out[f"gallery/{name}.svg"] = picture(lineage)
         intents = list(dict.fromkeys(step.intent for _, step in lineage.transitions()))
-        cards.append(f'<article><h3><a href="{name}.html">{name}</a></h3><p>{lineage.header.surface}, {len(lineage.transitions())} steps: {", ".join(intents[:6])}'
-                     f'{" .." if len(intents) > 6 else ""}</p><a href="{name}.html"><img src="{name}.svg" alt="{name}, step by step" loading="lazy"></a></article>')
-    out["gallery/index.md"] = "\n".join([
-        "---", "hide: [navigation, toc]", "---", "", "# Gallery", "", "Every lineage that ships with KIR, from the naive program to the expert's: a picture of the time after each step (solid: measured; dashed: "
-        "modelled), and its report behind it. `kir explore NAME` opens one as slides.", "", '<div class="gallery">', *cards, "</div>", ""])
+        first = f"{lineage.header.surface}, {len(lineage.transitions())} steps: {', '.join(intents[:6])}{' ..' if len(intents) > 6 else ''}"
+        drawn = f'<a href="{name}.html"><img src="{name}.svg" alt="{name}, step by step" loading="lazy"></a>'
+        cards.append(f'<article><h3><a href="{name}.html">{name}</a></h3><p>{first}</p>{drawn}</article>')
+    about = ("Every lineage that ships with KIR, from the naive program to the expert's: a picture of the time after each step (solid: measured; "
+             "dashed: modelled), and its report behind it. `kir explore NAME` opens one as slides.")
+    head = ["---", "hide: [navigation, toc]", "---", "", "# Gallery", "", about, ""]
+    out["gallery/index.md"] = "\n".join([*head, '<div class="gallery">', *cards, "</div>", ""])
     return out

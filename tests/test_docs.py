@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 from tests.test_layout import ROOT, python_files
 
