@@ -34,7 +34,8 @@ def test_every_command_has_a_schema_that_is_one() -> None:
 
 def test_what_is_printed_is_what_the_schemas_say(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     known = {of: schema for schema in schemas().values() for of in schema["properties"]["schema"].get("enum", (schema["$id"],))}
-    for words in (*CALLS, ("new", "problem", "mine", "-o", str(tmp_path / "mine")), ("report", "softmax_cuda", "-o", str(tmp_path / "page.html"))):
+    for words in (*CALLS, ("new", "problem", "mine", "-o", str(tmp_path / "mine")), ("report", "softmax_cuda", "-o", str(tmp_path / "page.html")),
+                  ("export", "softmax_triton", "-o", str(tmp_path / "hub"))):
         _, out, _ = called(capsys, *words, "--json")
         answer = json.loads(out)
         schema = known[answer["schema"]]
