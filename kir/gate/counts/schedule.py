@@ -230,7 +230,7 @@ class _Sm:
                 left, length = rounds - 2.0, self.now - begun
                 carried = 0.0
             period = max(least, length, carried, *(self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead))
-            self.tell("rounds", f"{left:.0f} more of {loop.var}", max(self.now, *self.free.values()), self.now + left * period)
+            self.tell("rounds", f"{left:.0f} more of {loop.var}", max((self.now, *self.free.values())), self.now + left * period)
             self._shift(left * period, mark, before)
             for k in self.used:
                 self.used[k] += left * (self.used[k] - used.get(k, 0.0))
