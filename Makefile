@@ -45,9 +45,9 @@ lint: $(VENV)/.core ## ruff and mypy --strict
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy kir tests
 
-docs: $(VENV)/.core ## docs/api/index.html, from the docstrings
+docs: $(VENV)/.core ## the site, build/site/index.html: pages, tables, a gallery of lineages; opens without a server, searches without a network
 	$(PIP) --editable '.[docs]'
-	$(BIN)/python docs/api.py docs/api
+	$(BIN)/python -m mkdocs build --quiet --strict
 
 format: $(VENV)/.core ## reformat
 	$(BIN)/python -m ruff format .

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.hardware.machine import binary_tool
+from kir.surface import MachineLine
 
 from ._process import run
 
@@ -14,6 +15,7 @@ SECONDS = 60.0
 _USAGE = re.compile(r"Function (\S+?):\s*\n?\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _SECTION = re.compile(r"^\s*(?:\.text\.(\S+):|Function : (\S+))", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)([.\w]*)", re.MULTILINE)
+_PLACE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _SIZED = frozenset({"LDG", "STG", "LDS", "STS", "LDL", "STL"})
 _WIDTH = re.compile(r"\.(32|64|128|U8|S8|U16|S16)\b")
 _DIRECTIVES = (".section", ".headerflags", ".align", ".size", ".type", ".global")
@@ -47,6 +49,28 @@ def sass(cubin: Path) -> str:
     if (found := binary_tool("cuobjdump")) is not None:
         return run([found.path, "-sass", cubin], cubin.parent, SECONDS).out
     return ""
+
+
+def lined(cubin: Path, file: str) -> tuple[MachineLine, ...]:
+    """The instructions and labels of a cubin that was compiled with line information, each with its line of the source `file` (a file's name); what was
+    inlined has the line of its call there. Empty when there is no nvdisasm."""
+    found = binary_tool("nvdisasm")
+    text = run([found.path, "-c", "-g", "-gi", cubin], cubin.parent, SECONDS).out if found is not None else ""
+    out: list[MachineLine] = []
+    line, fresh = 0, True
+    for row in text.splitlines():
+        if place := _PLACE.match(row):
+            line = (int(place[2]) if Path(place[1]).name == file else 0) or (0 if fresh else line)
+            fresh = False
+            continue
+        fresh = True
+        kept = re.sub(r"/\*.*?\*/", "", row).split("//")[0].rstrip()
+        name = kept.strip()
+        if name and not name.startswith("."):
+            out.append(MachineLine(name if name.endswith(":") else "  " + name.removesuffix(";").rstrip(), 0 if name.endswith(":") else line))
+        elif name.startswith(".L_"):
+            out.append(MachineLine(name, 0))
+    return tuple(out)
 
 
 def mixes(text: str) -> dict[str, dict[str, int]]:

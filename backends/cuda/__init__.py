@@ -12,7 +12,7 @@ from kir.hardware.target import Target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.visit import once
-from kir.surface import Artifact, Emitted, SourceLine, StatementPath
+from kir.surface import Artifact, Emitted, MachineLine, SourceLine, StatementPath
 
 from .lowering.thread_code import placed, thread_code, worded
 from .output.emit import Written, write
@@ -49,6 +49,11 @@ class CudaBackend:
         """Runs nvcc and ptxas in processes of their own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+    def machine_code(self, emitted: Emitted, target: Target) -> tuple[MachineLine, ...]:
+        """SASS with the lines of the text that it comes from."""
+        from .compile import machine_code
+        return machine_code(emitted, target)
 
 
 def _written(program: Program) -> Written:

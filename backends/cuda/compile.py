@@ -9,7 +9,7 @@ from pathlib import Path
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.machine import Toolkit, binary_tool, toolkit
 from kir.hardware.target import Target
-from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image
+from kir.surface import Artifact, CompiledKernel, Emitted, Entry, Image, MachineLine
 
 from .. import _cubin
 from .._process import run
@@ -51,6 +51,24 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         kernels = tuple(_compiled(e, resources[e.function], mixes, ptx, disassembly, several, cubin, said) for e in entries)
     tools = [("nvcc", found.nvcc.version), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("cuda", name, kernels, tuple(tools))
+
+
+def machine_code(emitted: Emitted, target: Target) -> tuple[MachineLine, ...]:
+    """The SASS of `emitted` with the lines that it comes from: compiled once more, with line information, which changes no instruction. Nothing without a
+    toolkit. Raises KirError as `compile_for` does."""
+    found, name = _toolkit(), target.architecture.name
+    if found is None:
+        return ()
+    with tempfile.TemporaryDirectory(prefix="kir-cuda-") as at:
+        folder = Path(at)
+        (folder / "emitted.cu").write_text(emitted.text)
+        front = run([found.nvcc.path, "-ptx", "-lineinfo", f"-arch={name}", "-std=c++17", "-O3", "emitted.cu", "-o", "emitted.ptx"], folder, SECONDS)
+        if front.code != 0:
+            raise KirError(*_faults(emitted, front.err + front.out))
+        back = run([found.root / "bin" / "ptxas", "-lineinfo", "-O3", f"-arch={name}", "emitted.ptx", "-o", "emitted.cubin"], folder, SECONDS)
+        if back.code != 0:
+            raise KirError(*_refused_by_ptxas(emitted, name, folder, found))
+        return _cubin.lined(folder / "emitted.cubin", "emitted.cu")
 
 
 def _compiled(e: Entry, of: Used, mixes: dict[str, dict[str, int]], ptx: str, disassembly: str, several: bool, cubin: bytes,

@@ -11,7 +11,7 @@ from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.ir.visit import once
-from kir.surface import Argument, Artifact, Body, Emitted, Entry
+from kir.surface import Argument, Artifact, Body, Emitted, Entry, MachineLine
 
 from .output.body import kernel_body, kernel_launch
 from .output.cache_policy import recached
@@ -66,6 +66,11 @@ class TritonBackend:
         """Runs Triton's compiler in a process of its own."""
         from .compile import compile_for
         return compile_for(emitted, target)
+
+    def machine_code(self, emitted: Emitted, target: Target) -> tuple[MachineLine, ...]:
+        """SASS with the lines of the text that it comes from."""
+        from .compile import machine_code
+        return machine_code(emitted, target)
 
 
 def _written(program: Program) -> Written:

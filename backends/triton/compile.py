@@ -9,7 +9,7 @@ from typing import Any
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.hardware.machine import binary_tool, package_version
 from kir.hardware.target import Target
-from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image
+from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Image, MachineLine
 
 from .. import _cubin
 from .._serving import Compilers
@@ -44,6 +44,18 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         kernels = tuple(_compiled(e, each) for e, each in zip(entries, result["kernels"], strict=True))
     tools = [("triton", str(result["version"])), *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
     return Artifact("triton", target.architecture.name, kernels, tuple(tools))
+
+
+def machine_code(emitted: Emitted, target: Target) -> tuple[MachineLine, ...]:
+    """The SASS of `emitted` with the lines that it comes from: Triton's cubins have them. Nothing without Triton. Raises KirError as `compile_for` does."""
+    out: list[MachineLine] = []
+    with tempfile.TemporaryDirectory(prefix="kir-triton-") as name:
+        for number, kernel in enumerate(compile_for(emitted, target).kernels):
+            if kernel.image is not None:
+                cubin = Path(name) / f"{number}.cubin"
+                cubin.write_bytes(kernel.image.cubin)
+                out += _cubin.lined(cubin, "emitted.py")
+    return tuple(out)
 
 
 def _kernel(e: Entry) -> dict[str, Any]:

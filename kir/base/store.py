@@ -61,6 +61,36 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     _sync_folder(path.parent)
 
 
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """What is written to a file or folder inside, no other process that claims it writes at the same time: by a lock on ``.NAME.lock`` beside it, which ends
+    with the process. Raises :class:`KirError` KIR-C010 where another one is at it."""
+    lock = path.resolve().with_name(f".{path.resolve().name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with lock.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                who = file.read(40).strip()
+                raise error("KIR-C010", f"another process{f' ({who})' if who else ''} is writing to {path}", needs="that it ends, or another place") from None
+            try:
+                mine = os.fstat(file.fileno()).st_ino == lock.stat().st_ino
+            except FileNotFoundError:
+                mine = False
+            if not mine:  # who held it before has taken it away meanwhile
+                continue
+            try:
+                file.truncate(0)
+                file.write(f"process {os.getpid()}")
+                file.flush()
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
 def content_hash(text: str) -> str:
     """SHA-256 of the UTF-8 bytes, 64 lower-case hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

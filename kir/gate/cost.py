@@ -15,7 +15,7 @@ from typing import Any
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.gate.counts.register_pressure import WORD
-from kir.gate.counts.schedule import PARTITIONS, Clock, run
+from kir.gate.counts.schedule import PARTITIONS, Clock, Span, run
 from kir.gate.counts.trace import Access, operations
 from kir.gate.counts.work import LAYING_OUT, Declared, Work, count, declared, differs, threaded
 from kir.gate.verdict import ProfileRecord
@@ -124,16 +124,10 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
 
 def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[str, int], target: Target, made_of: CompiledKernel | None, surface: str,
               warm: bool) -> Cost:
-    device, arch = target.device, target.architecture
-    tiles = declared(program, kernel, sizes)
-    asked = declared(program, own, sizes) if own is not kernel else tiles
-    threads = max(32, made_of.threads if made_of else asked.threads)
-    registers, spilled = _registers(asked, tiles, arch, made_of)
-    fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared))
-    resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
-    together = resident * device.sm_count
-    l1 = max(16384.0, L1_BYTES - resident * asked.shared) / resident
-    samples = _samples(program, own, sizes, asked.ctas, together, l1, device, surface, warm)
+    device = target.device
+    placed = _placed(program, kernel, own, sizes, target, made_of, surface, warm)
+    tiles, asked, samples, resident, fit = placed.tiles, placed.asked, placed.samples, placed.resident, placed.fit
+    threads, registers, spilled, together = placed.threads, placed.registers, placed.spilled, resident * device.sm_count
     ctas = tiles.ctas * sum(share for _, share in samples)
     runs = [(run([w.stream.team], w.stream.threads / 32, _clock(w, device)), w, share) for w, share in samples]
     weight = sum(share for _, share in samples)
@@ -168,6 +162,46 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     totals = Totals(ctas, threads, registers, asked.shared, together, busy_of.get("issue", 0.0) * PARTITIONS * ctas, scale * mean(lambda r, w: w.l2),
                     scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A kernel on a device: what it declares (as tiles, and as threads), CTAs that an SM holds and why, registers of a thread and those that a CTA spills, and
+    the work of CTAs with the share of them that each stands for."""
+
+    tiles: Declared
+    asked: Declared
+    threads: int
+    registers: int
+    spilled: float
+    fit: Occupancy
+    resident: int
+    samples: Sequence[tuple[Work, float]]
+
+
+def _placed(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[str, int], target: Target, made_of: CompiledKernel | None, surface: str,
+            warm: bool) -> _Placed:
+    device, arch = target.device, target.architecture
+    tiles = declared(program, kernel, sizes)
+    asked = declared(program, own, sizes) if own is not kernel else tiles
+    threads = max(32, made_of.threads if made_of else asked.threads)
+    registers, spilled = _registers(asked, tiles, arch, made_of)
+    fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared))
+    resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
+    l1 = max(16384.0, L1_BYTES - resident * asked.shared) / resident
+    samples = _samples(program, own, sizes, asked.ctas, resident * device.sm_count, l1, device, surface, warm)
+    return _Placed(tiles, asked, threads, registers, spilled, fit, resident, samples)
+
+
+def timeline(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, surface: str = "cuda") -> tuple[Span, ...]:
+    """What the model has a CTA of the middle of the grid do when, alone on an SM, in cycles: the times that its latency in `kernel_cost` is made of."""
+    counted = threaded(program, surface)
+    own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
+    placed = _placed(counted if own is not kernel else program, kernel, own, sizes, target, None, surface, True)
+    work = placed.samples[len(placed.samples) // 2][0]
+    log: list[Span] = []
+    run([work.stream.team], work.stream.threads / 32, _clock(work, target.device), log)
+    return tuple(log)
 
 
 def _products(w: Work) -> float:

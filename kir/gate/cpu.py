@@ -11,6 +11,7 @@ import kir
 from kir.analysis.target.legalize import lacking, unlaunchable
 from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
+from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import problem_tests, relative_tests, size_sets
 from kir.gate.correctness import Runner, check
@@ -50,6 +51,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     shapes = profiled(program, problem)
     wrong = [d for d in verify(program) if d.severity == "error"]
     kept = ArtifactCache(cache) if isinstance(cache, Path) else cache
+    doing(f"gate: compiling for {', '.join(t.name for t in targets)}, and interpreting")
     with ThreadPoolExecutor(max_workers=1) as beside:
         compiling = beside.submit(_compile, program, (surface, instead) if instead else (surface,), targets, kept, shapes[0] if shapes else None, wrong,
                                   written or (lambda by, text: None))
@@ -58,6 +60,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         if interpret and not wrong:
             right = _correct(program, problem, against, also, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok)
         interpreted = time.perf_counter() - begun
+        if not compiling.done():
+            doing("gate: waiting for the compilers")
         compiled, emitted, took = compiling.result()
     spent = {"compile": took, "correctness": interpreted}
     tools = {"kir": kir.__version__, **{name: version for a in compiled.artifacts for name, version in a.tools}}

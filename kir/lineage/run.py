@@ -7,7 +7,7 @@ from collections.abc import Callable
 import kir
 from kir.analysis.target.legalize import unlaunchable
 from kir.base.diagnostic import Diagnostic, KirError
-from kir.base.store import write_atomic
+from kir.base.store import claimed, write_atomic
 from kir.hardware import machine
 from kir.hardware.target import target
 from kir.ir.nodes import Program
@@ -26,16 +26,18 @@ MOST_FINDINGS = 12
 def walk_back(program: Program, header: Header, engine: PassEngine, judge: Judge, folder: Folder, budget: Budget, *, workers: int = 2,
               fresh: bool = False, look: int = MOST_PROGRAMS, progress: Callable[[str], None] = lambda text: None) -> Lineage:
     """Walk an expert back and write ``lineage.json``; an earlier run of the same walk is taken up, unless ``fresh``. Nothing is written
-    of an expert that the gate refuses: raises :class:`KirError` KIR-S015, with what its compilers and the checker say."""
+    of an expert that the gate refuses: raises :class:`KirError` KIR-S015, with what its compilers and the checker say, and KIR-C010 where another
+    process walks in this folder."""
     judgement = judge.gate(program)
     if not judgement.accepted:
         raise _refused(header, judgement)
-    folder.begin(header, fresh=fresh)
-    order = plan(program, engine, look)
-    walk = Walk(program, engine, judge, folder, budget, delayed=order.delayed, workers=workers, progress=lambda text, kept, tried: progress(text))
-    done = walk.run(judgement)
-    lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
-    folder.finish(lineage)
+    with claimed(folder.root):
+        folder.begin(header, fresh=fresh)
+        order = plan(program, engine, look)
+        walk = Walk(program, engine, judge, folder, budget, delayed=order.delayed, workers=workers, progress=lambda text, kept, tried: progress(text))
+        done = walk.run(judgement)
+        lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
+        folder.finish(lineage)
     return lineage
 
 

@@ -246,6 +246,14 @@ class CompiledKernel:
 
 
 @dataclass(frozen=True)
+class MachineLine:
+    """A line of a disassembly, and the line of the emitted text that it was compiled from (1-based; 0 where that is not known)."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
 class Artifact:
     """A compiled program for one architecture; or, when `absent` says what this machine lacks, nothing but that sentence."""
 
@@ -310,6 +318,15 @@ class Backend(Protocol):
     def compile(self, emitted: Emitted, target: Target) -> Artifact:
         """Compiles without a device, in a process of its own. Raises KirError KIR-B010 with the compiler's words when it refuses, and
         KIR-B011 when it runs out of time; a missing toolchain is no error but an `Artifact` that says so."""
+        ...
+
+
+@runtime_checkable
+class DisassemblingBackend(Protocol):
+    """A backend that knows which line of its text each machine instruction comes from."""
+
+    def machine_code(self, emitted: Emitted, target: Target) -> tuple[MachineLine, ...]:
+        """The SASS of an emitted program with its lines; nothing where a tool is lacking. Raises KirError as `Backend.compile` does."""
         ...
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import kir
+from benchmarks.notebook import FILE, again
+from kir.faces.api.kernels import Sites
 from kir.rewrite import Pipeline
 from tests.users.own_kernels import laid
 
@@ -91,3 +94,16 @@ def test_importing_kir_loads_nothing_and_packages_keep_their_names() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(AttributeError):
         _ = kir.no_such_thing  # type: ignore[attr-defined]  # that is the test
+
+
+def test_the_example_notebook_shows_what_its_cells_give_now() -> None:
+    stored = FILE.read_text(encoding="utf-8")
+    assert again(stored) == stored
+    kinds = [kind for cell in json.loads(stored)["cells"] for out in cell.get("outputs", ()) for kind in out.get("data", ())]
+    assert kinds.count("text/html") == kinds.count("text/plain") == 6
+
+
+def test_what_is_shown_in_notebooks_is_escaped() -> None:
+    site = kir.Site("tile{value=\"a<b\"}@main", "tile", "forward", "main", {}, ("KIR-P1<",))
+    shown = Sites([site])._repr_mimebundle_()
+    assert "<b" not in shown["text/html"].replace("<b>", "") and "a&lt;b" in shown["text/html"] and shown["text/plain"] == str(site)

@@ -23,6 +23,8 @@ MOST_KEPT = 256
 """Programs that are kept for `kir://program/HASH`."""
 MOST_TEXT = 6000
 """Characters of one text in an answer; the whole is a resource."""
+MOST_LINE = 1 << 20
+"""Characters of a line that a command writes beside its answer."""
 Progress = Callable[[float, str], Awaitable[None]]
 
 
@@ -60,10 +62,14 @@ class Call:
         """The JSON object of a command. Raises Refused with its diagnostics. A call that is cancelled ends the process, and what it started."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", "from kir.faces.cli import main; main()", *words, "--json", cwd=self.folder, start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-        told = asyncio.create_task(self._tell(words[0]))
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=MOST_LINE,
+            env={**os.environ, "KIR_PROGRESS": "lines"})
+        assert process.stdout is not None and process.stderr is not None
+        now = [f"kir {words[0]}"]
+        told = asyncio.create_task(self._tell(now))
         try:
-            out, err = await process.communicate()
+            out, err = await asyncio.gather(process.stdout.read(), _errors(process.stderr, now))
+            await process.wait()
         finally:
             told.cancel()
             if process.returncode is None:
@@ -73,17 +79,17 @@ class Call:
         try:
             found: dict[str, Any] = json.loads(out)
         except ValueError:
-            raise Refused(err.decode(errors="replace").strip()[-MOST_TEXT:] or f"kir {words[0]} ended with {process.returncode}") from None
+            raise Refused(err.strip()[-MOST_TEXT:] or f"kir {words[0]} ended with {process.returncode}") from None
         if found.get("schema") == "kir.error/1":
             raise Refused("\n".join(said(each) for each in found["diagnostics"]))
         return {**found, "exit": process.returncode}
 
-    async def _tell(self, what: str) -> None:
+    async def _tell(self, now: list[str]) -> None:
         seconds = 0.0
         while True:
             await asyncio.sleep(BEAT)
             seconds += BEAT
-            await self.progress(seconds, f"kir {what}: {seconds:.0f} s")
+            await self.progress(seconds, f"{now[0]}: {seconds:.0f} s")
 
     @asynccontextmanager
     async def alone(self, folder: Path) -> AsyncIterator[None]:
@@ -96,6 +102,28 @@ class Call:
             yield
         finally:
             self.kept.busy.discard(key)
+
+
+async def _errors(stream: asyncio.StreamReader, now: list[str]) -> str:
+    """What a command writes to standard error but for what it says of its progress, which becomes what is told `now`."""
+    kept: list[str] = []
+    while True:
+        try:
+            row = (await stream.readline()).decode(errors="replace")
+        except ValueError:  # a line of more than MOST_LINE characters is none of KIR's
+            continue
+        if not row:
+            return "".join(kept)[-MOST_TEXT:]
+        try:
+            found = json.loads(row) if row.startswith('{"progress"') else None
+        except ValueError:
+            found = None
+        if found is None:
+            kept.append(row)
+            continue
+        done, total = found["progress"], found["total"]
+        count = "" if done is None else f", {done} of {total}" if total else f", {done}"
+        now[0] = f"{found['doing']}{count}"
 
 
 def said(diagnostic: dict[str, Any]) -> str:

@@ -92,6 +92,42 @@ class Cards(BaseModel):
     total: int
 
 
+class Applied(BaseModel):
+    """A card's steps on a kernel: the pipeline for `opt`, and the program that it gives."""
+
+    pipeline: str
+    program: Program
+
+
+class Forecast(BaseModel):
+    """What a step is likely to bring (a speedup above 1 is faster), before anything is measured: the median, what 80 % of the model's belief lies between, how
+    likely it fails (0 to 1), why not to rely on it ("" when one may), and the resources that move most, in seconds."""
+
+    speedup: float
+    low: float
+    high: float
+    fails: float
+    defer: str
+    model: str
+    reasons: list[str]
+    notes: list[str]
+
+
+class Faster(BaseModel):
+    """What a search found: how many times as fast the best kernel is (`kind`: modelled or measured; 1 where nothing is faster), its steps with what each
+    brought, what it gives up, the share of what the device allows, and the file that holds it ("" for none)."""
+
+    speedup: float
+    kind: str
+    steps: list[str]
+    losses: list[str]
+    of_limit: float
+    bound_by: str
+    ended: str
+    file: str
+    notes: list[str]
+
+
 class Text(BaseModel):
     """A text."""
 
@@ -170,6 +206,44 @@ async def skills_search(call: Call, words: Annotated[str, Field(description="wor
     return Cards(cards=cards[:MOST_SITES], total=len(cards))
 
 
+async def skills_apply(call: Call, card: Annotated[str, Field(description="a card's name, as `skills_search` gives it")], file: File, bind: Bind = "",
+                       at: Annotated[str, Field(description="a place of the kernel; empty: every place where the card holds")] = "",
+                       emit: Literal["kir", "cuda", "triton", "tilelang"] = "kir") -> Applied:
+    """Apply a skill card to a kernel: its conditions are judged anew for this kernel, and its steps written for it. Refused where a condition fails."""
+    found = await call.command("skills", "apply", card, file, "--emit", emit, *(("--at", at) if at else ()), *_bound(bind))
+    return Applied(pipeline=str(found["pipeline"]), program=_program(call, str(found["program"]), found))
+
+
+async def forecast(call: Call, a: File, b: Annotated[str, Field(description="the kernel that it would become; empty with `step`")] = "",
+                   step: Annotated[str, Field(description="steps as `sites` names them")] = "", problem: Problem = "",
+                   shape: Annotated[str, Field(description="sizes as M=..,N=.., or a shape of the problem")] = "",
+                   target: Annotated[str, Field(description="the device, such as h200")] = "h200", bind: Bind = "") -> Forecast:
+    """Forecast what a step (or a changed kernel) brings on a device, without running or compiling anything. Give sizes or a problem."""
+    words = [*((b,) if b else ()), *(("--step", step) if step else ()), *(("--problem", problem) if problem else ()), *(("--shape", shape) if shape else ())]
+    found = await call.command("forecast", a, *words, "--target", target, *_bound(bind))
+    reasons = [f"{r['resource']}: {r['before']:.3g} to {r['after']:.3g} s" for r in found["reasons"][:6]]
+    return Forecast(speedup=found["speedup"], low=found["interval"][0], high=found["interval"][1], fails=found["fails"], defer=found["defer"],
+                    model=found["model"], reasons=reasons, notes=_notes(found))
+
+
+async def optimize(call: Call, output: Annotated[str, Field(description="the file to write: OUT.cu, OUT.py, OUT.kir, or OUT.patch of `file`")],
+                   problem: Problem = "", file: Annotated[str, Field(description="the kernel to make faster; empty: the problem's naive program")] = "",
+                   shape: Annotated[str, Field(description="where to be fast: a shape of the problem, or M=..,N=..")] = "", bind: Bind = "",
+                   surface: Literal["", "cuda", "triton", "tilelang", "any"] = "",
+                   candidates: Annotated[int, Field(ge=1, le=200, description="kernels to put through the gate")] = 5,
+                   seconds: Annotated[float, Field(gt=0, description="wall time after which the search ends")] = 60.0,
+                   target: Annotated[str, Field(description="the device that is modelled")] = "h200", compile: bool = True) -> Faster:
+    """Search for a faster kernel under a budget; every candidate passes the gate first. Times are modelled, not measured. A minute or more."""
+    words = [*((file,) if file else ()), "-o", output, *(("--problem", problem) if problem else ()), *(("--shape", shape) if shape else ()), *_bound(bind),
+             *(("--surface", surface) if surface else ()), *(() if compile else ("--no-compile",)), "--target", target]
+    async with call.alone(Path(output)):
+        found = await call.command("optimize", *words, "--budget", f"candidates={candidates},seconds={seconds:g}")
+    best = found["best"] or {"steps": [], "losses": []}
+    return Faster(speedup=found["speedup"] if found["best"] else 1.0, kind=found["baseline"]["kind"], steps=[s["step"] for s in best["steps"]],
+                  losses=best["losses"], of_limit=found["limit"]["share"], bound_by=found["limit"]["bound_by"], ended=found["ended"],
+                  file=found["files"][0] if found["best"] and found["files"] else "", notes=_notes(found))
+
+
 async def explain(call: Call, id: Annotated[str, Field(description="an id such as KIR-P520")]) -> Text:
     """Say what a diagnostic or a precondition means, and what to do about it."""
     found = await call.command("explain", id)
@@ -178,7 +252,7 @@ async def explain(call: Call, id: Annotated[str, Field(description="an id such a
     return Text(text="\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")}))
 
 
-TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (parse, sites, opt, diff, run, gate, lineage, skills_search, explain)
+TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (parse, sites, opt, diff, run, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
 """In the order in which an agent sees them."""
 
 

@@ -115,6 +115,13 @@ class Ran:
         """Hazards, as located diagnostics."""
         return tuple(f.diagnostic() for f in self.result.findings)
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        sizes = ", ".join(f"{name}={value}" for name, value in self.scalars.items())
+        right = "" if self.verdict is None else ", right" if self.verdict.ok else ", wrong"
+        said = f"{'no hazards' if not self.findings else f'{len(self.findings)} findings'}{right} at {sizes}"
+        found = "".join(f"<pre>{escape(str(f))}</pre>" for f in self.findings)
+        return _shown("\n\n".join([said, *map(str, self.findings)]), f"<p><b>{escape(said)}</b></p>{found}")
+
 
 @dataclass(frozen=True)
 class Site:
@@ -129,6 +136,16 @@ class Site:
 
     def __str__(self) -> str:
         return f"{self.step}{f'  refused: {chr(44).join(self.refused)}' if self.refused else ''}"
+
+
+class Sites(tuple[Site, ...]):
+    """Sites in their order: a tuple, which shows itself as a table in notebooks."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        rows = "".join(f"<tr><td><code>{escape(s.step)}</code></td><td>{escape(', '.join(s.refused) or 'applies')}</td></tr>" for s in self)
+        return _shown("\n".join(map(str, self)), f"<table><tr><th>step</th><th>verdict</th></tr>{rows}</table>")
 
 
 @dataclass(frozen=True)
@@ -205,12 +222,12 @@ def check(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | 
     return run(kernel, problem, sizes, check=True, **more)
 
 
-def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> tuple[Site, ...]:
+def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:
     """Where passes apply (all, or `only` some), each with the verdicts of its preconditions; `direction` is forward, backward or both."""
     if direction not in ("forward", "backward", "both"):
         raise usage("KIR-C002", f"there is no direction '{direction}'", needs="forward, backward or both")
     program = read(kernel).program
-    return tuple(_sites(program, only, direction))
+    return Sites(_sites(program, only, direction))
 
 
 def _sites(program: Program, only: Sequence[str], direction: str) -> Iterator[Site]:

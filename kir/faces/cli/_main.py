@@ -19,6 +19,7 @@ from typing import IO, Any
 import kir
 from kir.base.diagnostic import Diagnostic, KirError, UsageError, did_you_mean, usage
 from kir.base.notices import notices
+from kir.faces.cli._progress import shown
 from kir.faces.cli._result import Result
 
 FOLDER = Path(__file__).parent
@@ -108,7 +109,7 @@ def _dispatch(words: Sequence[str], as_json: bool) -> int:
         kind = "option" if name.startswith("-") else "command"
         hint = did_you_mean(name, files if kind == "command" else ("--help", "--version", "--json", "--debug"))
         raise usage("KIR-C001", f"there is no {kind} '{name}'{f'; {hint}' if hint else ''}", attempt="kir --help")
-    with notices() as told:
+    with notices() as told, shown(name):
         outcome = _alone(name, arguments) if as_json else _call(name, arguments)
     if isinstance(outcome, Result):
         outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *told)) if told else outcome

@@ -1,4 +1,4 @@
-"""A kernel in the browser: source, IR and emitted code side by side, passes applied and undone by clicks.
+"""A kernel in the browser: source, IR, emitted code and SASS side by side, passes applied and undone by clicks, lineages as slides.
 
-Order: session, server.
+Order: settings, sides, ranking, layouts, timeline, pictures, session, server.
 """

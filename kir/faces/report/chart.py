@@ -27,11 +27,13 @@ class Dot:
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity over the states: a device's measured time, a target's modelled time, or the number of IR nodes."""
+    """One quantity over the states: a device's measured time, a target's modelled time (dashed, with hollow dots), or the number of IR nodes. `second`: in the
+    other color, so that neighbors differ."""
 
     name: str
     dots: tuple[Dot, ...]
     dashed: bool
+    second: bool = False
 
     @property
     def points(self) -> str:
@@ -85,7 +87,7 @@ def chart(lineage: Lineage) -> Chart:
     height = HEIGHT * max(1.0, 0.75 * scale)
     base = top + height
     targets = sorted({target for state in states for target in state.modelled})
-    series: list[tuple[str, list[float | None]]] = [(target, [state.modelled.get(target) for state in states]) for target in targets]
+    series: list[tuple[str, list[float | None]]] = [(f"{target}, modelled", [state.modelled.get(target) for state in states]) for target in targets]
     devices = sorted({device for state in states for device in state.measured})
     series = [(f"{device}, measured", [state.measured[device][0] if device in state.measured else None for state in states]) for device in devices] + series
     timed = any(value for _, values in series for value in values)
@@ -100,6 +102,7 @@ def chart(lineage: Lineage) -> Chart:
                 for index, (x, value) in enumerate(zip(xs, values, strict=True))
                 if value
             ),
+            name.endswith(", modelled"),
             order % 2 == 1,
         )
         for order, (name, values) in enumerate(series)

@@ -58,7 +58,7 @@ def picture(lineage: Lineage) -> str:
     style = (resources.files("kir.faces.report") / "style.css").read_text(encoding="utf-8")
     light = re.search(r":root \{.*?\n\}", style, re.S)
     own = [line for line in style.splitlines() if line.startswith(("svg ", ".grid-line", ".curve", ".dot", ".edge"))]
-    colors = "svg .measured { fill: var(--accent); } svg .modelled { fill: var(--accent-2); }"
+    colors = "svg .one { fill: var(--accent); } svg .two { fill: var(--accent-2); }"
     told = Markup("\n".join([light[0] if light else "", *own, colors]))
     return render("picture.svg.j2", {"chart": chart(lineage), "naive": lineage.outcome.ended == "naive", "light": told}).strip() + "\n"
 

@@ -8,13 +8,15 @@ part of the peak that it reaches; the roof is `min(1, x)`. So no figure of a dev
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.lineage.records.record import Lineage
 
 SIDE, LEFT, TOP, BOTTOM = 240.0, 56.0, 22.0, 40.0
+UNITS = ("tensor", "fma", "half", "double", "special", "scalar")
+"""Resources that compute; `scalar` is what older records call all but the first and the last."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Roof:
     points: tuple[Point, ...]
     across: tuple[tuple[float, str], ...]
     up: tuple[tuple[float, str], ...]
+    ends: tuple[str, str] = ("naive", "expert")
     width: float = LEFT + SIDE + 22
     height: float = TOP + SIDE + BOTTOM
     left: float = LEFT
@@ -52,7 +55,7 @@ def roofline(lineage: Lineage) -> tuple[Roof, ...]:
     """A picture for each target whose states were all profiled; none for a program that computes or moves nothing."""
     records = (lineage.start_gate, *(step.gate for step in lineage.accepted))
     rows = [_by_target(record) for record in reversed(records)]
-    made = (_roof(target, [row[target] for row in rows]) for target in sorted(rows[-1]) if all(target in row for row in rows))
+    made = (roof_of(target, [row[target] for row in rows]) for target in sorted(rows[-1]) if all(target in row for row in rows))
     return tuple(roof for roof in made if roof is not None)
 
 
@@ -65,8 +68,10 @@ def _by_target(record: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _roof(target: str, rows: list[Mapping[str, Any]]) -> Roof | None:
-    work = min(sum(float(row["parts"].get(unit, 0.0)) for unit in ("tensor", "scalar", "special")) for row in rows)
+def roof_of(target: str, rows: Sequence[Mapping[str, Any]], ends: tuple[str, str] = ("naive", "expert")) -> Roof | None:
+    """The picture of states as the cost model has them: each with its `parts` and `seconds`, in seconds, and what it is `bound_by`. None where a state
+    computes nothing or moves nothing. `ends` name the first and the last."""
+    work = min(sum(float(row["parts"].get(unit, 0.0)) for unit in UNITS) for row in rows)
     moved = [float(row["parts"].get("dram", 0.0)) for row in rows]
     if not work or not all(moved):
         return None
@@ -88,4 +93,4 @@ def _roof(target: str, rows: list[Mapping[str, Any]]) -> Roof | None:
     roof = f"{across(corner):.1f},{up(corner):.1f} {across(1.0):.1f},{up(1.0):.1f} {across(high_x):.1f},{up(1.0):.1f}"
     ticks = [10.0**k for k in range(-12, 12)]
     return Roof(target, roof, points, tuple((across(t), f"{t:g}") for t in ticks if low_x <= t <= high_x),
-                tuple((up(t), f"{100 * t:g} %") for t in ticks if low_y <= t <= 1.0))
+                tuple((up(t), f"{100 * t:g} %") for t in ticks if low_y <= t <= 1.0), ends)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.faces.report.chart import times
+from kir.faces.report.chart import seconds, times
 from kir.faces.report.verdict import Row, verdict_rows
 from kir.hardware.target import target
 from kir.ir.nodes import Program
@@ -92,19 +92,20 @@ def forecasts(lineage: Lineage, programs: Mapping[str, Program]) -> Mapping[int,
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """A template of this package with the style and the script inside it; text is escaped, an unknown name is an error."""
+    """A template of this package with the style and the script inside it."""
     files = resources.files("kir.faces.report")
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: (files / name).read_text(encoding="utf-8")),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["times"] = times
-    environment.filters["brief"] = brief
     inside = {name: Markup((files / file).read_text(encoding="utf-8")) for name, file in (("style", "style.css"), ("script", "keys.js"))}
-    return environment.get_template(template).render({**values, **inside})
+    return environment().get_template(template).render({**values, **inside})
+
+
+def environment(package: str = "kir.faces.report") -> jinja2.Environment:
+    """How pages are rendered: templates of a package, else of this one; text is escaped, an unknown name is an error."""
+    def load(name: str) -> str:
+        own = resources.files(package) / name
+        return (own if own.is_file() else resources.files("kir.faces.report") / name).read_text(encoding="utf-8")
+    made = jinja2.Environment(loader=jinja2.FunctionLoader(load), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    made.filters |= {"times": times, "brief": brief, "seconds": seconds}
+    return made
 
 
 def lines(before: Iterable[str], after: Iterable[str]) -> tuple[Line, ...]:

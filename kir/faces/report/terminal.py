@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kir.lineage.replay import Replayed
 
 
+MOST_LIST = 48
+"""Characters of a list of which all is shown."""
 MOST_WORD = 24
 """The least width that a column of steps asks for, in characters."""
 
@@ -117,7 +119,7 @@ class Stepped:
         out = [""]
         for word in self.words:
             indent = "  " if len(out) > 1 else ""
-            if len(out[-1].rstrip()) + len(word.rstrip()) > width and out[-1].strip():
+            if len(out[-1]) + len(word.rstrip()) > width and out[-1].strip():
                 out.append("  ")
                 indent = "  "
             room = max(4, width - len(indent))
@@ -139,13 +141,20 @@ def _uncompiled(lineage: Lineage) -> str:
 
 
 def _brief(forward: str, alone: bool) -> str:
-    """A step for a narrow column: long quoted texts shortened, and no kernel's name where the program has one kernel."""
+    """A step for a narrow column: long quoted texts and long lists shortened, and no kernel's name where the program has one kernel."""
     step, at, anchor = forward.rpartition("@")
     if not at:
         return forward
     step = re.sub(r'"[^"]{24,}"', lambda quoted: f"{quoted[0][:20]}..\"", step)
+    step = re.sub(r'=\[((?:[^\]"]|"[^"]*")*)\]', _fewer, step)
     place = anchor.partition("/")[2] if alone else anchor
     return f"{step}@{place}" if place else step
+
+
+def _fewer(listed: re.Match[str]) -> str:
+    """A list, or the first two of a long one and how many more there are."""
+    items = re.findall(r'"[^"]*"|[^,\s"][^,"]*', listed[1])
+    return listed[0] if len(listed[1]) <= MOST_LIST or len(items) < 4 else f"=[{', '.join(items[:2])}, .. {len(items) - 2} more]"
 
 
 def replay_json(replayed: Replayed) -> dict[str, Any]:

@@ -39,6 +39,19 @@ class Run:
 
 
 @dataclass
+class Span:
+    """What went on from one cycle to another of a CTA that runs alone. `lane`: a pipe (`tensor`, `shared`, ..), `issue`, `wait`, `barrier`, `copy in flight`
+    and its like or, for what later rounds of a loop add that are not run one by one, `rounds` (`unrolled`: those of one straight piece of code); `what`: a
+    buffer, a value, or how many rounds; `team`: the number of the team of warps, in the order of the program (0: the whole CTA)."""
+
+    lane: str
+    what: str
+    begin: float
+    end: float
+    team: int = 0
+
+
+@dataclass
 class _Open:
     """A loop that is being run through: what its body read before it wrote it, and when what it wrote is there."""
 
@@ -49,15 +62,15 @@ class _Open:
     """Cycles that a round takes at least, because a thread has only so many loads under way."""
 
 
-def run(items: Sequence[Item], warps: float, clock: Clock) -> Run:
-    """A trace on one SM."""
+def run(items: Sequence[Item], warps: float, clock: Clock, log: list[Span] | None = None) -> Run:
+    """A trace on one SM; to `log` is added what goes on when."""
     apart: dict[str, float] = {}
     for op, _, _ in operations(items, 1.0, warps):
         if op.apart == "copy":
             apart["copy"] = max(apart.get("copy", 0.0), _latency(op, clock))
         elif op.apart:
             apart[op.apart] = clock.pipes.product if op.apart == "product" else clock.pipes.store
-    sm = _Sm(clock, warps, apart)
+    sm = _Sm(clock, warps, apart, log)
     sm.items(items)
     busy: dict[str, float] = {}
     for op, times, of in operations(items, 1.0, warps):
@@ -82,6 +95,11 @@ def _busy(op: Op, clock: Clock) -> dict[str, float]:
     return out
 
 
+def _what(op: Op) -> str:
+    """What an operation is called where it is shown: the buffer that it accesses, else the value that it gives."""
+    return op.access.buffer if op.access is not None else op.writes if isinstance(op.writes, str) else op.dtype or op.pipe
+
+
 def _latency(op: Op, clock: Clock) -> float:
     if op.access is not None:
         return clock.latency(op.access) + (clock.pipes.bulk if op.dtype == "tma" else 0.0)
@@ -93,8 +111,9 @@ def _latency(op: Op, clock: Clock) -> float:
 
 
 class _Sm:
-    def __init__(self, clock: Clock, warps: float, apart: Mapping[str, float]) -> None:
+    def __init__(self, clock: Clock, warps: float, apart: Mapping[str, float], log: list[Span] | None = None, begun: float = 0.0, team: int = 0) -> None:
         self.clock, self.warps, self.apart = clock, warps, dict(apart)
+        self.log, self.begun, self.number = log, begun, team
         self.now = self.last = 0.0
         self.free: dict[str, float] = {}
         self.used: dict[str, float] = {}
@@ -115,6 +134,10 @@ class _Sm:
                     self.wait(item)
                 case Team():
                     self.team(item)
+
+    def tell(self, lane: str, what: str, begin: float, end: float) -> None:
+        if self.log is not None and end > begin:
+            self.log.append(Span(lane, what, self.begun + begin, self.begun + end, self.number))
 
     def op(self, op: Op) -> None:
         start = max((self.ready.get(k, 0.0) for k in op.reads), default=0.0)
@@ -137,11 +160,15 @@ class _Sm:
             self.free[name] = at + alone
             self.used[name] = self.used.get(name, 0.0) + alone
             begun, done = max(begun, at), max(done, at + alone)
+            self.tell(name, _what(op), at, at + alone)
+        self.tell("issue", _what(op), self.now, self.now + op.count * deep)
         self.now += op.count * deep
         self.last = max(self.last, begun)
         if op.apart:
             groups = max(1.0, self.warps // PARTITIONS) if op.apart == "product" else 1.0  # other warpgroups' products come between
-            self.under_way[op.apart] = max(self.under_way.get(op.apart, 0.0), done + self.apart.get(op.apart, 0.0) / groups)
+            there = done + self.apart.get(op.apart, 0.0) / groups
+            self.tell(f"{op.apart} in flight", _what(op), begun, there)
+            self.under_way[op.apart] = max(self.under_way.get(op.apart, 0.0), there)
             return
         if op.most and self.open:
             self.open[-1].in_turn = max(self.open[-1].in_turn, _latency(op, self.clock) * op.count / op.most)
@@ -155,12 +182,18 @@ class _Sm:
             each.written[op.writes] = (done, op.varies)
 
     def barrier(self, b: Barrier) -> None:
-        warps = b.warps or self.warps
+        warps, before = b.warps or self.warps, self.now
         self.now = max(self.now, self.last, self.free.get("shared", 0.0), self.free.get("memory", 0.0))
         self.now += self.clock.pipes.barrier + warps * self.clock.pipes.barrier_warp
         self.last = max(self.last, self.now)
+        self.tell("barrier", "all threads" if not b.warps else f"{b.warps:g} warps", before, self.now)
 
     def wait(self, w: Wait) -> None:
+        before = self.now
+        self._wait(w)
+        self.tell("wait", w.kind, before, self.now)
+
+    def _wait(self, w: Wait) -> None:
         if w.depth and self.open:
             self.open[-1].ahead.append((w.kind, w.depth))
             return
@@ -174,10 +207,9 @@ class _Sm:
 
     def team(self, t: Team) -> None:
         ends = [self.now]
-        for each in (t, *t.beside):
-            if not each.body and each is t:
-                continue
-            sm = _Sm(self.clock, each.warps, self.apart)
+        teams = [each for each in (t, *t.beside) if each.body or each is not t]
+        for number, each in enumerate(teams, 1):
+            sm = _Sm(self.clock, each.warps, self.apart, self.log, self.begun + self.now, number if t.beside else self.number)
             sm.items(each.body)
             ends.append(self.now + max(sm.now, sm.last))
         self.now = self.last = max(ends)
@@ -198,6 +230,7 @@ class _Sm:
                 left, length = rounds - 2.0, self.now - begun
                 carried = 0.0
             period = max(least, length, carried, *(self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead))
+            self.tell("rounds", f"{left:.0f} more of {loop.var}", max((self.now, *self.free.values())), self.now + left * period)
             self._shift(left * period, mark, before)
             for k in self.used:
                 self.used[k] += left * (self.used[k] - used.get(k, 0.0))
@@ -217,7 +250,9 @@ class _Sm:
         steady = max(self.now - begun, *(v - used.get(k, 0.0) for k, v in self.used.items()), 0.0)
         carried = max((done - mark.first[k] for k, (done, varies) in mark.written.items() if k in mark.first and loop.var not in varies), default=0.0)
         if loop.together > 1.0:
-            self._shift((loop.together - 1.0) * max(steady, carried, mark.in_turn), mark, before)
+            by = (loop.together - 1.0) * max(steady, carried, mark.in_turn)
+            self.tell("unrolled", f"{loop.together - 1:.0f} more of {loop.var}", self.now, self.now + by)
+            self._shift(by, mark, before)
             for k in self.used:
                 self.used[k] += (loop.together - 1.0) * (self.used[k] - used.get(k, 0.0))
         return steady * loop.together, carried * loop.together

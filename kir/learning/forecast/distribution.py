@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from html import escape
 from itertools import pairwise
 from typing import Protocol
 
@@ -73,6 +74,14 @@ class Forecast:
         if at >= self.logs[-1]:
             return 1.0
         return _between(self.logs, self.levels, at)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        low, high = self.interval(0.8)
+        said = f"{self.median:.3g}x ({low:.3g}x to {high:.3g}x), fails with {self.fails:.0%}, by the {self.model} model"
+        rows = "".join(f"<tr><td>{escape(r.resource)}</td><td>{r.before * 1e6:.2f} µs</td><td>{r.after * 1e6:.2f} µs</td></tr>" for r in self.reasons[:6])
+        head = "<tr><th>resource</th><th>before</th><th>after, modelled</th></tr>"
+        unsure = f"<p>not to be relied on: {escape(self.defer)}</p>" if self.defer else ""
+        return {"text/plain": said, "text/html": f"<p><b>{escape(said)}</b></p>{unsure}<table>{head}{rows}</table>"}
 
     @property
     def bins(self) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ from kir.analysis import normalize
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.base.working import doing
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
@@ -385,6 +386,7 @@ class Search:
         self._check()
         if len(self.gated) >= self.budget.candidates:
             raise _Over(f"{self.budget.candidates} candidates were gated")
+        doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
         c.measured = Measured.from_json(self.recorder.gated(c.key, lambda: self._judged(c).to_json()))
         self.gated.append(c)

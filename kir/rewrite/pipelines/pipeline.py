@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from kir.base.dataclass import dataclass
@@ -12,6 +13,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.ir.changes.anchor_map import AnchorMap, identity
 from kir.ir.measures.features import features, has
+from kir.ir.printer import program_text
 from kir.rewrite.anchor import anchor_text, paths_of
 from kir.rewrite.base import Pass, Site, Witness
 from kir.rewrite.catalog import provided
@@ -148,6 +150,13 @@ class Trace:
         for s in self.steps:
             out = out.then(s.applied.anchor_map)
         return out
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        plain = [str(replace(s.record.step, residue=Residue(), path=None, hash="")) for s in self.steps]
+        listed = "".join(f"<li><code>{escape(step)}</code></li>" for step in plain)
+        text = program_text(self.program)
+        return {"text/plain": "; ".join(plain) or f"{self.base.name}, no step taken", "text/html":
+                f"<p><b>{escape(self.base.name)}</b></p><ol>{listed}</ol><details><summary>the program</summary><pre>{escape(text)}</pre></details>"}
 
     def then(self, step: Step, context: Context = ANYWHERE) -> Trace:
         """The trace with one more step. Raises what `find_site` and `apply` raise, with the step's number."""

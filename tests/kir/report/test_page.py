@@ -10,7 +10,7 @@ import pytest
 
 from kir.faces.report.chart import chart, seconds
 from kir.faces.report.page import page
-from kir.faces.report.terminal import realized_text, table
+from kir.faces.report.terminal import Stepped, _brief, realized_text, table
 from kir.faces.report.verdict import verdict_rows
 from kir.ir.nodes import Program
 from kir.lineage.records.folder import Folder
@@ -91,7 +91,7 @@ def test_the_picture_has_every_state_and_step(lineage: Lineage) -> None:
     assert [name for _, name in picture.states] == ["K0", "K1", "K2", "K3"]
     assert [edge.intent for edge in picture.edges] == [step.intent for _, step in lineage.transitions()]
     (curve,) = picture.curves
-    assert curve.name == "sm_80" and len(curve.dots) == 4
+    assert curve.name == "sm_80, modelled" and curve.dashed and len(curve.dots) == 4
     assert [dot.y for dot in curve.dots] == sorted(dot.y for dot in curve.dots), "faster states stand lower"
 
 
@@ -139,3 +139,11 @@ def test_what_was_not_compiled_is_not_said_to_be_unrealized(tmp_path: Path) -> N
     assert realized_text(made) == f"{len(made.accepted)} steps, not compiled"
     shown = table(made)
     assert shown.caption == "not compiled: the compiler is not here" and "0 of" not in str(shown.title)
+
+
+def test_long_parameters_are_shortened_and_no_line_of_a_step_is_wider_than_its_column() -> None:
+    items = ", ".join(f'"i_{k}: t % {k}"' for k in range(20))
+    step = Stepped(_brief(f'lower-mma{{named=[{items}] align=1024 value="{"x" * 60}"}}@main/k_loop', True))
+    assert step.lines(200) == ['lower-mma{named=["i_0: t % 0", "i_1: t % 1", .. 18 more] align=1024 value="xxxxxxxxxxxxxxxxxxx.."}@k_loop']
+    for width in (16, 24, 40):
+        assert max(map(len, step.lines(width))) <= width

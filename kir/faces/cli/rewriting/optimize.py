@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kir.base.diagnostic import Diagnostic
     from kir.learning.optimize.inputs import Subject
     from kir.learning.optimize.outputs import Written
-    from kir.learning.optimize.search import Found, Search
+    from kir.learning.optimize.search import Found
 
 
 def command(
@@ -42,6 +42,9 @@ def command(
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
 ) -> Result:
     """Find a faster kernel, under a budget, and say why it is right and what each step brought."""
+    from contextlib import nullcontext
+
+    from kir.base.store import claimed
     from kir.learning.optimize.inputs import shape_for, subject
 
     if learn:
@@ -64,15 +67,16 @@ def command(
     chosen = _surface(surface, one)
     setting = Setting(with_shape(one.problem, at), at, named(target), chosen)
 
-    def searching(judge: Any, where: Setting) -> Search:
-        return Search(one.program, where, judge, policy=load(policy), budget=allowed, recorder=Recorder.over(log), given_surface=one.surface)
+    def searched(judge: Any, where: Setting) -> Found:
+        with claimed(log) if log is not None else nullcontext():
+            return Search(one.program, where, judge, policy=load(policy), budget=allowed, recorder=Recorder.over(log), given_surface=one.surface).run()
     if on == "gpu":
         from kir.gate.gpu import Gpu
         from kir.learning.optimize.judge import GpuJudge
 
         with Gpu.open(cache) as gpu:
             here = Setting(setting.problem, at, gpu.target, chosen)
-            found = searching(GpuJudge(gpu, here), here).run()
+            found = searched(GpuJudge(gpu, here), here)
     else:
         from kir.gate.artifacts import ArtifactCache
         from kir.learning.optimize.judge import CpuJudge
@@ -82,11 +86,11 @@ def command(
 
             judge = PoolJudge(setting, workers, compile, str(cache or ""))
             try:
-                found = searching(judge, setting).run()
+                found = searched(judge, setting)
             finally:
                 judge.close()
         else:
-            found = searching(CpuJudge(setting, ArtifactCache(cache) if cache else None, compile), setting).run()
+            found = searched(CpuJudge(setting, ArtifactCache(cache) if cache else None, compile), setting)
     return _told(found, one, output, in_place)
 
 

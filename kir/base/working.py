@@ -1,0 +1,28 @@
+"""What is being done, for whoever wants to watch: told by what takes long, shown where somebody looks, and lost elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Watcher = Callable[[str, "int | None", "int | None"], None]
+"""Called with what is done now, how many of its parts are done, and how many there are (None: not known)."""
+_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+def doing(what: str, done: int | None = None, total: int | None = None) -> None:
+    """Say what is done now. Costs next to nothing where nobody watches."""
+    watcher = _WATCHER.get()
+    if watcher is not None:
+        watcher(what, done, total)
+
+
+@contextmanager
+def watched(by: Watcher) -> Iterator[None]:
+    """Who is told of what is done inside."""
+    token = _WATCHER.set(by)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)

@@ -1,0 +1,74 @@
+"""What the figures of the page are said for: sizes, and the device that is modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, usage
+from kir.gate.cases import size_sets
+from kir.hardware.target import Target, target
+from kir.ir.build import const
+from kir.ir.nodes import Const, Program
+from kir.ir.types import DType
+from kir.ir.visit import substitute
+from kir.problem import load_problem
+
+USUAL = (4096, 2048, 1024, 512)
+"""Sizes that are tried, all alike, where nothing says which are wanted."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes by name, and the device."""
+
+    sizes: Mapping[str, int]
+    device: Target
+
+    @property
+    def text(self) -> str:
+        """The sizes as a person types them: `M=4096,N=4096`."""
+        return ",".join(f"{name}={value}" for name, value in self.sizes.items())
+
+
+def settings(program: Program, problem: str = "", at: str = "", device: str = "") -> Settings:
+    """What is asked for: sizes as text, else those of the problem's first timed shape, else usual ones that the program's facts allow. Raises UsageError
+    KIR-C002 for a text that gives no sizes or not all of them, KIR-C005 for an unknown device, and KirError as a problem does."""
+    wanted = [p.name for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    found = _given(at) if at else _of_problem(problem) if problem else _usual(program, wanted)
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise usage("KIR-C002", f"no size for '{missing[0]}'", subject="kir explore", needs=",".join(f"{name}=.." for name in wanted))
+    if (bad := [name for name in wanted if found[name] < 1]):
+        raise usage("KIR-C002", f"size '{bad[0]}' is {found[bad[0]]}", subject="kir explore", needs="sizes of 1 and more")
+    return Settings({name: found[name] for name in wanted}, target(device or "h200"))
+
+
+def _given(text: str) -> dict[str, int]:
+    parts = dict(part.partition("=")[::2] for part in text.split(",") if part.strip())
+    if not parts or not all(value.strip().isdigit() for value in parts.values()):
+        raise usage("KIR-C002", f"'{text}' gives no sizes", subject="kir explore", needs="M=..,N=..")
+    return {name.strip(): int(value) for name, value in parts.items()}
+
+
+def _of_problem(name: str) -> dict[str, int]:
+    problem = load_problem(name)
+    shape = next(iter(problem.tagged("timed")), problem.shapes[0])
+    return {k: int(v) for k, v in problem.scalars(shape).items() if not isinstance(v, float)}
+
+
+def _usual(program: Program, wanted: list[str]) -> dict[str, int]:
+    for size in USUAL:
+        if _allowed(program, found := dict.fromkeys(wanted, size)):
+            return found
+    try:
+        sets = size_sets(program, (1024, 64, 1))
+    except KirError:
+        sets = []
+    return sets[0] if sets else dict.fromkeys(wanted, USUAL[0])
+
+
+def _allowed(program: Program, sizes: Mapping[str, int]) -> bool:
+    known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
+    found = (substitute(fact, known) for fact in program.facts)
+    return all(not isinstance(fact, Const) or bool(fact.value) for fact in found)
