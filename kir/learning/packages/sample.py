@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,13 @@ from kir.gate.cases import OTHER, RelativeCase, Tests
 from kir.gate.correctness import check
 from kir.gate.cost import program_cost
 from kir.gate.cpu import gate_cpu
-from kir.hardware.target import Target
+from kir.hardware.target import Target, target
 from kir.interp import run
 from kir.interp.launch import polls
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
+from kir.ir.parser import parse_program
 from kir.ir.types import DType
 from kir.ir.visit import substitute, walk
 from kir.learning.tune.search import Measured
@@ -106,6 +109,33 @@ class CallJudge:
     def ctas(self) -> int:
         """CTAs that are run."""
         return sum(math.prod(build.int_value(a.extent) or 1 for a in k.grid) for k in sampled(self.given).kernels)
+
+
+@dataclass(frozen=True)
+class CallTask:
+    """A program in the place of a recorded call, as what crosses to another process; `given` is the kernel as it was launched."""
+
+    text: str
+    surface: str
+    given: str
+    target: str
+    compiles: bool
+    cache: str
+
+    @property
+    def key(self) -> str:
+        """The content hashes of both, and the surface."""
+        return f"{content_hash(parse_program(self.text))} {content_hash(parse_program(self.given))} {self.surface}"
+
+
+def judged_call(task: CallTask) -> dict[str, Any]:
+    """What a worker does: the word on a task, as JSON."""
+    return _judge(task.given, task.target, task.compiles, task.cache).judge(parse_program(task.text), task.surface).to_json()
+
+
+@lru_cache(maxsize=4)
+def _judge(given: str, device: str, compiles: bool, folder: str) -> CallJudge:
+    return CallJudge(parse_program(given), target(device), ArtifactCache(Path(folder)) if folder else None, compiles)
 
 
 def cases(given: n.Program) -> list[RelativeCase]:

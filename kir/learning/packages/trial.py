@@ -9,11 +9,11 @@ import importlib
 import importlib.util
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from kir.base.diagnostic import KirError, error
 from kir.gate.gpu.statistics import ratio
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.canonical import content_hash
 from kir.learning.corpus.launch import DTYPES, TRITON
 from kir.learning.corpus.measured import Run, alone, copied, difference, samples
 from kir.learning.packages.calls import Call
@@ -34,14 +35,45 @@ SECONDS = 120.0
 """How long one candidate may take, compiling included."""
 
 
+@dataclass(frozen=True)
+class DeviceTask:
+    """A program in the place of a recorded call, as what crosses to another process: the text of its twin, or why there is none."""
+
+    place: str
+    binding: str
+    text: str
+    same: bool
+    reason: str
+    key: str
+
+    @classmethod
+    def of(cls, call: Call, program: n.Program, given: n.Program) -> DeviceTask:
+        """The task of judging a program; `given` is the kernel as it was launched."""
+        binding, key = call.binding.read_text(encoding="utf-8"), f"{content_hash(program)} {call.place}"
+        try:
+            return cls(call.place, binding, twin(call, program, "").text, program == given, "", key)
+        except KirError as bad:
+            return cls(call.place, binding, "", False, f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}", key)
+
+
+def tried_on_device(task: DeviceTask) -> dict[str, Any]:
+    """What a device says of a task, as JSON: right where the package's own kernel is, for all of its outputs, and the median of its times beside that. The
+    kernel as given has the time of the package's own. Raises KirError KIR-G004 where there is no device any more."""
+    said: dict[str, Any] = {"failed": task.reason} if task.reason else _asked({k: v for k, v in asdict(task).items() if k != "reason"})
+    if said.get("gone"):
+        raise error("KIR-G004", f"the device is gone: {said['failed']}", needs="a GPU")
+    if said.get("failed") or not said.get("right"):
+        why = said.get("failed") or f"its outputs are off by {said['difference']:.1e} of the largest value"
+        return Measured(math.inf, accepted=False, reason=str(why)).to_json()
+    return Measured(said["seconds"], said["low"], said["high"]).to_json()
+
+
 @dataclass
 class DeviceJudge:
-    """What a device says of a program in the place of a recorded call: right where the package's own kernel is, for all of its outputs, and the median of
-    its times beside that. The kernel as given has the time of the package's own."""
+    """This process's GPU as a judge of programs in the place of a recorded call."""
 
     call: Call
     given: n.Program
-    device: int = 0
     name: str = "gpu"
     measures: bool = True
 
@@ -49,26 +81,15 @@ class DeviceJudge:
         """Nothing: Triton compiles in the process that runs a candidate."""
 
     def judge(self, program: n.Program, surface: str) -> Measured:
-        """The word on one. Raises KirError KIR-G004 where the process says that there is no device any more."""
-        try:
-            made = twin(self.call, program, "")
-        except KirError as bad:
-            return Measured(math.inf, accepted=False, reason=f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}")
-        row = {"place": self.call.place, "binding": self.call.binding.read_text(encoding="utf-8"), "text": made.text, "same": program == self.given}
-        said = _asked(row, self.device)
-        if said.get("gone"):
-            raise error("KIR-G004", f"the device is gone: {said['failed']}", needs="a GPU")
-        if said.get("failed") or not said.get("right"):
-            return Measured(math.inf, accepted=False, reason=said.get("failed") or f"its outputs are off by {said['difference']:.1e} of the largest value")
-        return Measured(said["seconds"], said["low"], said["high"])
+        """The word on one. Raises KirError KIR-G004."""
+        return Measured.from_json(tried_on_device(DeviceTask.of(self.call, program, self.given)))
 
 
-def _asked(row: Mapping[str, Any], device: int) -> dict[str, Any]:
+def _asked(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a process says of a row; `failed` and why where it says nothing."""
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[device] or str(device)} if device else None
     try:
         done = subprocess.run([sys.executable, "-m", "kir.learning.packages.trial"], input=json.dumps(row), capture_output=True, text=True, timeout=SECONDS,
-                              env=env, check=False)
+                              check=False)
     except subprocess.TimeoutExpired:
         return {"failed": f"it takes more than {SECONDS:g} s"}
     for line in reversed(done.stdout.splitlines()):
