@@ -86,6 +86,7 @@ def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) 
         rows.append(row)
         if found is not None:
             twins.append(found)
+            _written(asked, rows, skipped, twins, "it was stopped")
         advance(one.call.place)
     return _written(asked, rows, skipped, twins, ended)
 
