@@ -1,4 +1,5 @@
-"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, or ``ahead``, which prints what would be measured.
+"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, ``thousand`` (a pool, simulated), or ``ahead``, which
+prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
 was cut short goes on where it was, and a row that has been measured gets further candidates. ``ahead --ahead FOLDER`` writes the proposals to a folder,
@@ -18,7 +19,7 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "recovery", "turns", "ahead") or rest:
+    if part not in ("heldout", "recovery", "turns", "thousand", "ahead") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -30,6 +31,10 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.turns import turns
 
         return turns(out)
+    if part == "thousand":
+        from benchmarks.optimize.pool import thousand
+
+        return thousand(out)
     if part == "ahead":
         from benchmarks.optimize.ahead import keep, proposals
         from benchmarks.optimize.instances import INSTANCES
