@@ -52,6 +52,8 @@ LEFT_OUT = 1.0
 """How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
+ALIKE = 0.02
+"""Forecasts whose logarithms differ by less say the same."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -463,9 +465,10 @@ class Search:
         return content_hash(normalize(program))[:32] + f" {surface}"
 
 
-def _promise(c: Candidate) -> tuple[float, int]:
-    """What candidates are ordered by before any is gated: the forecast, worse the more of the plan had to be left out; then who came first."""
-    return c.seconds * (1 + LEFT_OUT * (1 - c.share)), c.number
+def _promise(c: Candidate) -> tuple[int, int]:
+    """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out; then who came
+    first: the sources give what they think best first, and a forecast that is a hair shorter is no better word than theirs."""
+    return round(math.log(c.seconds * (1 + LEFT_OUT * (1 - c.share))) / ALIKE), c.number
 
 
 def _said(bad: BaseException) -> str:
