@@ -18,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.repairs import REPAIRS
-from kir.rewrite import Context, Pass, Site, Step, apply, passes
+from kir.rewrite import Context, Pass, Site, Step, apply, pass_class
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, forward_site
 from kir.rewrite.edit import enclosing, places
@@ -29,6 +29,8 @@ NEAREST = 6
 """Places that are tried for a step, the nearest first."""
 MOST_PLACES = 24
 """Places that a step is taken at where it is taken everywhere."""
+INSTEAD = {"partition-rows": ("partition-block",)}
+"""What takes the place of a pass where that does not apply: a loop of several statements in the place of one."""
 OF_ONE_STATEMENT = ("tree-reduction",)
 """Passes that look for a loop of one statement; where one is not found, what loops name is written out first."""
 LEAST_LIKE = 0.25
@@ -125,7 +127,7 @@ def taken(program: n.Program, step: Step, context: Context, exact: bool = True) 
     if step.direction == "backward":
         return Left(str(step), why)
     for first, now in ((), program), *_written_out(program, step, context):
-        for meant in (step, *_alike_in_intent(step)):
+        for meant in (step, *_instead(step)):
             for site in _nearest(now, meant):
                 try:
                     return (*first, *_at(now, site, meant, context))
@@ -136,13 +138,11 @@ def taken(program: n.Program, step: Step, context: Context, exact: bool = True) 
     return Left(str(step), why or "no place is like the one it means")
 
 
-def _alike_in_intent(step: Step) -> Iterator[Step]:
-    """The same step by another pass that means the same, with the parameters that both have."""
-    cls = pass_of(step)
-    for other in passes():
-        if cls.intent and other.intent == cls.intent and other.name != cls.name:
-            names = {f.name for f in fields(other)}
-            yield replace(step, name=other.name, options=MappingProxyType({k: v for k, v in step.options.items() if k in names}))
+def _instead(step: Step) -> Iterator[Step]:
+    """The same step by a pass that does as much with what this one does not take, with the parameters that both have."""
+    for name in INSTEAD.get(step.name, ()):
+        names = {f.name for f in fields(pass_class(name))}
+        yield replace(step, name=name, options=MappingProxyType({k: v for k, v in step.options.items() if k in names}))
 
 
 def _written_out(program: n.Program, step: Step, context: Context) -> Iterator[tuple[tuple[Applied, ...], n.Program]]:
