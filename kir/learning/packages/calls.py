@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, usage
+from kir.gate.cost import program_cost
 from kir.hardware.target import Target
 from kir.ir.binding import Binding
 from kir.learning.corpus.rank import launches_in, recorded
@@ -90,8 +91,6 @@ def ranked(calls: list[Call], target: Target) -> tuple[list[Ranked], list[tuple[
 
 def _modelled(expert: Expert, target: Target) -> tuple[float, float]:
     """Seconds of one launch by the cost model, and the least that moving its tensors once and its products allow."""
-    from kir.gate.cost import program_cost
-
     costs = program_cost(expert.program, {}, target, None, expert.surface)
     moved = sum(c.compulsory for c in costs) / target.device.bandwidth
     launch = sum(c.parts.get("launch", 0.0) for c in costs)

@@ -153,6 +153,9 @@ class Tensor:
         return self
 
 
+X, Y = Tensor(96, 1000), Tensor(96, at=1 << 20)
+
+
 def launched(package: Path) -> Callable[..., str]:
     """Launches a decorated kernel, and says which of the two ran."""
     call = call_of(package)
@@ -164,7 +167,7 @@ def launched(package: Path) -> Callable[..., str]:
     params = [SimpleNamespace(name=x, has_default=False) for x in ("X", "Y", "n_cols", "BLOCK")]
     kernel = scope["recorded"](SimpleNamespace(run=lambda *a, grid, warmup, **k: went.append("own"), params=params))
 
-    def run(x: Any = Tensor(96, 1000), y: Any = Tensor(96, at=1 << 20), columns: Any = 1000, grid: Any = (96,), warmup: bool = False, **more: Any) -> str:
+    def run(x: Any = X, y: Any = Y, columns: Any = 1000, grid: Any = (96,), warmup: bool = False, **more: Any) -> str:
         kernel.run(x, y, columns, grid=grid, warmup=warmup, **{"BLOCK": 128, "num_warps": 4, **more})
         return went.pop()
     return run

@@ -2,7 +2,8 @@
 
 What a program's name says is what it does wrong: `crash`, `hang`, `late`, `spoil` (changes an input), `spill` (writes a guard zone), `keeps`
 (leaves something in a variable of its module), `lucky` (right only in the first calls of a process), `hidden` (the host waits for what the events do
-not show), `stalled` (every fourth call seems `late`), `memo` (gives the outputs of its first call again), `vectors` (takes four elements at once, whatever is declared).
+not show), `stalled` (every fourth call seems `late`), `memo` (gives the outputs of its first call again), `vectors` (takes four elements at once,
+whatever is declared).
 """
 from __future__ import annotations
 
