@@ -201,7 +201,8 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     yield "# Held-out instances beside FlagGems' Triton kernels"
     yield ""
-    yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides timed in one run, in the same way; medians. "
+    yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides of a row timed in one run, in the same way; medians; a row that "
+           "later runs go on with keeps its rival's time. "
            f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
            f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
     yield ""
