@@ -96,7 +96,7 @@ def test_requirements_keep_the_core_light() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any(word in " ".join(project["dependencies"]) for word in ("torch", "triton", "tilelang", "pycuda"))
     extras = project["optional-dependencies"]
-    assert set(extras) == {"triton", "tilelang", "gpu", "llm", "forecast", "mcp", "explore", "zoo", "packages", "docs", "dev", "fast"}
+    assert set(extras) == {"triton", "tilelang", "gpu", "llm", "forecast", "mcp", "explore", "zoo", "packages", "docs", "dev", "fast", "cluster"}
     assert "triton==3.6.0" in extras["triton"] and "tilelang==0.1.15" in extras["tilelang"]
     assert all("==" in pin for pin in extras["zoo"]), "kernels are read from pinned versions"
     assert (ROOT / "constraints.txt").read_text().split() == ["torch==2.13.0"]

@@ -1,7 +1,9 @@
-"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, or ``ahead``, which prints what would be measured.
+"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, ``thousand`` (a pool, simulated), or ``ahead``, which
+prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
-was cut short goes on where it was, and a row that has been measured gets further candidates.
+was cut short goes on where it was, and a row that has been measured gets further candidates. ``ahead --ahead FOLDER`` writes the proposals to a folder,
+``heldout --ahead FOLDER`` takes them from there.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from pathlib import Path
 
 def main(words: list[str]) -> int:
     """The part that is named; 2 for words that are none."""
-    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--out": str(Path(__file__).parents[1] / "results"), "--workers": "0"}
+    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--out": str(Path(__file__).parents[1] / "results"), "--workers": "0", "--ahead": ""}
     part, rest = (words[0], words[1:]) if words else ("", [])
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "recovery", "turns", "ahead") or rest:
+    if part not in ("heldout", "recovery", "turns", "thousand", "ahead") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -29,10 +31,17 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.turns import turns
 
         return turns(out)
+    if part == "thousand":
+        from benchmarks.optimize.pool import thousand
+
+        return thousand(out)
     if part == "ahead":
-        from benchmarks.optimize.ahead import proposals
+        from benchmarks.optimize.ahead import keep, proposals
         from benchmarks.optimize.instances import INSTANCES
 
+        if given["--ahead"]:
+            keep(Path(given["--ahead"]), [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in given["--only"].split(","))], "h200")
+            return 0
         for i, one in enumerate(INSTANCES):
             if any(word in one.name for word in given["--only"].split(",")):
                 print(one.name)
@@ -41,7 +50,7 @@ def main(words: list[str]) -> int:
         return 0
     from benchmarks.optimize.heldout import heldout
 
-    return heldout(out, float(given["--seconds"]), given["--only"], int(given["--workers"]))
+    return heldout(out, float(given["--seconds"]), given["--only"], int(given["--workers"]), Path(given["--ahead"]) if given["--ahead"] else None)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,24 @@ rivals' autotuned kernels compiled into Triton's."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import kir
 from benchmarks.optimize.instances import INSTANCES, Instance
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.hardware.target import target as named
+from kir.ir.canonical import content_hash
 
 PROPOSALS = 16
 """Candidates that the search names for an instance."""
@@ -54,6 +59,32 @@ def proposals(number: int, device: str) -> list[Proposed]:
             for c in search.proposals(PROPOSALS)]
 
 
+def keep(folder: Path, wanted: list[int], device: str) -> None:
+    """Write the proposals of instances to a folder, a file each: `heldout` takes them from there instead of searching again. They hold for the program
+    and the version that they were made with, which the file says."""
+    for i in wanted:
+        made = [asdict(p) for p in proposals(i, device)]
+        write_atomic(folder / f"{_stem(i)}.json", json.dumps({"made_with": made_with(i), "proposals": made}, indent=1) + "\n")
+
+
+def kept(folder: Path | None, number: int) -> list[Proposed] | None:
+    """What `keep` wrote of an instance; None where there is nothing, or it was made with another version."""
+    file = folder / f"{_stem(number)}.json" if folder is not None else None
+    if file is None or not file.is_file():
+        return None
+    held = json.loads(file.read_text(encoding="utf-8"))
+    return [Proposed(**row) for row in held["proposals"]] if held["made_with"] == made_with(number) else None
+
+
+def made_with(number: int) -> str:
+    """The content hash of an instance's naive program and the version of KIR."""
+    return f"{content_hash(INSTANCES[number].posed().naive)[:16]} {kir.__version__}"
+
+
+def _stem(number: int) -> str:
+    return INSTANCES[number].name.replace(" ", "-")
+
+
 def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
     """A candidate compiled into the gate's cache; the compiler's words where it refuses."""
     from kir.gate.artifacts import ArtifactCache
@@ -70,10 +101,13 @@ def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
 
 
 @contextlib.contextmanager
-def prepared(wanted: list[int], device: str, folder: Path, workers: int) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
-    """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin."""
+def prepared(wanted: list[int], device: str, folder: Path, workers: int, ahead: Path | None = None,
+             ) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
+    """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin. What was
+    kept `ahead` is not searched for again."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        found = {i: pool.submit(proposals, i, device) for i in wanted}
+        known = {i: kept(ahead, i) for i in wanted}
+        found = {i: pool.submit(proposals, i, device) if known[i] is None else _there(known[i] or []) for i in wanted}
         making: list[Future[str]] = []
 
         def then(i: int, done: Future[list[Proposed]]) -> None:
@@ -85,6 +119,12 @@ def prepared(wanted: list[int], device: str, folder: Path, workers: int) -> Iter
             future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
         yield found, making
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _there(proposed: list[Proposed]) -> Future[list[Proposed]]:
+    out: Future[list[Proposed]] = Future()
+    out.set_result(proposed)
+    return out
 
 
 def rivals_compiling(folder: Path, share: int, wanted: list[Instance]) -> list[subprocess.Popen[bytes]]:

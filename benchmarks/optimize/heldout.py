@@ -53,7 +53,7 @@ class Rows:
         write_atomic(self.table, "\n".join(_table(ordered, about)) + "\n")
 
 
-def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
+def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: Path | None = None) -> int:
     """Measure what is asked for; 0 when every instance has a row."""
     until = time.monotonic() + seconds
     rows = Rows(out)
@@ -62,8 +62,9 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0) -> int:
         gpu = held.enter_context(Gpu.open())
         device = gpu.target.device.name
         cores = workers or os.cpu_count() or 2
-        compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, cores // 2)), [INSTANCES[i] for i in wanted])
-        found, making = held.enter_context(prepared(wanted, device, gpu.folder / "artifacts", max(1, cores - 2)))
+        untimed = [INSTANCES[i] for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
+        compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, cores // 2)), untimed) if untimed else []
+        found, making = held.enter_context(prepared(wanted, device, gpu.folder / "artifacts", max(1, cores - 2), ahead))
         gpu.warm()
         _wait([*found.values()], compiling, time.monotonic() + AHEAD_SHARE * seconds)
         _wait(making, [], until - (1 - AHEAD_SHARE) * seconds)
@@ -200,7 +201,8 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     yield "# Held-out instances beside FlagGems' Triton kernels"
     yield ""
-    yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides timed in one run, in the same way; medians. "
+    yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides of a row timed in one run, in the same way; medians; a row that "
+           "later runs go on with keeps its rival's time. "
            f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
            f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
     yield ""

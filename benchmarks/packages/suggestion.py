@@ -7,10 +7,7 @@ of it in one line of JSON. A process of its own, since a kernel that goes wrong 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,8 +23,8 @@ from kir.ir.build import const, int_value
 from kir.ir.rebuild.plans import made
 from kir.ir.types import DType
 from kir.ir.visit import substitute
-from kir.learning.corpus.launch import DTYPES, TRITON
 from kir.learning.corpus.measured import Run, copied, difference, samples
+from kir.learning.packages.trial import loaded, original, tensors_of, torch_dtype
 from kir.rewrite import Context
 from kir.rewrite import run as run_pipeline
 from kir.surface import backend
@@ -36,68 +33,6 @@ from kir.surface.reading import load_expert
 WITHIN = 2e-3
 """The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
 Sampler = Callable[[Mapping[str, Any], dict[str, Any], Run, Run], tuple[list[float], list[float]]]
-
-
-def torch_dtype(name: str) -> Any:
-    """torch's dtype of an IR dtype's name."""
-    import torch
-
-    return getattr(torch, {ours: theirs for theirs, ours in DTYPES.items()}[name])
-
-
-def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
-    """A tensor for each of the binding's: floats are normal, integers and booleans 0 or 1 (which any index may be)."""
-    import torch
-
-    out = {}
-    draw = torch.Generator().manual_seed(seed)
-    for name, t in binding.tensors.items():
-        dtype = torch_dtype(str(t.dtype))
-        shape = [int(d) for d in t.shape]
-        strides = [int(s) for s in t.strides] if t.strides is not None else [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-        span = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        flat = torch.randn(span, generator=draw) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw)
-        out[name] = flat.to(dtype).to(device).as_strided(shape, strides)
-    return out
-
-
-def original(place: str, binding: Binding) -> Run:
-    """The package's own kernel under the recorded launch, as a function of its tensors."""
-    file, _, name = place.partition("::")
-    package, _, inside = file.partition(":")
-    if inside:
-        module = importlib.import_module(f"{package}.{inside.removesuffix('.py').replace('/', '.')}")
-    else:
-        module = loaded(Path(file))
-    fn: Any = getattr(module, name)
-    while type(fn).__name__ not in ("JITFunction", "InterpretedFunction"):
-        fn = fn.fn  # the configuration is that of the recorded launch
-    fixed: dict[str, Any] = {**dict.fromkeys(binding.absent), **binding.scalars, **{k: meta(v) for k, v in binding.metas.items()}}
-    kept = {k: v for k, v in fixed.items() if k in fn.arg_names}
-    grid, options = tuple(int(g) for g in binding.grid), dict(binding.options)
-
-    def run(tensors: dict[str, Any]) -> None:
-        fn[grid](**{**kept, **{k: v for k, v in tensors.items() if k in fn.arg_names}}, **options)
-
-    return run
-
-
-def meta(value: Any) -> Any:
-    """The value of a constexpr: the names of dtypes stand for Triton's."""
-    import triton.language as tl
-
-    dtypes = {TRITON[str(x)]: x for x in vars(tl).values() if type(x).__name__ == "dtype" and str(x) in TRITON}
-    return dtypes.get(value, value) if isinstance(value, str) else value
-
-
-def loaded(path: Path) -> Any:
-    """A module from a file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def written(program: n.Program, folder: Path) -> tuple[Run, dict[str, tuple[int, str]]]:

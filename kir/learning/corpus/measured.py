@@ -31,7 +31,7 @@ def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, 
     out = difference(one, other)
     out["code"] = _code(*made)
     try:
-        with _alone():
+        with alone():
             out["seconds"], out["rounds"] = timed(arguments, one, first, second)
     except RuntimeError as bad:
         torch.cuda.synchronize()
@@ -40,7 +40,7 @@ def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, 
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """While no other process times on these GPUs."""
     with open(Path(tempfile.gettempdir()) / f"kir-measured-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

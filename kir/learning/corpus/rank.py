@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 import multiprocessing
+import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -88,15 +89,22 @@ def recorded(folder: Path) -> list[tuple[str, Path]]:
     return out
 
 
+def launches_in(binding: Path) -> int:
+    """How often a recorded binding was seen, by its second line; 1 where that does not say."""
+    second = [*binding.read_text(encoding="utf-8").split("\n", 2), ""][1]
+    found = re.fullmatch(r"# (\d+) launches", second)
+    return int(found[1]) if found else 1
+
+
 def _unpacked(lines: Path) -> Path:
     """A folder with the bindings of a file of JSON lines, one file each, under the user's cache; the same content has the same folder."""
     import platformdirs
 
     text = lines.read_text(encoding="utf-8")
-    folder = Path(platformdirs.user_cache_dir("kir")) / "bindings" / hashlib.sha256(f"launched {text}".encode()).hexdigest()[:16]
+    folder = Path(platformdirs.user_cache_dir("kir")) / "bindings" / hashlib.sha256(f"launched often {text}".encode()).hexdigest()[:16]
     try:
         rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{MARK}{_place(row)}\n{launched(row['binding'])}"
+        files = {f"{row['kernel'].rpartition('::')[2].strip('_')}-{i}.toml": f"{_first(row)}{launched(row['binding'])}"
                  for i, row in enumerate(rows, 1) if row["binding"] and not row.get("generated")}
     except (ValueError, KeyError, TypeError, AttributeError) as bad:
         raise usage("KIR-C118", f"{lines} holds no recorded bindings: {bad}", attempt="kir capture -o bindings -- python app.py") from bad
@@ -104,6 +112,10 @@ def _unpacked(lines: Path) -> Path:
         if not (folder / name).exists():
             write_atomic(folder / name, content)
     return folder
+
+
+def _first(row: dict[str, Any]) -> str:
+    return f"{MARK}{_place(row)}\n{MARK}{row.get('launches', 1)} launches\n"
 
 
 def launched(binding: str) -> str:

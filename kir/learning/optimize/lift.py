@@ -5,10 +5,12 @@ asked for its places with those texts left open, and the one whose anchor and te
 """
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from types import MappingProxyType
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -16,9 +18,10 @@ from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.repairs import REPAIRS
-from kir.rewrite import Context, Pass, Site, Step, apply
+from kir.rewrite import Context, Pass, Site, Step, apply, pass_class
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, forward_site
+from kir.rewrite.edit import enclosing, places
 from kir.rewrite.options import Option
 from kir.rewrite.pipelines.pipeline import find_site, pass_of
 
@@ -26,6 +29,10 @@ NEAREST = 6
 """Places that are tried for a step, the nearest first."""
 MOST_PLACES = 24
 """Places that a step is taken at where it is taken everywhere."""
+INSTEAD = {"partition-rows": ("partition-block",)}
+"""What takes the place of a pass where that does not apply: a loop of several statements in the place of one."""
+OF_ONE_STATEMENT = ("tree-reduction",)
+"""Passes that look for a loop of one statement; where one is not found, what loops name is written out first."""
 LEAST_LIKE = 0.25
 """Texts and anchors less alike than this mean another thing."""
 FAULTS = (KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
@@ -119,14 +126,47 @@ def taken(program: n.Program, step: Step, context: Context, exact: bool = True) 
             why = f"the pass fails here: {type(fault).__name__}"
     if step.direction == "backward":
         return Left(str(step), why)
-    for site in _nearest(program, step):
-        try:
-            return _at(program, site, step, context)
-        except KirError as bad:
-            why = _said(bad)
-        except FAULTS as fault:
-            why = f"the pass fails here: {type(fault).__name__}"
+    for first, now in ((), program), *_written_out(program, step, context):
+        for meant in (step, *_instead(step)):
+            for site in _nearest(now, meant):
+                try:
+                    return (*first, *_at(now, site, meant, context))
+                except KirError as bad:
+                    why = _said(bad)
+                except FAULTS as fault:
+                    why = f"the pass fails here: {type(fault).__name__}"
     return Left(str(step), why or "no place is like the one it means")
+
+
+def _instead(step: Step) -> Iterator[Step]:
+    """The same step by a pass that does as much with what this one does not take, with the parameters that both have."""
+    for name in INSTEAD.get(step.name, ()):
+        names = {f.name for f in fields(pass_class(name))}
+        yield replace(step, name=name, options=MappingProxyType({k: v for k, v in step.options.items() if k in names}))
+
+
+def _written_out(program: n.Program, step: Step, context: Context) -> Iterator[tuple[tuple[Applied, ...], n.Program]]:
+    """The program with what loops only name written out where it is used, and how: a loop of one statement is what some passes look for."""
+    if pass_of(step).name not in OF_ONE_STATEMENT:
+        return
+    applied, now = list[Applied](), program
+    for _ in range(MOST_PLACES):
+        done = next(_inlined(now, context), None)
+        if done is None:
+            break
+        applied.append(done)
+        now = done.program
+    if applied:
+        yield tuple(applied), now
+
+
+def _inlined(program: n.Program, context: Context) -> Iterator[Applied]:
+    for path, s in places(program):
+        if isinstance(s, n.Let) and len(path) > 2 and any(isinstance(x, n.For) for _, x in enclosing(program, path)):
+            back = Step("reuse-operand", at=anchor_text(program, path), direction="backward")
+            with contextlib.suppress(KirError, *FAULTS):
+                item, site = find_site(program, back)
+                yield apply(program, item, site, "backward", context=context)
 
 
 def _at(program: n.Program, site: Site, step: Step, context: Context) -> tuple[Applied, ...]:

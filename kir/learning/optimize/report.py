@@ -105,7 +105,7 @@ def data(found: Found) -> dict[str, Any]:
     out: dict[str, Any] = {
         "problem": setting.problem.name, "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
         "built": found.built, "forecasts": found.spent.to_json(),
-        "baseline": {"seconds": base, "kind": "measured" if found.baseline.measured is not None else "modelled"},
+        "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
         "speedup": found.speedup, "best": None, "tried": [_row(c) for c in found.tried], "pruned": dict(found.pruned)}
     if best is not None and best.measured is not None:
@@ -125,7 +125,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """The report as text."""
     base, best = report["baseline"], report["best"]
     sizes = ", ".join(f"{k}={v}" for k, v in report["sizes"].items())
-    yield f"{report['problem']} at {sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
+    yield f"{report['problem']}{' at ' if sizes else ''}{sizes} on {report['target']}: {_time(base['seconds'])} as given ({base['kind']})"
     if best is None:
         yield "nothing is faster"
     else:

@@ -53,6 +53,8 @@ LEFT_OUT = 1.0
 """How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
+ALIKE = 0.02
+"""Forecasts whose logarithms differ by less say the same."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -118,6 +120,8 @@ class Found:
     ended: str = ""
     events: Sequence[Mapping[str, Any]] = ()
     spent: Spent = field(default_factory=Spent)
+    measures: bool = False
+    """Whether times were measured, and not modelled."""
 
     @property
     def speedup(self) -> float:
@@ -150,6 +154,8 @@ class Search:
     recorder: Recorder = field(default_factory=Recorder)
     given_surface: str = ""
     measure_baseline: bool = True
+    as_given: Judge | None = None
+    """Who says whether the kernel as given is right, and its time; by default the CPU's gate, uncompiled, which says nothing of the time."""
     from_starts: Sequence[Start] | None = None
 
     def __post_init__(self) -> None:
@@ -176,11 +182,11 @@ class Search:
         except LogEnds:
             ended = "the log ends"
         best = self._best()
-        if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self.baseline.seconds:
+        if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self._given_seconds():
             best = None
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
-        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent)
+        return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -220,10 +226,12 @@ class Search:
         key = self._key(self.program, surface)
         forecast = self._forecast(self.program, self.program, surface)
         base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), forecast.seconds[0], forecast, {})
-        said = self.recorder.gated(f"{key} as given", lambda: CpuJudge(self.setting, compiles=False).judge(self.program, surface).to_json())
+        said = self.recorder.gated(f"{key} as given", lambda: (self.as_given or CpuJudge(self.setting, compiles=False)).judge(self.program, surface).to_json())
         if not said["accepted"]:
             raise error("KIR-U025", f"the kernel as given does not compute '{self.setting.problem.name}': {said['reason']}", needs="the problem that it solves")
-        if self.judge.measures and self.measure_baseline:
+        if self.as_given is not None:
+            base.measured = Measured.from_json(said)
+        elif self.judge.measures and self.measure_baseline:
             timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(self.program, surface).to_json()))
             base.measured = timed if timed.accepted else None
         return base
@@ -441,6 +449,9 @@ class Search:
         right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
         return min(right, key=self._time) if right else None
 
+    def _given_seconds(self) -> float:
+        return self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds
+
     def _time(self, c: Candidate) -> float:
         return c.measured.seconds if c.measured is not None else math.inf
 
@@ -456,9 +467,10 @@ class Search:
         return content_hash(normalize(program))[:32] + f" {surface}"
 
 
-def _promise(c: Candidate) -> tuple[float, int]:
-    """What candidates are ordered by before any is gated: the forecast, worse the more of the plan had to be left out; then who came first."""
-    return c.seconds * (1 + LEFT_OUT * (1 - c.share)), c.number
+def _promise(c: Candidate) -> tuple[int, int]:
+    """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out; then who came
+    first: the sources give what they think best first, and a forecast that is a hair shorter is no better word than theirs."""
+    return round(math.log(c.seconds * (1 + LEFT_OUT * (1 - c.share))) / ALIKE), c.number
 
 
 def _said(bad: BaseException) -> str:

@@ -102,7 +102,7 @@ def test_bindings_may_stand_in_one_file_of_json_lines(folder: Path, tmp_path: Pa
     lines.write_text(json.dumps({"kernel": place, "binding": BINDING.partition("\n")[2]}) + "\n")
     for _ in range(2):
         ((found, path),) = recorded(lines)
-        assert found == place and path.name == "doubled-1.toml" and path.read_text().startswith(f"# {place}\nrecorded = true\nkernel")
+        assert found == place and path.name == "doubled-1.toml" and path.read_text().startswith(f"# {place}\n# 1 launches\nrecorded = true\nkernel")
     for bad in ("{", '{"kernel": 3}', "[]", ""):
         lines.write_text(bad)
         with pytest.raises(KirError) as refused:

@@ -49,7 +49,7 @@ def test_the_best_allowed_suggestion_of_each_kernel_is_chosen(tmp_path: Path, pl
     found = [suggestion(place, "refused@x", 9.0, refused=["KIR-P1"]), suggestion(place, "open@x", 8.0, undecided=["KIR-P2"]),
              suggestion(place, "best@x", 1.0), suggestion(place, "second@x", 0.5), suggestion("other.py::k", "lost@x", 3.0)]
     (row,) = chosen(found, recorded_in(tmp_path, place), 16)
-    assert row["step"] == "best@x" and row["gain"] == 2 and row["text"].startswith(f"# {place}\nrecorded = true\nkernel")
+    assert row["step"] == "best@x" and row["gain"] == 2 and row["text"].startswith(f"# {place}\n# 1 launches\nrecorded = true\nkernel")
     assert chosen([suggestion(place, "worse@x", 0.0)], recorded_in(tmp_path, place), 16) == []
 
 

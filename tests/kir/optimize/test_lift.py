@@ -62,6 +62,13 @@ def test_layer_norm_takes_the_steps_of_rms_norm_and_guards_what_it_folds() -> No
     assert not any(isinstance(s, n.For) for k in done.program.kernels for s in statements(k.body))
 
 
+def test_a_residual_norm_takes_the_steps_of_rms_norm_though_its_loops_do_several_things() -> None:
+    """What a loop only names is written out where a sum is looked for; a loop with two stores is spread by the pass that takes several statements."""
+    done = of_family("fused_add_rmsnorm:bf16", "long", "rmsnorm_tilelang_lineage", "triton")
+    assert {(s.name, s.direction) for s in done.steps} >= {("reuse-operand", "backward"), ("tree-reduction", "forward"), ("partition-block", "forward")}
+    assert not any(isinstance(s, n.For) and s.kind == "serial" for k in done.program.kernels for s in statements(k.body))
+
+
 def test_what_does_not_apply_is_told_with_its_reason() -> None:
     naive = load_problem("softmax").naive
     said = taken(naive, Step("wgmma", at="main/max_loop"), Context(H200))

@@ -32,7 +32,7 @@ from kir.rewrite import Step
 PROBLEM = load_problem("softmax")
 SOURCES = (LineageSource(only=("rmsnorm_tilelang", "softmax_tilelang")),
            PassSource(table={"multi-threaded-block": {"threads": (128,)}, "cache-converted-value": {}, "retain-tile": {}}))
-SETTING = Setting(PROBLEM, PROBLEM.shape("small"), target("h200"), "cuda")
+SETTING = Setting(PROBLEM, PROBLEM.shape("long"), target("h200"), "cuda")
 
 
 @dataclass

@@ -35,10 +35,13 @@ def command(
     code, notes = run_with_hook(words, "note" if no_run else "record", output, folders)
     written: list[str] = []
     numbers: dict[str, int] = {}
-    for file, text, kernel in dict.fromkeys((n["file"], n["binding"], n["kernel"]) for n in notes if n["binding"]):
+    seen: dict[tuple[str, str, str], int] = {}
+    for n in (n for n in notes if n["binding"]):
+        seen[n["file"], n["binding"], n["kernel"]] = seen.get((n["file"], n["binding"], n["kernel"]), 0) + n["launches"]
+    for (file, text, kernel), launches in seen.items():
         numbers[kernel] = numbers.get(kernel, 0) + 1
         path = output / f"{kernel}-{numbers[kernel]}.toml"
-        write_atomic(path, f"# {file}::{kernel}\n{text}")
+        write_atomic(path, f"# {file}::{kernel}\n# {launches} launches\n{text}")
         written.append(str(path))
     whole = _general(output, numbers)
     rows = by_kernel(notes)

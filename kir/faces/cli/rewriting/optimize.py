@@ -3,13 +3,15 @@
 FILE is FILE.kir, FILE[::KERNEL] of a surface with its --bind, a binding that `kir capture` wrote, or a FlashInfer-Trace definition (.json); without it the
 search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times are modelled, with --on gpu measured.
 --log keeps every event: a search that was killed goes on from it. --learn trains the policy from logs and writes it to -o.
+With --package, FILE is a folder of calls that `kir capture` recorded: those of a package are ranked by what would be saved and searched under one budget;
+what is found goes to the folder -o, as patches, and as an overlay for PYTHONPATH. The same command over the same folder goes on where it ended.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -38,6 +40,8 @@ def command(
     policy: Annotated[Path | None, typer.Option(help="which plan to try next; by default the one that comes with KIR")] = None,
     compile: Annotated[bool, typer.Option(help="compile candidates, where the CPU gates them; without it they are only interpreted")] = True,
     workers: Annotated[int, typer.Option(min=1, help="processes that gate candidates on the CPU")] = 1,
+    cluster: Annotated[str, typer.Option(help="gate on a Ray cluster: HOST:PORT, auto, or local for one of this machine's")] = "",
+    package: Annotated[str, typer.Option(help="optimize the recorded calls of this package, or of any")] = "",
     learn: Annotated[list[Path] | None, typer.Option(help="train the policy from these logs instead of searching (may be repeated)")] = None,
     cache: Annotated[Path | None, typer.Option(help="a folder in which compiled artifacts are kept")] = None,
 ) -> Result:
@@ -49,11 +53,11 @@ def command(
 
     if learn:
         return _learned(learn, output)
+    from kir.faces.cli.rewriting._optimizing import Where, package_run, search_run
     from kir.hardware.target import target as named
-    from kir.learning.optimize.events import Recorder
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
-    from kir.learning.optimize.search import Budget, Search
+    from kir.learning.optimize.search import Budget
     from kir.learning.tune.device import with_shape
 
     allowed = Budget.parse(budget)
@@ -62,35 +66,15 @@ def command(
         from kir.gate.gpu.machine import require_device
 
         require_device()
+    where = Where(on, workers, cluster, compile, cache)
+    if package:
+        belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape, "--in-place": in_place, "--log": log})
+        return package_run(file, package, named(target), allowed, output, where)
     one = subject(file, bind, problem)
     at = shape_for(one, shape)
-    chosen = _surface(surface, one)
-    setting = Setting(with_shape(one.problem, at), at, named(target), chosen)
-
-    def searched(judge: Any, where: Setting) -> Found:
-        with claimed(log) if log is not None else nullcontext():
-            return Search(one.program, where, judge, policy=load(policy), budget=allowed, recorder=Recorder.over(log), given_surface=one.surface).run()
-    if on == "gpu":
-        from kir.gate.gpu import Gpu
-        from kir.learning.optimize.judge import GpuJudge
-
-        with Gpu.open(cache) as gpu:
-            here = Setting(setting.problem, at, gpu.target, chosen)
-            found = searched(GpuJudge(gpu, here), here)
-    else:
-        from kir.gate.artifacts import ArtifactCache
-        from kir.learning.optimize.judge import CpuJudge
-
-        if workers > 1:
-            from kir.learning.optimize.pool import PoolJudge
-
-            judge = PoolJudge(setting, workers, compile, str(cache or ""))
-            try:
-                found = searched(judge, setting)
-            finally:
-                judge.close()
-        else:
-            found = searched(CpuJudge(setting, ArtifactCache(cache) if cache else None, compile), setting)
+    setting = Setting(with_shape(one.problem, at), at, named(target), _surface(surface, one))
+    with claimed(log) if log is not None else nullcontext():
+        found = search_run(one, setting, allowed, load(policy), log, where)
     return _told(found, one, output, in_place)
 
 

@@ -2,7 +2,8 @@
 
 What a program's name says is what it does wrong: `crash`, `hang`, `late`, `spoil` (changes an input), `spill` (writes a guard zone), `keeps`
 (leaves something in a variable of its module), `lucky` (right only in the first calls of a process), `hidden` (the host waits for what the events do
-not show), `memo` (gives the outputs of its first call again), `vectors` (takes four elements at once, whatever is declared).
+not show), `stalled` (every fourth call seems `late`), `memo` (gives the outputs of its first call again), `vectors` (takes four elements at once,
+whatever is declared).
 """
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def _called(program: n.Program, message: dict[str, Any], blobs: list[bytearray],
         outputs = {k: np.zeros_like(v) for k, v in outputs.items()}
     back = [np.ascontiguousarray(outputs.get(x, shaped.get(x))).tobytes() for x in message["return"]]
     digests = {x: zlib.crc32(np.ascontiguousarray(outputs[x]).tobytes(), message["key"] % 2**32) for x in message["digest"]}
-    wall, late = 0.3 if "hidden" in name else 2 * SLOW, 0.5 if "late" in name else 0.0
+    wall, late = 0.3 if "hidden" in name else 2 * SLOW, 0.5 if "late" in name or ("stalled" in name and calls % 4 == 0) else 0.0
     answer = {"digests": digests, "seconds": 1e-9 if "free" in name else SLOW, "wall": wall, "late": late,
               "changed": ["X"] if "spoil" in name else [],
               "altered": ["calls of k"] if "keeps" in name else [], "broken": ["Y"] if "spill" in name else [], "threads": 1}

@@ -1,0 +1,74 @@
+"""One candidate as what crosses to another process, and what a worker does with it."""
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from kir.base.dataclass import dataclass
+from kir.hardware.target import target
+from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.learning.optimize.judge import CpuJudge, GpuJudge
+from kir.learning.optimize.plan import Setting
+from kir.learning.tune.device import with_shape
+from kir.problem import Shape, load_problem
+
+
+class Job(Protocol):
+    """What a pool is given: anything that can be sent, with the key that its result is kept by."""
+
+    @property
+    def key(self) -> str:
+        """The same for what has the same result."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program of a search, as texts and names; `on` is `cpu` or `gpu`."""
+
+    text: str
+    surface: str
+    problem: str
+    shape: tuple[str, tuple[tuple[str, int], ...]]
+    target: str
+    compiles: bool
+    cache: str
+    on: str = "cpu"
+
+    @property
+    def key(self) -> str:
+        """The content hash of the program, and its surface."""
+        return f"{content_hash(parse_program(self.text))} {self.surface}"
+
+
+def task_of(setting: Setting, program: Program, surface: str, compiles: bool = True, cached: str = "", on: str = "cpu") -> Task:
+    """The task of judging a program in a setting."""
+    shape = (setting.shape.name, tuple(setting.shape.sizes.items()))
+    return Task(program_text(program), surface, str(setting.problem.name), shape, setting.target.name, compiles, cached, on)
+
+
+def judged(task: Task) -> dict[str, Any]:
+    """What a worker does: the gate's word on a task, as JSON."""
+    from kir.gate.artifacts import ArtifactCache
+
+    name, sizes = task.shape
+    shape = Shape(name=name, tags=("timed", "asked"), sizes=dict(sizes))
+    problem = with_shape(load_problem(task.problem), shape)
+    if task.on == "gpu":
+        gpu = _gpu(task.cache)
+        return GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface)).judge(parse_program(task.text), task.surface).to_json()
+    setting = Setting(problem, problem.shape(name), target(task.target), task.surface)
+    kept = ArtifactCache(Path(task.cache)) if task.cache else None
+    return CpuJudge(setting, kept, task.compiles).judge(parse_program(task.text), task.surface).to_json()
+
+
+@cache
+def _gpu(folder: str) -> Any:
+    """The one GPU that this worker sees, opened once."""
+    from kir.gate.gpu import Gpu
+
+    return Gpu.open(Path(folder) if folder else None)

@@ -1,0 +1,202 @@
+"""A whole package under one budget: kernels by what would be saved, a search for each, what was found as a series of patches and an overlay.
+
+Everything lies in one folder: `order.json` (kernels in their order), `searches/` (a log each), `results/` (a report each, once its search has ended),
+the patches, `overlay/`, `report.json` and `report.md`. The same command over the same folder goes on where it ended.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.base.store import write_atomic
+from kir.gate.artifacts import ArtifactCache
+from kir.gate.gpu.relative import program_problem
+from kir.hardware.target import Target
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.learning.optimize.events import Recorder
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.report import data, lines
+from kir.learning.optimize.search import Budget, Found, Search
+from kir.learning.optimize.sources import SINGLE, CardSource, PassSource
+from kir.learning.optimize.starts import Start
+from kir.learning.packages.calls import Ranked, calls_of, ranked
+from kir.learning.packages.overlay import series, write_overlay
+from kir.learning.packages.sample import CallJudge
+from kir.learning.packages.twin import Twin, twin
+from kir.rewrite import passes
+
+SCHEMA = "kir.package/1"
+MOST_SHARE = 1 / 3
+"""The most of what is left of the budget that one kernel is given."""
+LEAST = (2, 10.0)
+"""Candidates and seconds that a kernel is given at least, while there are so many left."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a package run was asked for. `bindings` are the recorded calls, of `package` where one is named ("": all)."""
+
+    bindings: Path
+    package: str
+    target: Target
+    out: Path
+    budget: Budget
+    compiles: bool = True
+    cache: Path | None = None
+    judge_of: Callable[[Ranked], Any] | None = None
+    """Who judges a program in the place of a call; by default the CPU's gate on some of its CTAs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a package run came to: a row a kernel that was searched (see `_row`), what was skipped and why, the files that were written, the reason why it
+    ended, and the modules of the overlay."""
+
+    rows: Sequence[Mapping[str, Any]]
+    skipped: Sequence[tuple[str, str]]
+    files: Sequence[str]
+    ended: str
+    modules: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"schema": SCHEMA, "kernels": [*self.rows], "skipped": [[*x] for x in self.skipped], "files": [*self.files], "ended": self.ended,
+                "modules": [*self.modules]}
+
+
+def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) -> Outcome:
+    """Search as far as the budget goes, and write what was found. Raises what `calls_of` does, and KirError KIR-U032 for a folder of another run."""
+    calls = calls_of(asked.bindings, asked.package)
+    order, skipped = ranked(calls, asked.target)
+    _same_run(asked, order)
+    rows: list[dict[str, Any]] = []
+    twins: list[Twin] = []
+    ended = "every call was searched"
+    for number, (one, share) in enumerate(_shares(asked, order, rows), 1):
+        if share is None:
+            ended = "the budget is used up"
+            break
+        row, found = _one(asked, number, one, share)
+        rows.append(row)
+        if found is not None:
+            twins.append(found)
+            _written(asked, rows, skipped, twins, "it was stopped")
+        advance(one.call.place)
+    return _written(asked, rows, skipped, twins, ended)
+
+
+def _shares(asked: Asked, order: Sequence[Ranked], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Ranked, Budget | None]]:
+    """Each kernel with its part of what is left of the budget, as large as its part of what would be saved; None once nothing is left."""
+    for number, one in enumerate(order):
+        seconds = asked.budget.seconds - sum(r["took"] for r in rows)
+        candidates = asked.budget.candidates - sum(len(r["tried"]) for r in rows)
+        if seconds <= 0 or candidates <= 0:
+            yield one, None
+            return
+        rest = sum(r.saving for r in order[number:])
+        share = min(MOST_SHARE, one.saving / rest) if rest else MOST_SHARE
+        yield one, Budget(min(candidates, max(LEAST[0], round(candidates * share))), min(seconds, max(LEAST[1], seconds * share)), plans=asked.budget.plans)
+
+
+def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:
+    """Keep what the run is of, or compare with what is kept."""
+    calls = [{"kernel": r.call.place, "binding": hashlib.sha256(r.call.binding.read_bytes()).hexdigest()[:16],
+              "file": hashlib.sha256(r.call.file.read_bytes()).hexdigest()[:16]} for r in order]
+    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": calls}
+    file = asked.out / "order.json"
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != now:
+        raise error("KIR-U032", f"{asked.out} holds the run of other calls, of another target, or of files that have changed since",
+                    needs="the same bindings and files as before, or another folder")
+    write_atomic(file, json.dumps(now, indent=1) + "\n")
+
+
+def every_pass() -> Mapping[str, Any]:
+    """All passes with the values that are tried of their parameters: those of a search first, then the rest as they come."""
+    return {**SINGLE, **{cls.name: {} for cls in passes() if cls.name not in SINGLE}}
+
+
+def _one(asked: Asked, number: int, one: Ranked, share: Budget) -> tuple[dict[str, Any], Twin | None]:
+    """The row of a call, from its results where its search has ended before, and what takes its place where something is faster."""
+    name = f"{number:04}-{one.call.kernel}"
+    result = asked.out / "results" / f"{name}.json"
+    if result.is_file():
+        kept: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        return kept, twin(one.call, parse_program(kept["program"]), "\n".join(kept["story"])) if kept["program"] else None
+    recorder = Recorder.over(asked.out / "searches" / f"{name}.jsonl")
+    row: dict[str, Any] = {"kernel": one.call.place, "binding": one.call.binding.stem, "launches": one.call.launches, "saving": one.saving, "speedup": 1.0,
+                           "saved": 0.0, "tried": [], "remark": "", "program": "", "story": []}
+    made = None
+    try:
+        found = _search(asked, one, share, recorder)
+        told = data(found)
+        row.update({k: told[k] for k in ("tried", "best", "baseline", "limit", "ended", "built", "speedup")})
+        row["story"] = [*lines(told)]
+        if found.best is not None:
+            made = twin(one.call, found.best.program, "\n".join(row["story"]))
+            row["program"], row["saved"] = program_text(found.best.program), (1 - 1 / found.speedup) * one.seconds
+    except KirError as bad:
+        if bad.diagnostics[0].id in ("KIR-U021", "KIR-U022"):
+            raise
+        row["remark"] = f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}"
+    row["took"] = round(recorder.clock, 2)
+    write_atomic(result, json.dumps(row, indent=1) + "\n")
+    return row, made
+
+
+def _search(asked: Asked, one: Ranked, share: Budget, recorder: Recorder) -> Found:
+    program, surface = one.expert.program, one.expert.surface
+    problem = program_problem(program, program)
+    setting = Setting(problem, problem.tagged("timed")[0], asked.target, surface)
+    cache = ArtifactCache(asked.cache) if asked.cache else None
+    judge = asked.judge_of(one) if asked.judge_of else CallJudge(program, asked.target, cache, asked.compiles)
+    sources = (PassSource("single", every_pass()), CardSource(), PassSource("pass", every_pass()))
+    return Search(program, setting, judge, sources, budget=share, recorder=recorder, given_surface=surface, as_given=judge,
+                  from_starts=[Start("as it is", program)]).run()
+
+
+def _written(asked: Asked, rows: Sequence[Mapping[str, Any]], skipped: Sequence[tuple[str, str]], twins: Sequence[Twin], ended: str) -> Outcome:
+    """The series, the overlay and the reports."""
+    files: list[str] = []
+    for old in asked.out.glob("*.patch"):
+        old.unlink()
+    stories = [r["story"] for r in rows if r["program"]]
+    for patch, story in zip(series(twins), stories, strict=False):
+        path = asked.out / f"{patch.number:04}-{patch.kernel}.patch"
+        write_atomic(path, "\n".join([*story, "", patch.text]))
+        files.append(str(path))
+    modules = write_overlay(twins, asked.out / "overlay")
+    out = Outcome(rows, skipped, (*files, str(asked.out / "report.json"), str(asked.out / "report.md")), ended, modules)
+    write_atomic(asked.out / "report.json", json.dumps(out.to_json(), indent=1) + "\n")
+    write_atomic(asked.out / "report.md", "\n".join(page(out, asked)) + "\n")
+    return out
+
+
+def page(out: Outcome, asked: Asked) -> Iterator[str]:
+    """The report as Markdown."""
+    faster = [r for r in out.rows if r["program"]]
+    yield f"# {asked.package or asked.bindings.name}: kernels made faster"
+    yield ""
+    yield (f"{len(out.rows)} calls were searched on {asked.target.name}, {sum(len(r['tried']) for r in out.rows)} candidates gated in "
+           f"{sum(r['took'] for r in out.rows):.0f} s; {len(faster)} are faster, {len(out.skipped)} calls were skipped; {out.ended}.")
+    yield "Times are modelled. Each was right on the first two and the last CTA of every axis of its grid, on three draws of its inputs."
+    yield ""
+    yield "| kernel | call | launches | as given | now | times as fast | saved in the recorded calls | by | remark |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    for r in out.rows:
+        best, base = r.get("best"), r.get("baseline")
+        cells = (f"`{r['kernel']}`", r["binding"], r["launches"], f"{base['seconds'] * 1e6:.2f} us" if base else "",
+                 f"{best['seconds'] * 1e6:.2f} us" if best else "", f"{r['speedup']:.3f}" if best else "",
+                 f"{r['saved'] * 1e6:.1f} us" if best else "", best["plan"] if best else "", r["remark"] or ("" if best else "nothing is faster"))
+        yield "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
+    if out.skipped:
+        yield ""
+        yield from (f"- skipped `{place}`: {why}" for place, why in out.skipped)
+
+
+__all__ = ["Asked", "Outcome", "every_pass", "optimized", "page"]

@@ -1,0 +1,214 @@
+"""A recorded call on a GPU: the package's own kernel and what was found, on copies of the same random arguments, compared, and timed in turns.
+
+``python -m kir.learning.packages.trial`` takes one line of JSON on standard input and says what came of it in one line: a process of its own, since a
+kernel that goes wrong takes the device's context down with it.
+"""
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
+from kir.gate.gpu.statistics import ratio
+from kir.ir import nodes as n
+from kir.ir.binding import Binding
+from kir.ir.canonical import content_hash
+from kir.learning.corpus.launch import DTYPES, TRITON
+from kir.learning.corpus.measured import Run, alone, copied, difference, samples
+from kir.learning.packages.calls import Call
+from kir.learning.packages.twin import twin
+from kir.learning.tune.search import Measured
+
+WITHIN = 2e-3
+"""The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
+SECONDS = 120.0
+"""How long one candidate may take, compiling included."""
+
+
+@dataclass(frozen=True)
+class DeviceTask:
+    """A program in the place of a recorded call, as what crosses to another process: the text of its twin, or why there is none."""
+
+    place: str
+    binding: str
+    text: str
+    same: bool
+    reason: str
+    key: str
+
+    @classmethod
+    def of(cls, call: Call, program: n.Program, given: n.Program) -> DeviceTask:
+        """The task of judging a program; `given` is the kernel as it was launched."""
+        binding, key = call.binding.read_text(encoding="utf-8"), f"{content_hash(program)} {call.place}"
+        try:
+            return cls(call.place, binding, twin(call, program, "").text, program == given, "", key)
+        except KirError as bad:
+            return cls(call.place, binding, "", False, f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}", key)
+
+
+def tried_on_device(task: DeviceTask) -> dict[str, Any]:
+    """What a device says of a task, as JSON: right where the package's own kernel is, for all of its outputs, and the median of its times beside that. The
+    kernel as given has the time of the package's own. Raises KirError KIR-G004 where there is no device any more."""
+    said: dict[str, Any] = {"failed": task.reason} if task.reason else _asked({k: v for k, v in asdict(task).items() if k != "reason"})
+    if said.get("gone"):
+        raise error("KIR-G004", f"the device is gone: {said['failed']}", needs="a GPU")
+    if said.get("failed") or not said.get("right"):
+        why = said.get("failed") or f"its outputs are off by {said['difference']:.1e} of the largest value"
+        return Measured(math.inf, accepted=False, reason=str(why)).to_json()
+    return Measured(said["seconds"], said["low"], said["high"]).to_json()
+
+
+@dataclass
+class DeviceJudge:
+    """This process's GPU as a judge of programs in the place of a recorded call."""
+
+    call: Call
+    given: n.Program
+    name: str = "gpu"
+    measures: bool = True
+
+    def prepare(self, programs: object) -> None:
+        """Nothing: Triton compiles in the process that runs a candidate."""
+
+    def judge(self, program: n.Program, surface: str) -> Measured:
+        """The word on one. Raises KirError KIR-G004."""
+        return Measured.from_json(tried_on_device(DeviceTask.of(self.call, program, self.given)))
+
+
+def _asked(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process says of a row; `failed` and why where it says nothing."""
+    try:
+        done = subprocess.run([sys.executable, "-m", "kir.learning.packages.trial"], input=json.dumps(row), capture_output=True, text=True, timeout=SECONDS,
+                              check=False)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"it takes more than {SECONDS:g} s"}
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("{"):
+            said: dict[str, Any] = json.loads(line)
+            return said
+    return {"failed": f"its process ended with {done.returncode}: {done.stderr.strip()[-200:]}"}
+
+
+def torch_dtype(name: str) -> Any:
+    """torch's dtype of an IR dtype's name."""
+    import torch
+
+    return getattr(torch, {ours: theirs for theirs, ours in DTYPES.items()}[name])
+
+
+def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
+    """A tensor for each of the binding's: floats are normal, integers and booleans 0 or 1 (which any index may be)."""
+    import torch
+
+    out = {}
+    draw = torch.Generator().manual_seed(seed)
+    for name, t in binding.tensors.items():
+        dtype = torch_dtype(str(t.dtype))
+        shape = [int(d) for d in t.shape]
+        strides = [int(s) for s in t.strides] if t.strides is not None else [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        span = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else 0
+        flat = torch.randn(span, generator=draw) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw)
+        out[name] = flat.to(dtype).to(device).as_strided(shape, strides)
+    return out
+
+
+def original(place: str, binding: Binding) -> Run:
+    """The package's own kernel under the recorded launch, as a function of its tensors."""
+    file, _, name = place.partition("::")
+    package, _, inside = file.partition(":")
+    if inside:
+        module = importlib.import_module(f"{package}.{inside.removesuffix('.py').replace('/', '.')}")
+    else:
+        module = loaded(Path(file))
+    fn: Any = getattr(module, name)
+    while type(fn).__name__ not in ("JITFunction", "InterpretedFunction"):
+        fn = fn.fn  # the configuration is that of the recorded launch
+    fixed: dict[str, Any] = {**dict.fromkeys(binding.absent), **binding.scalars, **{k: meta(v) for k, v in binding.metas.items()}}
+    kept = {k: v for k, v in fixed.items() if k in fn.arg_names}
+    grid, options = tuple(int(g) for g in binding.grid), dict(binding.options)
+
+    def run(tensors: dict[str, Any]) -> None:
+        fn[grid](**{**kept, **{k: v for k, v in tensors.items() if k in fn.arg_names}}, **options)
+
+    return run
+
+
+def meta(value: Any) -> Any:
+    """The value of a constexpr: the names of dtypes stand for Triton's."""
+    import triton.language as tl
+
+    dtypes = {TRITON[str(x)]: x for x in vars(tl).values() if type(x).__name__ == "dtype" and str(x) in TRITON}
+    return dtypes.get(value, value) if isinstance(value, str) else value
+
+
+def loaded(path: Path) -> Any:
+    """A module from a file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
+    """What came of a row: `right`, the largest `difference` as a share of the largest value, and `seconds` with their interval; of the package's own kernel
+    where it is asked about itself."""
+    import torch
+
+    path = folder / "binding.toml"
+    path.write_text(row["binding"], encoding="utf-8")
+    binding = Binding.read(path)
+    (folder / "found.py").write_text(row["text"], encoding="utf-8")
+    found = loaded(folder / "found.py")
+    if device == "cuda":  # what kernels that make descriptors by themselves need
+        import triton
+
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    arguments = tensors_of(binding, device)
+    slow, one, other = original(row["place"], binding), copied(arguments), copied(arguments)
+    slow(one)
+    if row["same"]:
+        seen, fast = {"difference": 0.0, "scale": 0.0}, slow
+    else:
+        fast = found._launch
+        fast(other)
+        seen = difference(one, other)
+    share = seen["difference"] / seen["scale"] if seen["scale"] else seen["difference"]
+    if not share <= WITHIN:
+        return {"right": False, "difference": share}
+    with alone():
+        before, after = samples(arguments, one, slow, fast)
+    after = sorted(after)
+    middle, spread = len(after) // 2, max(1, round(0.98 * math.sqrt(len(after))))
+    return {"right": True, "difference": share, "ratio": ratio(before, after).to_json(), "seconds": after[middle], "low": after[max(0, middle - spread)],
+            "high": after[min(len(after) - 1, middle + spread)]}
+
+
+def main() -> None:
+    """One line in, one line out."""
+    row = json.loads(sys.stdin.readline())
+    try:
+        import torch
+
+        if not torch.cuda.is_available():
+            print(json.dumps({"gone": True, "failed": "torch finds none"}), flush=True)
+            return
+        with tempfile.TemporaryDirectory(prefix="kir-trial-") as name:
+            print(json.dumps(tried(row, "cuda", Path(name))), flush=True)
+    except Exception as fault:  # whatever it is, it is what came of this candidate
+        print(json.dumps({"failed": f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
