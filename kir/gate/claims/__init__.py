@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.gate.cases import Case, tensor_names
-from kir.gate.claims.arithmetic import last, unkept
-from kir.gate.claims.flow import Flow, is_tensor
+from kir.gate.claims.arithmetic import last, sums, unkept
+from kir.gate.claims.flow import Flow, Key, is_tensor
 from kir.gate.claims.ways import untaken
 from kir.interp.state.coverage import Place
 from kir.ir import nodes as n
@@ -33,12 +33,14 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
     flow = _flow(program)
     if flow.opaque:
         return ()
-    before = _arriving(program, problem, names)
+    before, loops = _done(program, problem, names), _reach(program, problem)
 
     def lost(other: n.Program) -> list[str]:
-        after = _arriving(other, problem, names)
+        after = _done(other, problem, names)
         words = [f"{_words(sorted(before[out] - after.get(out, frozenset())))} does not arrive at {out}" for out in before
                  if before[out] - after.get(out, frozenset())]
+        words += [f"the loop {var} does not go as far as {_words(sorted(sizes - still))}" for key, still in _reach(other, problem).items()
+                  for var, sizes in ((key[1], loops.get(key, frozenset())),) if sizes - still]
         return words or [d.message for d in broken(other, problem, names, derived=False)]
     return tuple(untaken(program, flow, cases, reached, lost))
 
@@ -76,6 +78,25 @@ def _arriving(program: n.Program, problem: Problem, names: Mapping[str, str]) ->
     known = {t.name for t in problem.spec.tensors} | {name for s in problem.shapes[:1] for name in s.sizes} | set(problem.spec.scalars)
     return {names[p.name]: frozenset(names.get(x, x) for x in flow.inputs(p.name)) & known
             for p in program.params if is_tensor(p) and p.role != "in" and p.name in names}
+
+
+def _done(program: n.Program, problem: Problem, names: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """By output, what arrives there, and the tensors of which a sum does."""
+    flow, arriving = _flow(program), _arriving(program, problem, names)
+    tensors = {t.name for t in problem.spec.tensors}
+    for own, out in names.items():
+        if out in arriving:
+            where = [d for found in flow.live(own).values() for d in found]
+            of = {names.get(x, x) for each in sums(flow, where) for use in each.where.uses for x in flow.sources(use, each.where.kernel)}
+            arriving[out] |= {f"a sum over {x}" for x in of & tensors}
+    return arriving
+
+
+def _reach(program: n.Program, problem: Problem) -> dict[Key, frozenset[str]]:
+    """By loop, the sizes on which its bounds depend."""
+    flow, sizes = _flow(program), {name for s in problem.shapes[:1] for name in s.sizes}
+    return {key: frozenset(x for e in d.uses for x in flow.sources(e, d.kernel)) & sizes
+            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For)}
 
 
 def _needed(problem: Problem) -> dict[str, frozenset[str]]:

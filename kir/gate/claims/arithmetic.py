@@ -58,8 +58,9 @@ def products(flow: Flow, where: Sequence[Definition]) -> Iterator[Product]:
     """Every multiplication of floats at these definitions, with the dtypes of its operands before they were widened."""
     for d in where:
         if isinstance(d.stmt, n.Mma):
-            kind = (lambda e: "tf32" if d.stmt.precision == "tf32" and dtype_of(e.type).name == "f32" else dtype_of(e.type).name)  # noqa: B023
-            yield Product(d, d.stmt.a, d.stmt.b, (kind(d.stmt.a), kind(d.stmt.b)))
+            tf32 = d.stmt.precision == "tf32"
+            given, other = ("tf32" if tf32 and _dtype(e) == "f32" else _dtype(e) for e in (d.stmt.a, d.stmt.b))
+            yield Product(d, d.stmt.a, d.stmt.b, (given, other))
             continue
         for e in (part for use in d.uses for part in flow.parts(use, d.kernel)):
             match e:
@@ -142,6 +143,8 @@ def sums(flow: Flow, where: Sequence[Definition]) -> Iterator[Sum]:
             options = dict(e.attrs)
             if e.fn in ("reduce", "scan", "warp_reduce") and options.get("op", "sum") in _SUMS and dtype_of(e.args[0].type).is_float:
                 yield Sum(d, dtype_of(e.args[0].type).name)
+            elif e.fn in ("wgmma", "mma_sync") and e.args:
+                yield Sum(d, _dtype(e.args[0 if e.fn == "wgmma" else 2]))
             elif e.fn == "atomic_add" and isinstance(e.args[0], n.Region) and e.args[0].buffer.dtype.is_float:
                 yield Sum(d, e.args[0].buffer.dtype.name)
         if found := direct.get(id(d)) or _carried(flow, d, running - {d.key}):

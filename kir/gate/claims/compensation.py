@@ -88,7 +88,7 @@ class _Walk:
         waiting: list[n.Node] = [e]
         while waiting:
             x = waiting.pop()
-            rounds = isinstance(x, n.Binary) and x.op in ("add", "sub") or isinstance(x, n.Call) and x.fn == "fma"
+            rounds = (isinstance(x, n.Binary) and x.op in ("add", "sub")) or (isinstance(x, n.Call) and x.fn == "fma")
             if rounds and isinstance(x, n.Expr) and dtype_of(x.type).is_float and not self.form(x):
                 yield s, x
             elif not isinstance(x, n.Buffer):

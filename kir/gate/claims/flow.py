@@ -96,10 +96,7 @@ class Flow:
     def _block(self, block: n.Block, under: tuple[n.Expr, ...]) -> bool:
         """Takes a block in; whether what stands after it cannot be reached."""
         dead = _overwritten(block)
-        for i, s in enumerate(block):
-            if i not in dead and self._statement(s, under):
-                return True
-        return False
+        return any(self._statement(s, under) for i, s in enumerate(block) if i not in dead)
 
     def _statement(self, s: n.Stmt, under: tuple[n.Expr, ...]) -> bool:
         k = self._kernel
@@ -300,7 +297,7 @@ def _reads(s: n.Stmt, name: str) -> bool:
     below: list[n.Node] = [*s.at.index, s.value, *([s.mask] if s.mask is not None else [])] if isinstance(s, n.Store) else list(children(s))
     while below:
         e = below.pop()
-        if isinstance(e, n.Region) and e.buffer.name == name or isinstance(e, n.Call) and e.args and any(isinstance(a, n.Region) for a in e.args):
+        if (isinstance(e, n.Region) and e.buffer.name == name) or (isinstance(e, n.Call) and e.args and any(isinstance(a, n.Region) for a in e.args)):
             return True
         below += [] if isinstance(e, n.Buffer) else list(children(e))
     return False

@@ -23,7 +23,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.types import BOOL, TileType, shape_of
-from kir.ir.visit import blocks_of, children, names_read, transform
+from kir.ir.visit import blocks_of, children, transform
 
 MOST_CASES = 12
 """Cases that are run again at most, to see which ways they take."""
@@ -47,21 +47,22 @@ Lost = Callable[[n.Program], Sequence[str]]
 
 
 def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost) -> Iterator[Diagnostic]:
-    """The ways that leave something out and that no case takes (KIR-G134), but for those that can be taken by nothing. `reached` is what the cases
-    were seen to reach of branches."""
+    """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
+    those that can be taken by nothing. `reached` is what the cases were seen to reach of branches."""
     suspects: list[tuple[Way, str]] = []
     for way in ways(program, flow):
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
             continue
-        if gone := lost(forced(program, way)):
-            if not guards(flow, way):
-                suspects.append((way, gone[0]))
+        if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
+            suspects.append((way, f"no test takes the way on which {gone[0]}"))
+        elif gone := lost(forced(program, replace(way, holds=not way.holds))) if not isinstance(way.node, (n.Load, n.Store)) else ():
+            suspects.append((way, f"no test takes this way, and without it {gone[0]}"))
     watched = [way for way, _ in suspects if not isinstance(way.node, n.If)]
     seen = taken(program, watched, cases) if watched else set[int]()
-    for way, gone_there in suspects:
-        if id(way) not in seen and possible(program, flow, way):
-            yield Diagnostic("KIR-G134", f"no test takes the way on which {gone_there}", anchor=way.anchor, subject=_said(way),
-                             origin=getattr(way.stmt, "origin", None), needs="a size or inputs in the problem at which it is taken, or the work done there too")
+    for way, said in suspects:
+        if id(way) not in seen:
+            yield Diagnostic("KIR-G134", said, anchor=way.anchor, subject=_said(way), origin=getattr(way.stmt, "origin", None),
+                             needs="a size or inputs in the problem at which it is taken, or the work done there too")
     yield from _arms(program, reached, lost)
 
 
@@ -142,8 +143,12 @@ def guards(flow: Flow, way: Way) -> bool:
             case _:
                 pass
     match way.cond:
-        case n.Binary(op="ne" | "eq", a=a, b=b):
-            return bool(a == b)
+        case n.Binary(op="ne" | "eq", a=a, b=b) if a == b:
+            return True
+        case n.Binary(op="ne" | "eq" as op, a=a, b=n.Const() as b) if (op == "eq") == way.holds:
+            mine = way.node.a if way.holds else way.node.b
+            there = transform(other, lambda old, new: b if old == a else new)
+            return bool((flow.is_zero(mine, way.kernel) and flow.is_zero(there, way.kernel)) or mine == there)
         case _:
             return False
 
