@@ -6,6 +6,7 @@ begins anew, `--seed N` does one program and prints its faults, `--kind TEXT` pr
 from __future__ import annotations
 
 import argparse
+import ast
 import random
 import sys
 import time
@@ -13,11 +14,12 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.fuzz.checking import Fault, checks
+from benchmarks.fuzz.checking import Fault, attempt, checks
 from benchmarks.fuzz.making import Made
 from benchmarks.fuzz.shrinking import shrunk
 from benchmarks.fuzz.state import State, default_folder, page
 from kir.ir.parser import parse_program
+from kir.rewrite.pipelines.text import Direction
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "fuzz.md"
 MENDED = Path(__file__).parent / "mended.md"
@@ -42,11 +44,9 @@ def smaller(made: Made, fault: Fault, seed: int) -> str:
 
 
 def _again(made: Made, fault: Fault, text: str) -> bool:
-    from benchmarks.fuzz.checking import attempt
     name, _, rest = fault.done.lstrip("~").partition("{")
     given, _, seed = ("{" + rest).rpartition(" seed ")
-    direction = "backward" if fault.done.startswith("~") else "forward"
-    import ast
+    direction: Direction = "backward" if fault.done.startswith("~") else "forward"
     return any(f.kind == fault.kind for f in attempt(parse_program(text, "p.kir"), name, ast.literal_eval(given), direction, int(seed),
                                                      made.arrays, Counter(), []))
 

@@ -114,12 +114,13 @@ class Made:
         """Products of tiles."""
         if self.dtype.startswith("i") or self.dtype == "f64":
             return self.tile()
-        narrow = (lambda e: e) if self.dtype in ("f16", "bf16") else (lambda e: f"cast({e}, {half})")
         half, size = self.r.choice(["f16", "bf16"]), 16
+        wide = self.dtype not in ("f16", "bf16")
         zero, kind = self.literal("0"), self.r.choice(["", " pipelined {stages=2}"])
         end = "acc" if self.dtype == "f32" else f"cast(acc, {self.dtype})"
-        a = narrow(f"load(X[i * {size} +: {size}, k * {size} +: {size}] else {zero} clip)")
-        b = narrow(f"load(X[k * {size} +: {size}, j * {size} +: {size}] else {zero} clip)")
+        a, b = (f"load(X[{rows} * {size} +: {size}, {columns} * {size} +: {size}] else {zero} clip)" for rows, columns in ("ik", "kj"))
+        if wide:
+            a, b = f"cast({a}, {half})", f"cast({b}, {half})"
         return (f"kernel main grid (i: ceildiv(M, {size}), j: ceildiv({self.n}, {size})) threads 128\n  fragment acc: f32[{size}, {size}] = 0.0\n"
                 f"  for k in 0..ceildiv({self.n}, {size}){kind}\n    let a = {a}\n    let b = {b}\n    mma acc += a * b\n"
                 f"  Y[i * {size} +: {size}, j * {size} +: {size}] = {end} clip\n")

@@ -47,7 +47,7 @@ class State:
     def write(self, folder: Path) -> None:
         """To `state.json`, at once or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "state.json", json.dumps(asdict(self), indent=1, sort_keys=True).encode())
+        write_atomic(folder / "state.json", json.dumps(vars(self), indent=1, sort_keys=True).encode())
 
     @classmethod
     def read(cls, folder: Path) -> State:
@@ -56,7 +56,7 @@ class State:
         if not file.is_file():
             return cls()
         held = json.loads(file.read_text())
-        return cls(held["seed"], held["seconds"], *(Counter(held[x]) for x in ("counts", "forms", "kinds")), held["cases"])
+        return cls(held["seed"], held["seconds"], Counter(held["counts"]), Counter(held["forms"]), Counter(held["kinds"]), held["cases"])
 
 
 def page(state: State, mended: str) -> str:
