@@ -1,7 +1,8 @@
 """Random programs for so many minutes.
 
-`make fuzz MINUTES=30`, or `python -m benchmarks.fuzz [--minutes M] [--state FOLDER] [--seed N] [--write] [--kind TEXT]`. Goes on where the last run ended; `--fresh`
-begins anew, `--seed N` does one program and prints its faults, `--kind TEXT` prints the cases that are kept of a kind of fault. Exit code 1 where there are faults.
+`make fuzz MINUTES=30`, or `python -m benchmarks.fuzz [--minutes M] [--state FOLDER] [--seed N] [--write] [--kind TEXT]`. Goes on where the last run
+ended; `--fresh` begins anew, `--seed N` does one program and prints its faults, `--kind TEXT` prints the cases that are kept of a kind of fault. Exit code 1
+where there are faults.
 """
 from __future__ import annotations
 

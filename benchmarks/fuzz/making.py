@@ -107,8 +107,10 @@ class Made:
         """Lanes of a warp that exchange values."""
         moved = self.r.choice([f"shfl_xor(x, {self.r.choice([1, 2, 16])})", f"shfl_down(x, {self.r.choice([1, 4])})", "shfl_idx(x, 3)"])
         vote = self.r.choice([f"select(vote_any(x < w), {self.value('v', 'w')}, x)", f"select(vote_all(x < w), v, {self.value('v', 'x')})"])
-        tree = f"    register s: {self.dtype} = x\n    for j in 0..5 static\n      let other = shfl_xor(s, 16 >> j)\n      s = max(s, other)\n    Z[r, col] = s clip\n"
-        return f"{self._lanes(32)}    let v = {moved}\n    Y[r, col] = {vote} clip\n{self.r.choice(['', tree.replace(' static', ''), tree.replace(' static', ' unroll')])}"
+        tree = f"    register s: {self.dtype} = x\n"
+        tree += "    for j in 0..5 static\n      let other = shfl_xor(s, 16 >> j)\n      s = max(s, other)\n    Z[r, col] = s clip\n"
+        end = self.r.choice(["", tree.replace(" static", ""), tree.replace(" static", " unroll")])
+        return f"{self._lanes(32)}    let v = {moved}\n    Y[r, col] = {vote} clip\n{end}"
 
     def product(self) -> str:
         """Products of tiles."""
@@ -144,7 +146,8 @@ class Made:
         if self.dtype not in ("i32", "i64"):
             return self.control()
         op = self.r.choice(["add", "max", "min", "xor"])
-        return (f"{self._lanes(32)}    if col < {self.n}\n      let old = atomic_{op}(&Z[r, col % {self.r.choice([1, 3, 7])} % {self.n}], {self.value('x', 'w')})\n"
+        place = f"Z[r, col % {self.r.choice([1, 3, 7])} % {self.n}]"
+        return (f"{self._lanes(32)}    if col < {self.n}\n      let old = atomic_{op}(&{place}, {self.value('x', 'w')})\n"
                 f"    Y[r, col] = {self.value('x', 'w')} clip\n")
 
     def viewed(self) -> str:
