@@ -2,7 +2,8 @@
 written, a clock set back, and two versions of KIR on one store.
 
 `python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--write]`. At each point: every accepted step that was on disk before is
-there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes docs/tables/crashes.md. Exit code 1 where something was lost.
+there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
+docs/tables/crashes.md. Exit code 1 where something was lost.
 """
 from __future__ import annotations
 
@@ -167,7 +168,7 @@ def accidents(at: Path) -> list[tuple[str, str, bool]]:
     """What is tried, what came of it, and whether that is right: a refusal (exit code 1 or 2) without a traceback, and nothing damaged."""
     rows = []
     for name, how in (("full disk: no file longer than 4 KiB", _small_files), ("full disk: no file longer than 64 bytes", _tiny_files),
-                      ("folder that cannot be written", _read_only), ("clock set back by ten years", _old_clock), ("a store of a later version", _later)):
+                      ("a file where the folder should be", _read_only), ("clock set back by ten years", _old_clock), ("a store of a later version", _later)):
         prepared(at)
         said, right = how(at)
         bad = damaged(at)
@@ -186,7 +187,7 @@ def _limited(at: Path, most: int) -> tuple[str, bool]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code, text = _answer(started(JOBS[0].arguments(at), limit))
     again, _ = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}, then {again} with room: {_first(text)}", "Traceback" not in text and code in (1, 2) and again == 0
+    return f"exit code {code}, then {again} with room: {_first(text)}", "internal error" not in text and code in (1, 2) and again == 0
 
 
 def _small_files(at: Path) -> tuple[str, bool]:
@@ -226,14 +227,15 @@ def _later(at: Path) -> tuple[str, bool]:
 
 
 def _first(text: str) -> str:
-    return next((line.strip()[:140] for line in text.splitlines() if line.strip()), "")
+    return next((line.strip().replace(f"{ROOT}/", "")[:140] for line in text.splitlines() if line.strip()), "")
 
 
 def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
     """The generated page."""
     lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments, alone or two on one store, "
              "and other accidents. A fault is an accepted step that is lost, a file that is not whole, or a command that does not go on.", "",
-             "| command | points | killed | with a second process | ended by itself | let run to its end at last | faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
+             "| command | points | killed | with a second process | ended by itself | let run to its end at last | "
+             "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():
         last = "yes" if row.counts["came to the end after the last kill"] else "no"
         lines.append(f"| `{name}` | {row.points} | {row.counts['killed']} | {row.counts['two processes']} | {row.finished} | {last} | "

@@ -85,8 +85,8 @@ def accesses_of(k: n.Kernel) -> list[Access]:
 
 def _leaves_pending(s: n.Stmt) -> bool:
     """Whether a statement begins what is waited for later."""
-    return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending) or (isinstance(x, n.Call) and x.fn == "wgmma")
-               for x in walk(s))
+    return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
+               or (isinstance(x, n.Call) and x.fn == "wgmma") for x in walk(s))
 
 
 def _waits(s: n.Stmt) -> bool:

@@ -22,6 +22,7 @@ from kir.interp.state.coverage import SKIPPED, TAKEN, Place
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
+from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, TileType, shape_of
 from kir.ir.visit import blocks_of, children, transform
 
@@ -67,7 +68,6 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
 
 
 def _said(way: Way) -> str:
-    from kir.ir.printer import expr_text
     return f"where {expr_text(way.cond)} {'holds' if way.holds else 'does not hold'}"
 
 
