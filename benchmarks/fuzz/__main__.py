@@ -1,7 +1,7 @@
 """Random programs for so many minutes.
 
 `make fuzz MINUTES=30`, or `python -m benchmarks.fuzz [--minutes M] [--state FOLDER] [--seed N] [--write] [--kind TEXT]`. Goes on where the last run
-ended; `--fresh` begins anew, `--seed N` does one program and prints its faults, `--kind TEXT` prints the cases that are kept of a kind of fault. Exit code 1
+ended; `--restart` begins anew, `--seed N` does one program and prints its faults, `--kind TEXT` prints the cases that are kept of a kind of fault. Exit code 1
 where there are faults.
 """
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> int:
     arguments.add_argument("--minutes", type=float, default=30.0)
     arguments.add_argument("--state", type=Path, default=default_folder(), help="the folder that is gone on from")
     arguments.add_argument("--seed", type=int, help="only the program of this seed")
-    arguments.add_argument("--fresh", action="store_true", help="begin anew")
+    arguments.add_argument("--restart", action="store_true", help="begin anew")
     arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz.md")
     arguments.add_argument("--kind", help="print the cases that are kept of kinds with this text")
     chosen = arguments.parse_args()
@@ -66,7 +66,7 @@ def main() -> int:
         made, faults = one(chosen.seed, Counter())
         print(made.text, *(f"{f.kind}: {f.why}\n{f.done}\n{f.before}\n{f.after}" for f in faults), sep="\n")
         return 1 if faults else 0
-    state = State() if chosen.fresh else State.read(chosen.state)
+    state = State() if chosen.restart else State.read(chosen.state)
     if chosen.kind is not None:
         for kind, cases in state.cases.items():
             for c in cases if chosen.kind in kind else ():
