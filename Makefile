@@ -25,7 +25,8 @@ DEMO_FULL ?= $(DEMO) && \
 WORKERS ?= 2
 
 .NOTPARALLEL:
-.PHONY: demo demo-full test lint docs format install full clean help
+MINUTES ?= 30
+.PHONY: demo demo-full test fuzz lint docs format install full clean help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
@@ -40,6 +41,9 @@ demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything 
 
 test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU
 	$(BIN)/python -m pytest -n $(WORKERS) tests -m "not gpu"
+
+fuzz: $(VENV)/.core $(VENV)/.zoo ## random programs for MINUTES=30, on from where the last run ended
+	$(BIN)/python -W ignore -m benchmarks.fuzz --minutes $(MINUTES)
 
 lint: $(VENV)/.core ## ruff and mypy --strict
 	$(BIN)/python -m ruff check .

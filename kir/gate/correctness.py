@@ -71,7 +71,7 @@ def check(program: n.Program, tests: Tests | Sequence[Case], reference: str, rel
         said = f"{refusals[0].id}: {refusals[0].message}"
         return CorrectnessRecord(reference, False, tuple(runs), refusals, tuple(weak), relative, said, out, found)
     noted = (*weak, *(found.warnings() if found is not None else ()))
-    return CorrectnessRecord(reference, True, tuple(runs), (), noted, relative, left_out=out, coverage=found)
+    return CorrectnessRecord(reference, True, tuple(runs), (), noted, relative, left_out=out, coverage=found, reached=reached)
 
 
 def _smallest(cases: Sequence[Case]) -> Case | None:

@@ -14,6 +14,7 @@ from kir.base.registry import registry
 from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import problem_tests, relative_tests, size_sets
+from kir.gate.claims import refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
@@ -172,13 +173,21 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
     try:
         if problem is not None:
             also = (*also, *((against,) if against is not None else ()))
-            return check(program, problem_tests(program, problem, names, also), problem.name, runner=runner, stopped=stopped)
+            tests = problem_tests(program, problem, names, also)
+            right = check(program, tests, problem.name, runner=runner, stopped=stopped)
+            broken = refusals(program, problem, names, tests.cases, right.reached) if right.ok else ()
+            return _refused(right, broken) if broken else right
         assert against is not None
         return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
     except KirError as fault:
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,
                                  reason=f"{first.id}: {first.message}")
+
+
+def _refused(right: CorrectnessRecord, broken: tuple[Diagnostic, ...]) -> CorrectnessRecord:
+    """The record of a program that gives right values and does not do what its problem says."""
+    return replace(right, ok=False, findings=broken, reason=f"{broken[0].id}: {broken[0].message}")
 
 
 def profiled(program: Program, problem: Problem | None) -> list[Shaped]:

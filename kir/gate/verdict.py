@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic
+from kir.interp.state.coverage import Place
 from kir.surface import Artifact, Emitted
 
 Stage = Literal["compile", "correctness", "profile"]
@@ -105,6 +106,8 @@ class CorrectnessRecord:
     reason: str = ""
     left_out: tuple[str, ...] = ()
     coverage: CoverageRecord | None = None
+    reached: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
+    """What the fast runs reached of the program, by place; it is not written."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

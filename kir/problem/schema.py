@@ -149,6 +149,45 @@ class State(_Form):
     shape: tuple[str, ...]
 
 
+Float = Literal["f8e5m2", "f8e4m3", "bf16", "f16", "tf32", "f32", "f64"]
+
+
+class Products(_Form):
+    """Elements of the two tensors `of`, or what is made of each, are multiplied as `dtype`: an operand that is wider has been rounded to it, one that is
+    narrower is no such product."""
+
+    of: tuple[str, str]
+    dtype: Float
+
+
+class Step(_Form):
+    """A step on the way to the outputs (from the tensor `of`, where that is given): `compensation` (rounding errors of a sum are worked out and
+    used), `round` (a cast that narrows `to` a dtype), `call` (`any_of` these instructions), `order` (no sum whose order depends on which CTA or
+    thread comes first)."""
+
+    kind: Literal["compensation", "round", "call", "order"]
+    of: str = ""
+    to: Float | Literal[""] = ""
+    any_of: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Step:
+        if self.kind == "round" and self.to in ("", "tf32"):
+            raise ValueError("a step of the kind 'round' says 'to' which dtype")
+        if self.kind == "call" and not self.any_of:
+            raise ValueError("a step of the kind 'call' names instructions in 'any_of'")
+        return self
+
+
+class Claims(_Form):
+    """How a kernel of this problem computes, beyond what it computes: judged from the IR, as no tested value would show it. `accumulator` is the
+    least precise dtype in which a running sum may be kept."""
+
+    products: tuple[Products, ...] = ()
+    accumulator: Float | Literal[""] = ""
+    steps: tuple[Step, ...] = ()
+
+
 class ProblemFile(_Form):
     """All of `problem.toml`. `dtypes` are what `T` may be, the first by default. `references` name the panel that is timed beside a
     kernel. `norm` is the part of the bound's Euclidean norm that the error's may reach on many elements. `flops` and `bytes` are
@@ -166,6 +205,7 @@ class ProblemFile(_Form):
     shapes: tuple[Shape, ...]
     distributions: dict[str, dict[str, Draw]]
     errors: tuple[Term, ...] = ()
+    claims: Claims = Claims()
     relation: Annotated[Elementwise | SetWithTies, Field(discriminator="kind")] = Elementwise()
     work_item: WorkItem
     state: tuple[State, ...] = ()
@@ -206,6 +246,9 @@ class ProblemFile(_Form):
         said = [x for term in self.errors for x in term.outputs]
         if isinstance(self.relation, SetWithTies):
             said += [self.relation.values, self.relation.indices]
+        named = [x for p in self.claims.products for x in p.of] + [s.of for s in self.claims.steps if s.of]
+        if unknown := [x for x in named if x not in names]:
+            raise ValueError(f"a claim names '{unknown[0]}', which is no tensor")
         if absent := [x for x in said if x not in outputs]:
             raise ValueError(f"'{absent[0]}' is named where outputs are, and is none of {', '.join(sorted(outputs))}")
         return self

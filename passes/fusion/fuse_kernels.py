@@ -83,6 +83,16 @@ def accesses_of(k: n.Kernel) -> list[Access]:
     return [a for s in k.body for a in accesses(s) if a.buffer not in local and not (a.sync and a.buffer == "*")]
 
 
+def _leaves_pending(s: n.Stmt) -> bool:
+    """Whether a statement begins what is waited for later."""
+    return any((isinstance(x, n.Copy) and (x.grouped or x.signal is not None)) or (isinstance(x, n.Mma) and x.pending)
+               or (isinstance(x, n.Call) and x.fn == "wgmma") for x in walk(s))
+
+
+def _waits(s: n.Stmt) -> bool:
+    return any(isinstance(x, n.Call) and x.fn in ("async_wait", "bulk_wait", "wgmma_wait", "mbar_wait") for x in walk(s))
+
+
 def _starts_with_axes(r: n.Region, k: n.Kernel) -> bool:
     return r.index[:len(k.grid)] == tuple(n.Var(a.name, a.extent.type) for a in k.grid)
 
@@ -145,8 +155,11 @@ class FuseKernels(Pass):
         behind = [frozenset[str]()]
         for s in reversed(node.body):
             behind.append(behind[-1] | names_read(s) | buffers_named(s))
+        pending = tuple(_leaves_pending(s) for s in node.body)
         for i in range(1, len(node.body)):
             before |= set(bound_names(node.body[i - 1:i]))
+            if any(pending[:i]) and any(_waits(s) for s in node.body[i:]):
+                continue  # what the first part has begun would be waited for by nobody
             if not before & behind[len(node.body) - i] and not isinstance(node.body[i - 1], (n.Alloc, n.Let, n.View)):
                 out.append(Site(path, FuseKernels(self.kernel, i)))
         return tuple(out) or None

@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType, TupleType, dtype_of, shape_of
-from kir.ir.visit import walk
+from kir.ir.visit import children, walk
 from kir.surface import StatementPath
 
 from ..expressions import roles
@@ -26,6 +28,16 @@ POOL_STEP = 128
 """Bytes that the arrays of a pool start at multiples of, at least."""
 ROLE_BARRIERS, GROUP_BARRIERS = 12, 8
 """Numbers of the named barriers at which the threads of a role, and of a warpgroup of a role, meet."""
+
+
+def _under_condition(e: n.Node, under: bool) -> Iterator[n.Call]:
+    """The scalar calls that lanes of a warp make together and that C++ would make under a condition, inner ones first."""
+    lazy = isinstance(e, n.Select) or (isinstance(e, n.Binary) and e.op in ("and", "or") and dtype_of(e.type).is_bool)
+    for i, x in enumerate(children(e)):
+        if isinstance(x, (n.Expr, n.Region)):
+            yield from _under_condition(x, under or (lazy and i > 0))
+    if under and isinstance(e, n.Call) and e.of is None and not shape_of(e.type) and instruction(e.fn).level == "warp" and e.fn not in ("mma_sync", "ldmatrix"):
+        yield e
 
 
 @dataclass
@@ -125,6 +137,7 @@ class Statements(InstructionCalls):
         if len(s.names) != 1:
             self._let_several(s)
             return
+        self._ahead(s)
         name, e = to.names[s.names[0]], s.value
         if isinstance(e, n.Call) and e.of is None and (e.fn in ATOMICS or e.fn in ("ldmatrix", "mma_sync", "atomic_load")):
             self._effect(e, name)
@@ -137,6 +150,17 @@ class Statements(InstructionCalls):
         self.memory.load_vectors(to, e)
         w.put(f"{c_type(dtype_of(e.type))} {name}[{math.prod(shape)}];")
         to.fill(name, e, shape)
+
+    def _ahead(self, s: n.Let | n.Store) -> None:
+        """Does what lanes of a warp do together before the statement: C++ would do that only for lanes for which a condition around it holds."""
+        to = self.to
+        for call in _under_condition(s.value, isinstance(s, n.Store) and (s.clip or s.mask is not None)):
+            if call not in to.replaced:
+                name = to.writer.fresh("lane")
+                to.prepare(call)
+                to.writer.put(f"{c_type(dtype_of(call.type))} {name}[1];")
+                to.writer.put(f"{name}[0] = {to.scalar(call)};")
+                to.replaced[call] = name
 
     def _let_several(self, s: n.Let) -> None:
         """The results of a device function, which it writes to references."""
@@ -205,6 +229,7 @@ class Statements(InstructionCalls):
             w.put("__syncthreads();")
 
     def _store(self, s: n.Store, team: Team) -> None:
+        self._ahead(s)
         to, w, b = self.to, self.to.writer, s.at.buffer
         shape = sizes_of(s.at.type)
         shared_by_all = b.space in ("global", "shared") and team.threads > 1

@@ -1,0 +1,283 @@
+"""`kill -9` at random points of `lineage`, `learn`, `optimize` and `tune`, one of two processes on one store; then full disks, folders that cannot be
+written, a clock set back, and two versions of KIR on one store.
+
+`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--write]`. At each point: every accepted step that was on disk before is
+there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
+docs/tables/crashes.md. Exit code 1 where something was lost.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from pathlib import Path
+
+from kir.base.dataclass import dataclass
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tables" / "crashes.md"
+PROBLEM = str(ROOT / "tests" / "red_team" / "problems" / "narrowed")
+KERNEL = """kir 1
+program narrowed
+  size N: i32
+  in X: f32[N]
+  out Y: bf16[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  for t in 0..64 parallel thread
+    Y[b * 64 + t] = cast(load(X[b * 64 + t] else 0.0 clip), bf16) clip
+"""
+LONGEST, TOGETHER = 600.0, 0.25
+"""Seconds that a command may take to its end; and how often a second process works on the same store."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command on a store: its arguments (in `folder`), how long it runs, roughly (seconds), and the lines that hold what was accepted."""
+
+    name: str
+    arguments: Callable[[Path], Sequence[str]]
+    seconds: float
+    accepted: str = ""
+
+
+@dataclass
+class Row:
+    """What came of a job's points."""
+
+    points: int = 0
+    finished: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+JOBS = (
+    Job("lineage", lambda at: ("lineage", str(at / "rows.kir"), "--problem", PROBLEM, "--surface", "kir", "-o", str(at / "walk"), "--workers", "1"), 8.0,
+        "walk/journal.jsonl"),
+    Job("learn", lambda at: ("learn", str(at / "walked"), "-o", str(at / "learned"), "--no-trials"), 4.0),
+    Job("optimize", lambda at: ("optimize", str(at / "rows.kir"), "--problem", PROBLEM, "--shape", "long", "--surface", "any", "--no-compile", "--budget",
+                                "candidates=1,seconds=3", "--log", str(at / "search.jsonl"), "-o", str(at / "faster.kir")), 6.0, "search.jsonl"),
+    Job("tune", lambda at: ("tune", "gemm_sm90", "--problem", "gemm:bf16", "--shape", "cube", "--budget", "1", "--log", str(at / "tuned.jsonl"), "--into",
+                            str(at / "tuned")), 20.0, "tuned.jsonl"),
+)
+
+
+def started(arguments: Sequence[str], before: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+    """The command in a process group of its own; `before` is called in it first."""
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", "from kir.faces.cli import main; main()", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before)
+
+
+def ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ended by itself within so many seconds; else its group is killed, with SIGKILL."""
+    try:
+        child.communicate(timeout=seconds)
+        return True
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        return False
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of an append-only file that were written to their end."""
+    text = path.read_bytes() if path.is_file() else b""
+    return text[:text.rfind(b"\n") + 1].splitlines()
+
+
+def damaged(folder: Path) -> list[str]:
+    """Files that a reader would look at and that are not whole."""
+    found = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.endswith(".partial")):
+        try:
+            if path.suffix == ".json":
+                json.loads(path.read_text())
+            elif path.suffix == ".kir" and path.parent.parent.name == "store" and _hash(path) != path.parent.name + path.stem:
+                found.append(f"{path.name}: its content is not what its name says")
+        except (ValueError, FileNotFoundError) as bad:
+            if path.exists():
+                found.append(f"{path.name}: {bad}")
+    return found
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def point(job: Job, at: Path, r: random.Random, row: Row) -> None:
+    """One process (or two on one store) killed at a random moment, and what is left looked at."""
+    row.points += 1
+    before = whole_lines(at / job.accepted) if job.accepted else []
+    first = started(job.arguments(at))
+    second = started(job.arguments(at)) if r.random() < TOGETHER else None
+    row.counts["two processes"] += second is not None
+    done = ended(first, r.uniform(0.05, 1.3) * job.seconds)
+    if second is not None:
+        ended(second, r.uniform(0.05, 0.6) * job.seconds)
+    row.counts["killed"] += not done
+    row.faults += [f"{job.name}: {x}" for x in damaged(at)]
+    if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
+        row.faults.append(f"{job.name}: {len(before)} accepted lines were there, and are not the first ones now")
+    if done:
+        row.finished += 1
+        _end(job, at, row, first)
+
+
+def _end(job: Job, at: Path, row: Row, child: subprocess.Popen[bytes]) -> None:
+    """A command that came to its end did so well; the store begins anew."""
+    if child.returncode not in (0, 1):
+        row.faults.append(f"{job.name}: exit code {child.returncode}")
+    prepared(at)
+
+
+def prepared(at: Path) -> None:
+    """A fresh store, but for what `learn` reads."""
+    for path in at.iterdir() if at.exists() else ():
+        if path.name != "walked":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    at.mkdir(exist_ok=True)
+    (at / "rows.kir").write_text(KERNEL)
+
+
+def goes_on(job: Job, at: Path, row: Row) -> None:
+    """After its last point the command is let run to its end."""
+    child = started(job.arguments(at))
+    if not ended(child, LONGEST):
+        row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
+    elif child.returncode not in (0, 1):
+        row.faults.append(f"{job.name}: exit code {child.returncode} after a kill")
+    else:
+        row.counts["came to the end after the last kill"] += 1
+    row.faults += [f"{job.name}: {x}" for x in damaged(at)]
+
+
+# ------------------------------------------------------------------------------------------------------------- other accidents
+
+def accidents(at: Path) -> list[tuple[str, str, bool]]:
+    """What is tried, what came of it, and whether that is right: a refusal (exit code 1 or 2) without a traceback, and nothing damaged."""
+    rows = []
+    for name, how in (("full disk: no file longer than 4 KiB", _small_files), ("full disk: no file longer than 64 bytes", _tiny_files),
+                      ("a file where the folder should be", _read_only), ("clock set back by ten years", _old_clock), ("a store of a later version", _later)):
+        prepared(at)
+        said, right = how(at)
+        bad = damaged(at)
+        rows.append((name, said + (f"; damaged: {bad[0]}" if bad else ""), right and not bad))
+    return rows
+
+
+def _answer(child: subprocess.Popen[bytes]) -> tuple[int, str]:
+    _, text = child.communicate(timeout=LONGEST)
+    return child.returncode, text.decode(errors="replace")
+
+
+def _limited(at: Path, most: int) -> tuple[str, bool]:
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    code, text = _answer(started(JOBS[0].arguments(at), limit))
+    again, _ = _answer(started(JOBS[0].arguments(at)))
+    return f"exit code {code}, then {again} with room: {_first(text)}", "internal error" not in text and code in (1, 2) and again == 0
+
+
+def _small_files(at: Path) -> tuple[str, bool]:
+    return _limited(at, 4096)
+
+
+def _tiny_files(at: Path) -> tuple[str, bool]:
+    return _limited(at, 64)
+
+
+def _read_only(at: Path) -> tuple[str, bool]:
+    (at / "walk").write_text("a file where a folder should be\n")
+    code, text = _answer(started(JOBS[0].arguments(at)))
+    return f"exit code {code}: {_first(text)}", "Traceback" not in text and code in (1, 2)
+
+
+def _old_clock(at: Path) -> tuple[str, bool]:
+    """Files of the future are what a clock that was set back leaves: a killed walk's are dated ten years ahead."""
+    ended(started(JOBS[0].arguments(at)), JOBS[0].seconds / 2)
+    before, ahead = whole_lines(at / JOBS[0].accepted), time.time() + 3.15e8
+    for path in at.rglob("*"):
+        os.utime(path, (ahead, ahead))
+    code, text = _answer(started(JOBS[0].arguments(at)))
+    kept = whole_lines(at / JOBS[0].accepted)[:len(before)] == before
+    return f"exit code {code}, {len(before)} lines kept: {_first(text) or 'nothing said'}", code == 0 and kept
+
+
+def _later(at: Path) -> tuple[str, bool]:
+    """Another version appends to the journal what this one does not know."""
+    ended(started(JOBS[0].arguments(at)), JOBS[0].seconds / 2)
+    journal = at / JOBS[0].accepted
+    if journal.is_file():
+        with journal.open("ab") as file:
+            file.write(b'{"kind": "of a later version", "version": 99}\n')
+    code, text = _answer(started(JOBS[0].arguments(at)))
+    return f"exit code {code}: {_first(text) or 'went on'}", "Traceback" not in text and code in (0, 1)
+
+
+def _first(text: str) -> str:
+    return next((line.strip().replace(f"{ROOT}/", "")[:140] for line in text.splitlines() if line.strip()), "")
+
+
+def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
+    """The generated page."""
+    lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments, alone or two on one store, "
+             "and other accidents. A fault is an accepted step that is lost, a file that is not whole, or a command that does not go on.", "",
+             "| command | points | killed | with a second process | ended by itself | let run to its end at last | "
+             "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
+    for name, row in rows.items():
+        last = "yes" if row.counts["came to the end after the last kill"] else "no"
+        lines.append(f"| `{name}` | {row.points} | {row.counts['killed']} | {row.counts['two processes']} | {row.finished} | {last} | "
+                     f"{'; '.join(dict.fromkeys(row.faults))[:200] or 'none'} |")
+    lines += ["", f"{sum(r.points for r in rows.values())} points, {sum(len(r.faults) for r in rows.values())} faults.", ""]
+    if other:
+        lines += ["| accident (`lineage`) | what came of it | right |", "| --- | --- | --- |"]
+        lines += [f"| {a} | {b.replace('|', '/')} | {'yes' if ok else 'no'} |" for a, b, ok in other]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run the points that are asked for, spread over the jobs."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--points", type=int, default=1000)
+    arguments.add_argument("--only", nargs="+", choices=[j.name for j in JOBS], default=[j.name for j in JOBS])
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--no-accidents", action="store_true")
+    arguments.add_argument("--write", action="store_true", help="write docs/tables/crashes.md")
+    chosen = arguments.parse_args()
+    r, jobs = random.Random(chosen.seed), [j for j in JOBS if j.name in chosen.only]
+    rows = {j.name: Row() for j in jobs}
+    with tempfile.TemporaryDirectory() as folder:
+        at = Path(folder)
+        prepared(at)
+        if any(j.name == "learn" for j in jobs):
+            ended(started(("lineage", str(at / "rows.kir"), "--problem", PROBLEM, "--surface", "kir", "-o", str(at / "walked"), "--workers", "1")), LONGEST)
+        for k, job in enumerate(jobs):
+            prepared(at)
+            for _ in range(chosen.points * (k + 1) // len(jobs) - chosen.points * k // len(jobs)):
+                point(job, at, r, rows[job.name])
+            goes_on(job, at, rows[job.name])
+            if chosen.write:
+                PAGE.write_text(page(rows, ()))
+            print(job.name, rows[job.name].points, dict(rows[job.name].counts), rows[job.name].faults, flush=True)
+        other = [] if chosen.no_accidents else accidents(at)
+    for name, said, right in other:
+        print(name, "|", said, "|", "right" if right else "WRONG", flush=True)
+    if chosen.write:
+        PAGE.write_text(page(rows, other))
+    return 1 if any(row.faults for row in rows.values()) or not all(ok for *_, ok in other) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

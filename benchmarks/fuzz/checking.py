@@ -1,0 +1,218 @@
+"""What is checked of a random program. Each check gives the applications that it made, by kind, and the first fault that it finds."""
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from kir.analysis import normalize
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.interp import Result, run
+from kir.ir import nodes as n
+from kir.ir.canonical import alpha_equal, content_hash
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
+from kir.ir.rules.verify import verify
+from kir.ir.visit import walk
+from kir.rewrite import apply, judge, passes, sites
+from kir.rewrite.base import Pass, parameter_types
+from kir.rewrite.driver import forward_site, run_forward, unfit
+from kir.rewrite.meaning import difference
+from kir.rewrite.pipelines.text import Direction
+from kir.surface import backend
+from tests.round_trips import ROUND_TRIPS
+
+PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and cls.name not in ("templatize", "autotune")]
+"""All but those that leave holes or open parameters, which nothing interprets."""
+NUMBERS, DRAWS, SECONDS = (1, 2, 3, 4, 8, 16, 32), 2, 20.0
+"""Numbers that a parameter is drawn from; sites of a pass that are tried; and how long one check may take."""
+Arrays = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong: its kind, in words, what was done (a pass and its site, a surface), and the programs before and after."""
+
+    kind: str
+    why: str
+    done: str
+    before: str
+    after: str = ""
+
+
+class TooLong(Exception):
+    """A check did not end."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises TooLong in the block once it has taken so long. In the main thread only."""
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TooLong
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def ran(p: n.Program, arrays: Arrays, **how: Any) -> Result:
+    """A run on fresh inputs."""
+    with np.errstate(all="ignore"):
+        return run(p, {k: v for k, v in arrays().items() if k in {x.name for x in p.params}}, **how)
+
+
+def checks(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """Every fault of one program; `count` gets the applications by kind."""
+    for name, check in (("text", _text), ("interpreters", _interpreters), ("normal form", _normal), ("passes", _passes), ("surfaces", _surfaces)):
+        try:
+            with limited(SECONDS * (4 if name in ("passes", "surfaces") else 1)):
+                yield from check(p, arrays, r, count)
+        except TooLong:
+            yield Fault(f"{name}: too long", f"no answer in {SECONDS} s", name, program_text(p))
+        except Exception as crash:  # a crash is what is looked for here
+            where = traceback.extract_tb(crash.__traceback__)[-1]
+            yield Fault(f"{name}: {type(crash).__name__}", f"{str(crash)[:300]} ({Path(where.filename).name}:{where.lineno})", name, program_text(p))
+
+
+def _text(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    count["text and back"] += 1
+    if parse_program(program_text(p), "p.kir") != p:
+        yield Fault("text: read otherwise", "the program's text is read as another program", "text", program_text(p))
+
+
+def _interpreters(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    from kir.interp.native import loops
+    slow, checked = ran(p, arrays, compiles=False), ran(p, arrays, mode="check")
+    count["NumPy against checking"] += 1
+    if checked.errors:
+        yield Fault("generator: hazard", checked.errors[0].diagnostic().message, "interpreters", program_text(p))
+        return
+    if found := difference(checked, slow):
+        yield Fault("interpreters: plain and checking", found, "interpreters", program_text(p))
+    if loops.available():
+        for again in range(2):  # a loop is compiled once it has run often
+            count["NumPy against compiled"] += 1
+            if found := difference(slow, ran(p, arrays, compiles=True)):
+                yield Fault("interpreters: NumPy and compiled", f"{found} (run {again})", "interpreters", program_text(p))
+                return
+
+
+def _normal(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    once = normalize(p)
+    count["normal form"] += 1
+    if bad := [d for d in verify(once) if d.severity == "error"]:
+        yield Fault("normal form: ill formed", bad[0].message, "normalize", program_text(p), program_text(once))
+    elif content_hash(normalize(once)) != content_hash(once):
+        yield Fault("normal form: not idempotent", "its normal form has another", "normalize", program_text(p), program_text(once))
+    elif found := _differs(p, once, arrays):
+        yield Fault("normal form: other values", found, "normalize", program_text(p), program_text(once))
+
+
+def _differs(p: n.Program, q: n.Program, arrays: Arrays, numerics: str = "bitwise") -> str:
+    after = ran(q, arrays, mode="check")
+    return after.errors[0].diagnostic().message if after.errors else difference(ran(p, arrays, mode="check"), after, numerics)
+
+
+# --------------------------------------------------------------------------------------------------------------------- passes
+
+def options(cls: type[Pass], r: random.Random) -> dict[str, Any]:
+    """Parameters of a pass: most as they are, some drawn."""
+    out: dict[str, Any] = {}
+    for name, hint in parameter_types(cls).items():
+        if r.random() < 0.3 and hint in (int, bool):
+            out[name] = r.choice(NUMBERS) if hint is int else r.random() < 0.5
+    return out
+
+
+def _passes(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """Some passes, at parameters and sites that are drawn, in both directions; one result is gone on with."""
+    at = normalize(p)
+    for _ in range(3):
+        following: list[n.Program] = []
+        for cls in r.sample(PASSES, 20):
+            for direction in ("forward", "backward"):
+                yield from attempt(at, cls.name, options(cls, r), direction, r.randrange(1 << 30), arrays, count, following)
+        if not following:
+            return
+        at = r.choice(following)
+
+
+def attempt(p: n.Program, name: str, given: dict[str, Any], direction: Direction, seed: int, arrays: Arrays, count: Counter[str],
+            following: list[n.Program]) -> Iterator[Fault]:
+    """One pass in one direction at sites drawn from `seed`: what it makes means the same, and the other direction undoes it."""
+    r = random.Random(seed)
+    cls = next(c for c in PASSES if c.name == name)
+    before, said = program_text(p), f"{'~' if direction == 'backward' else ''}{name}{given} seed {seed}"
+    try:
+        found = sites(cls.with_options(given), p, direction)
+    except KirError:
+        count["parameters refused"] += 1
+        return
+    for site in r.sample(found, min(DRAWS, len(found))):
+        validity = {each.id for each in site.params.preconditions if each.kind == "validity"}
+        if direction == "forward" and (any(not v for id_, v in judge(p, site) if id_ in validity) or unfit(p, site)):
+            count["sites with a reason against them"] += 1
+            continue
+        try:
+            done = apply(p, site.params, site, direction)
+        except KirError as refused:
+            count["applications refused"] += 1
+            ids = [d.id for d in refused.diagnostics]
+            if direction == "forward" or not all(i.startswith("KIR-P") for i in ids):
+                yield Fault(f"offered and refused: {name} {ids[0]}", refused.diagnostics[0].message, said, before)
+            continue
+        count[f"{direction} applications"] += 1
+        after = program_text(done.program)
+        if parse_program(after, "p.kir") != done.program:
+            yield Fault(f"text after {name}", "the text is read otherwise", said, before, after)
+        if direction == "backward":
+            there = forward_site(done.program, done.witness.params, done.witness.path)
+            if content_hash(run_forward(done.program, there, done.witness.residue).program) != content_hash(p):
+                yield Fault(f"inverse of {name}", "going forward again gives another program", said, before, after)
+        if wrong := _differs(p, done.program, arrays, cls.numerics):
+            yield Fault(f"values after {'~' if direction == 'backward' else ''}{name}", wrong, said, before, after)
+        else:
+            following.append(done.program)
+
+
+# ------------------------------------------------------------------------------------------------------------------- surfaces
+
+def _surfaces(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
+    """What each backend that takes the program writes is read back as the same, or as a program of the same values."""
+    if len(p.kernels) > 1:
+        count["surfaces: several kernels, left out"] += 1
+        return
+    for name, way in ROUND_TRIPS.items():
+        q = normalize(p)
+        try:
+            if list(backend(name).accepts(q)):
+                count[f"{name}: refused to write"] += 1
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                again = way.read_back(way.fuzzed(q, r.randrange(1000)), Path(folder))
+        except KirError as refused:
+            first = refused.diagnostics[0]
+            yield Fault(f"{name}: written and not read, {first.id}", first.message, name, program_text(q))
+            continue
+        count[f"{name}: read back"] += 1
+        if not alpha_equal(again, q):
+            count[f"{name}: read back in another form"] += 1
+            sums = any(isinstance(x, n.Mma) or (isinstance(x, n.Call) and x.fn in ("reduce", "scan")) for x in walk(q))
+            if wrong := _differs(q, again, arrays, "reassociated" if sums else "bitwise"):
+                yield Fault(f"{name}: other values", wrong, name, program_text(q), program_text(again))
+
+
+__all__ = ["PASSES", "Fault", "attempt", "checks", "limited", "ran"]

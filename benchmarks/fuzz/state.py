@@ -1,0 +1,85 @@
+"""What a fuzzing run keeps: the next seed, counts, and each fault with its seed and its shrunk program. Outside of the repository by default."""
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_state_path
+
+from benchmarks.fuzz.checking import Fault
+from kir.base.dataclass import dataclass
+from kir.base.store import write_atomic
+
+SHOWN = 5
+"""Cases that are kept of one kind of fault."""
+
+
+def default_folder() -> Path:
+    """Where the state is kept when no folder is named."""
+    return user_state_path("kir") / "fuzz"
+
+
+@dataclass
+class State:
+    """Seeds from 0 to `seed` are done; `seconds` were spent on them. `faults` by kind: how many, and the first cases."""
+
+    seed: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    forms: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    cases: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def add(self, fault: Fault, seed: int, shrunk: str) -> None:
+        """Count a fault, and keep it where few of its kind are kept."""
+        self.kinds[fault.kind] += 1
+        kept = self.cases.setdefault(fault.kind, [])
+        if len(kept) < SHOWN:
+            kept.append({**asdict(fault), "seed": seed, "shrunk": shrunk})
+
+    def wants(self, fault: Fault) -> bool:
+        """Whether a case of this kind would be kept."""
+        return len(self.cases.get(fault.kind, ())) < SHOWN
+
+    def write(self, folder: Path) -> None:
+        """To `state.json`, at once or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "state.json", json.dumps(vars(self), indent=1, sort_keys=True).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> State:
+        """What `write` wrote, or a new one."""
+        file = folder / "state.json"
+        if not file.is_file():
+            return cls()
+        held = json.loads(file.read_text())
+        return cls(held["seed"], held["seconds"], Counter(held["counts"]), Counter(held["forms"]), Counter(held["kinds"]), held["cases"])
+
+
+def page(state: State, mended: str) -> str:
+    """docs/tables/fuzz.md: counts, rates and faults by kind, and what was `mended` (text of a file)."""
+    hours = max(state.seconds, 1e-9) / 3600
+    checked = sum(v for k, v in state.counts.items() if "refused" not in k and "left out" not in k and "reason" not in k and "another form" not in k)
+    lines = ["# Random programs", "", "Made by `python -m benchmarks.fuzz --write` (`make fuzz` adds to its state): programs of "
+             "`benchmarks/fuzz/making.py`, through everything that reads, rewrites, runs and writes programs, each result checked against the others.", "",
+             f"{state.seed:,} programs, {checked:,} checked applications, {state.seconds / 60:.0f} minutes on one core "
+             f"({checked / hours:,.0f} an hour).", "", "| what | times |", "| --- | ---: |"]
+    lines += [f"| {k} | {v:,} |" for k, v in sorted(state.counts.items(), key=lambda kv: (-kv[1], kv[0]))]
+    lines += ["", "| form of the program | programs |", "| --- | ---: |", *(f"| {k} | {v:,} |" for k, v in sorted(state.forms.items()))]
+    lines += ["", "## Faults by kind", "", "| kind | times | first seed | in words |", "| --- | ---: | ---: | --- |"]
+    for kind, times in sorted(state.kinds.items(), key=lambda kv: (-kv[1], kv[0])):
+        first = state.cases[kind][0]
+        lines.append(f"| {_cell(kind)} | {times:,} | {first['seed']} | {_cell(first['why'])[:160]} |")
+    if not state.kinds:
+        lines.append("| none | | | |")
+    return "\n".join(lines) + "\n" + (f"\n{mended}" if mended else "")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+__all__ = ["State", "default_folder", "page"]

@@ -1,0 +1,118 @@
+"""What a kernel claims to do, judged from the IR: values alone do not show an algorithm that is named and absent.
+
+    refusals(program, load_problem("gemm"), {})
+
+A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
+
+Order: flow, compensation, arithmetic, ways.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.gate.cases import Case, tensor_names
+from kir.gate.claims.arithmetic import last, sums, unkept
+from kir.gate.claims.flow import Flow, Key, is_tensor
+from kir.gate.claims.ways import untaken
+from kir.interp.state.coverage import Place
+from kir.ir import nodes as n
+from kir.ir.visit import once
+from kir.problem import Problem
+
+
+def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cases: Sequence[Case] = (),
+             reached: Mapping[Place, int] | None = None) -> tuple[Diagnostic, ...]:
+    """What a program does not do that its problem says: KIR-G130 an input that does not arrive at an output, KIR-G131 to KIR-G133 arithmetic, and, where
+    it was run (`reached` by `cases`), KIR-G134 a way that no case takes and that leaves work out. Of a program with text that is not understood nothing is
+    said."""
+    names = tensor_names(program, problem, given)
+    found = broken(program, problem, names)
+    if found or reached is None:
+        return tuple(found)
+    flow = _flow(program)
+    if flow.opaque:
+        return ()
+    before, loops = _done(program, problem, names), _reach(program, problem)
+
+    def lost(other: n.Program) -> list[str]:
+        after = _done(other, problem, names)
+        words = [f"{_words(sorted(before[out] - after.get(out, frozenset())))} does not arrive at {out}" for out in before
+                 if before[out] - after.get(out, frozenset())]
+        words += [f"the loop {var} does not go as far as {_words(sorted(sizes - still))}" for key, still in _reach(other, problem).items()
+                  for var, sizes in ((key[1], loops.get(key, frozenset())),) if sizes - still]
+        return words or [d.message for d in broken(other, problem, names, derived=False)]
+    return tuple(untaken(program, flow, cases, reached, lost))
+
+
+def broken(program: n.Program, problem: Problem, names: Mapping[str, str], derived: bool = True) -> list[Diagnostic]:
+    """Claims that a program does not keep, on whatever way; `derived` with the inputs that must arrive."""
+    flow = _flow(program)
+    if flow.opaque:
+        return []
+    mine = {theirs: own for own, theirs in names.items()}
+    outputs = [t.name for t in problem.spec.tensors if t.role != "in" and t.name in mine]
+    found: list[Diagnostic] = []
+    needed, have = (_needed(problem), _arriving(program, problem, names)) if derived else ({}, {})
+    for out in outputs:
+        live = flow.live(mine[out])
+        missing = sorted(needed.get(out, frozenset()) - have.get(out, frozenset()) - _scalars_unknown(program, problem))
+        if missing:
+            found.append(Diagnostic("KIR-G130", f"{_words(missing)} does not arrive at {out}: the problem's answer depends on it", subject=out,
+                                    anchor=last(flow, live, mine[out]), needs="the step that takes it in"))
+        found += unkept(flow, live, problem.spec.claims, mine, mine[out])
+    return found
+
+
+def _words(names: Sequence[str]) -> str:
+    return " and ".join(names)
+
+
+def _flow(program: n.Program) -> Flow:
+    return once(program, "_claims_flow", lambda: Flow(program))
+
+
+def _arriving(program: n.Program, problem: Problem, names: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """By output, the problem's tensors, scalars and sizes that arrive there."""
+    flow = _flow(program)
+    known = {t.name for t in problem.spec.tensors} | {name for s in problem.shapes[:1] for name in s.sizes} | set(problem.spec.scalars)
+    return {names[p.name]: frozenset(names.get(x, x) for x in flow.inputs(p.name)) & known
+            for p in program.params if is_tensor(p) and p.role != "in" and p.name in names}
+
+
+def _done(program: n.Program, problem: Problem, names: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """By output, what arrives there, and the tensors of which a sum does."""
+    flow, arriving = _flow(program), _arriving(program, problem, names)
+    tensors = {t.name for t in problem.spec.tensors}
+    for own, out in names.items():
+        if out in arriving:
+            where = [d for found in flow.live(own).values() for d in found]
+            of = {names.get(x, x) for each in sums(flow, where) for use in each.where.uses for x in flow.sources(use, each.where.kernel)}
+            arriving[out] |= {f"a sum over {x}" for x in of & tensors}
+    return arriving
+
+
+def _reach(program: n.Program, problem: Problem) -> dict[Key, frozenset[str]]:
+    """By loop, the sizes on which its bounds depend."""
+    flow, sizes = _flow(program), {name for s in problem.shapes[:1] for name in s.sizes}
+    return {key: frozenset(x for e in d.uses for x in flow.sources(e, d.kernel)) & sizes
+            for key, found in flow.definitions.items() for d in found if isinstance(d.stmt, n.For)}
+
+
+def _needed(problem: Problem) -> dict[str, frozenset[str]]:
+    """By output, the tensors and scalars that arrive there in the problem's own program; nothing where it has none."""
+    try:
+        naive = problem.naive
+    except KirError:
+        return {}
+    wanted = {t.name for t in problem.spec.tensors} | set(problem.spec.scalars)
+    optional = {t.name for t in problem.spec.tensors if t.optional}
+    return {out: found & wanted for out, found in _arriving(naive, problem, tensor_names(naive, problem, {})).items() if out not in optional}
+
+
+def _scalars_unknown(program: n.Program, problem: Problem) -> set[str]:
+    """Scalars of the problem that the program does not take: it was made for their values."""
+    return set(problem.spec.scalars) - {p.name for p in program.params}
+
+
+__all__ = ["broken", "refusals"]

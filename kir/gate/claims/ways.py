@@ -1,0 +1,229 @@
+"""Ways of a program that no test took and on which work is left out: a branch, a choice between two values, a capped bound, an arm of the launch plan.
+
+A way is taken by force, and what then no longer flows to the outputs is what it leaves out. Only ways that leave something out are looked at further:
+the tests are run again with a note of which way each of them goes, until all have been seen.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kir.analysis.facts import Facts
+from kir.analysis.solver import decide
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic, KirError
+from kir.gate.cases import Case
+from kir.gate.claims.flow import Flow, launched
+from kir.interp import run
+from kir.interp.state.coverage import SKIPPED, TAKEN, Place
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.printer import expr_text
+from kir.ir.types import BOOL, TileType, shape_of
+from kir.ir.visit import blocks_of, children, transform
+
+MOST_CASES = 12
+"""Cases that are run again at most, to see which ways they take."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of the two ways at `node`, in the statement `stmt` at `anchor`: where `cond` holds (or does not), the value or block is this one."""
+
+    stmt: n.Stmt
+    node: n.Node
+    cond: n.Expr
+    holds: bool
+    anchor: str
+    path: tuple[int | str, ...]
+    kernel: str
+
+
+Lost = Callable[[n.Program], Sequence[str]]
+"""What a program leaves out, in words."""
+
+
+def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost) -> Iterator[Diagnostic]:
+    """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
+    those that can be taken by nothing. `reached` is what the cases were seen to reach of branches."""
+    suspects: list[tuple[Way, str]] = []
+    for way in ways(program, flow):
+        if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
+            continue
+        if (gone := lost(forced(program, way))) and not guards(flow, way) and possible(program, flow, way):
+            suspects.append((way, f"no test takes the way on which {gone[0]}"))
+        elif gone := lost(forced(program, replace(way, holds=not way.holds))) if not isinstance(way.node, (n.Load, n.Store)) else ():
+            suspects.append((way, f"no test takes this way, and without it {gone[0]}"))
+    watched = [way for way, _ in suspects if not isinstance(way.node, n.If)]
+    seen = taken(program, watched, cases) if watched else set[int]()
+    for way, said in suspects:
+        if id(way) not in seen:
+            yield Diagnostic("KIR-G134", said, anchor=way.anchor, subject=_said(way), origin=getattr(way.stmt, "origin", None),
+                             needs="a size or inputs in the problem at which it is taken, or the work done there too")
+    yield from _arms(program, reached, lost)
+
+
+def _said(way: Way) -> str:
+    return f"where {expr_text(way.cond)} {'holds' if way.holds else 'does not hold'}"
+
+
+def ways(program: n.Program, flow: Flow) -> Iterator[Way]:
+    """Every way of every branch, choice, and lesser or greater of two integers."""
+    for anchor, path, s in anchors(program):
+        kernel = str(path[0])
+        if isinstance(s, n.If) and not isinstance(s.cond, n.Const):
+            yield from (Way(s, s, s.cond, holds, anchor, path, kernel) for holds in (True, False))
+        for e in _own(s):
+            match e:
+                case n.Select(cond=cond) if not isinstance(cond, n.Const) and cond.type is not None:
+                    yield from (Way(s, e, cond, holds, anchor, path, kernel) for holds in (True, False))
+                case n.Binary(op="min" | "max", a=a, b=b) if a.type == b.type and not isinstance(a.type, TileType) and _integer(a):
+                    cond = build.compare("le" if e.op == "min" else "ge", a, b)
+                    if not isinstance(cond, n.Const):
+                        yield from (Way(s, e, cond, holds, anchor, path, kernel) for holds in (True, False))
+                case n.Load(mask=n.Expr() as mask) | n.Store(mask=n.Expr() as mask) if not isinstance(mask, n.Const):
+                    yield Way(s, e, mask, False, anchor, path, kernel)
+                case _:
+                    pass
+
+
+def _integer(e: n.Expr) -> bool:
+    return bool(getattr(e.type, "is_integer", False))
+
+
+def _own(s: n.Stmt) -> Iterator[n.Node]:
+    """Nodes of a statement, those of statements inside it left out."""
+    inner = {id(x) for block in blocks_of(s) for x in block}
+    waiting: list[n.Node] = [s]
+    while waiting:
+        x = waiting.pop()
+        yield x
+        waiting += [c for c in children(x) if id(c) not in inner and not isinstance(c, (n.Buffer, n.Role))]
+
+
+def forced(program: n.Program, way: Way) -> n.Program:
+    """The program as it is where the way is always taken."""
+    def leave(old: n.Node, new: n.Node) -> Any:
+        if old is not way.node:
+            return new
+        match new:
+            case n.If():
+                return new.then if way.holds else new.orelse
+            case n.Select():
+                return build.broadcast(new.a if way.holds else new.b, new.type)
+            case n.Binary():
+                return new.a if way.holds else new.b
+            case n.Load() | n.Store():
+                return replace(new, mask=n.Const(False, BOOL))
+            case _:
+                return new
+    if isinstance(way.node, n.Store):
+        gone = transform(program, lambda old, new: None if old is way.node else new)
+    else:
+        gone = transform(program, leave)
+    assert isinstance(gone, n.Program)
+    return gone
+
+
+def guards(flow: Flow, way: Way) -> bool:
+    """Whether the condition keeps a value from where the other way has no answer: what that divides by, takes a root or a logarithm of, or compares with
+    itself."""
+    if not isinstance(way.node, n.Select):
+        return False
+    other = way.node.b if way.holds else way.node.a
+    compared = {part for part in flow.parts(way.cond, way.kernel) if isinstance(part, (n.Var, n.Load))}
+    for part in flow.parts(other, way.kernel):
+        match part:
+            case n.Binary(op="div", b=b) | n.Call(fn="rcp" | "rsqrt" | "sqrt" | "log" | "log2", args=(b, *_)) if compared & set(flow.parts(b, way.kernel)):
+                return True
+            case _:
+                pass
+    match way.cond:
+        case n.Binary(op="ne" | "eq", a=a, b=b) if a == b:
+            return True
+        case n.Binary(op="ne" | "eq" as op, a=a, b=n.Const() as b) if (op == "eq") == way.holds:
+            mine = way.node.a if way.holds else way.node.b
+            there = transform(other, lambda old, new: b if old == a else new)
+            return bool((flow.is_zero(mine, way.kernel) and flow.is_zero(there, way.kernel)) or mine == there)
+        case _:
+            return False
+
+
+def possible(program: n.Program, flow: Flow, way: Way) -> bool:
+    """Whether a way can be taken by something: data may bring anything about; of sizes and indices the solver must have found some."""
+    names = flow.sources(way.cond, way.kernel)
+    tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
+    if names & tensors:
+        return True
+    try:
+        answer = decide(way.cond if way.holds else build.invert(way.cond), Facts.at(program, way.path))
+    except KirError:
+        return False
+    return answer.kind in ("always", "sometimes")
+
+
+# --------------------------------------------------------------------------------------------------------- which ways cases take
+
+def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case]) -> set[int]:
+    """The ways (by identity) that cases take: the program is run again with an empty branch for each, until all have been seen."""
+    seen: set[int] = set()
+    for case in cases[:MOST_CASES]:
+        left = [way for way in watched if id(way) not in seen]
+        if not left:
+            break
+        noted, labels = watching(program, left)
+        wanted = {p.name for p in program.params}
+        try:
+            with np.errstate(all="ignore"):
+                result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
+        except KirError:
+            return {id(way) for way in watched}  # a condition that cannot be looked at by itself: nothing is said of it
+        for anchor, _, s in anchors(noted):
+            way = labels.get(s.label or "")
+            if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:
+                seen.add(id(way))
+    return seen
+
+
+def watching(program: n.Program, watched: Sequence[Way]) -> tuple[n.Program, dict[str, Way]]:
+    """The program with a branch in front of each statement with a watched way, taken where the way is; and the ways by the branches' labels."""
+    at: dict[int, list[n.Stmt]] = {}
+    labels: dict[str, Way] = {}
+    for i, way in enumerate(watched):
+        cond = way.cond if way.holds else build.invert(way.cond)
+        for _ in shape_of(cond.type):
+            cond = build.call("reduce", cond, axis=0, op="or")
+        label = f"way_{i}"
+        labels[label] = way
+        at.setdefault(id(way.stmt), []).append(n.If(cond, (), label=label))
+
+    def leave(old: n.Node, new: n.Node) -> Any:
+        return (*at[id(old)], new) if id(old) in at else new
+    made = transform(program, leave)
+    assert isinstance(made, n.Program)
+    return made, labels
+
+
+def _arms(program: n.Program, reached: Mapping[Place, int], lost: Lost) -> Iterator[Diagnostic]:
+    """Arms of the launch plan that no test takes and that leave something out."""
+    ran = {place.partition("/")[0] for kind, place in reached if kind == "grid"}
+    for step in program.plan:
+        if not isinstance(step, n.Dispatch):
+            continue
+        for launches in (*(inner for _, inner in step.arms), step.orelse):
+            alone = replace(program, plan=tuple(x for other in program.plan for x in (launches if other is step else (other,))))
+            if not launches and step.orelse is launches and not step.arms:
+                continue
+            names = {k.name for k, _ in launched(replace(program, plan=tuple(launches)))} if launches else set()
+            if launches and not names - ran:
+                continue
+            if gone := lost(alone):
+                yield Diagnostic("KIR-G134", f"no test takes the arm of the launch plan on which {gone[0]}", anchor=next(iter(sorted(names)), ""),
+                                 needs="a size in the problem at which it is taken, or the work done there too")
+
+
+__all__ = ["Way", "forced", "guards", "possible", "taken", "untaken", "watching", "ways"]

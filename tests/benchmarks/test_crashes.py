@@ -1,0 +1,35 @@
+"""The crash harness finds what it looks for: half files, contents that are not what their name says, lines that were not written to their end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.crashes import Row, damaged, ended, page, started, whole_lines
+from kir.base.store import Store
+
+
+def test_half_files_and_wrong_contents_are_found(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    key = store.put("kir 1\n")
+    (tmp_path / "whole.json").write_text(json.dumps({"a": 1}))
+    (tmp_path / ".half.json.1-2.partial").write_text('{"a"')
+    assert damaged(tmp_path) == []
+    (tmp_path / "half.json").write_text('{"a"')
+    store.path(key).write_text("kir 1")
+    assert len(damaged(tmp_path)) == 2
+
+
+def test_a_line_without_its_end_is_none(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b'{"a": 1}\n{"b"')
+    assert whole_lines(tmp_path / "log") == [b'{"a": 1}'] and whole_lines(tmp_path / "absent") == []
+
+
+def test_what_does_not_end_is_killed() -> None:
+    child = started(("--help",))
+    assert not ended(child, 0.0) and child.returncode == -9
+
+
+def test_the_page_counts_points_and_faults() -> None:
+    text = page({"learn": Row(3, 1, faults=["learn: x.json: half"])}, [("full disk", "exit code 1", True)])
+    assert "3 points, 1 faults" in text and "| full disk | exit code 1 | yes |" in text
