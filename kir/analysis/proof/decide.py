@@ -311,6 +311,8 @@ def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int])
         made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
         return made
     for h in holding:
+        if any(x == e for part in ((h.lo, h.hi) if isinstance(h, Ranging) else (h,)) for x in walk(part)):
+            continue  # there the machine already has another value
         claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
         if not (isinstance(found := at(claim), n.Const) and found.value):
             return False

@@ -13,7 +13,7 @@ RLIMIT = 3_000_000
 """z3's resource limit for one question: deterministic steps, about a second at most."""
 CORRECTIONS = 6
 """How often a model whose products are wrong is put right before the question counts as not answered."""
-SMALL = (40, 300)
+SMALL = ((1, 40), (0, 300))
 """Bounds on sizes under which a counterexample is looked for first: it is to be run."""
 
 
@@ -69,11 +69,11 @@ def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.
     everything = [*goal, *terms.lemmas(), *terms.side]
     bounded = [terms.atoms[s] for s in sizes if s in terms.atoms]
     model: Mapping[str, int] = {}
-    for most in (0, *SMALL):
+    for least, most in ((0, 0), *SMALL):
         for _ in range(CORRECTIONS):
             solver = z3.Solver()
             solver.set("rlimit", RLIMIT)
-            solver.add(*everything, *([x <= most for x in bounded] if most else []))
+            solver.add(*everything, *([z3.And(x >= least, x <= most) for x in bounded] if most else []))
             outcome = str(solver.check())
             if outcome != "sat":
                 break

@@ -106,7 +106,6 @@ def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[S
     """Obligations with what the runs found of them."""
     places: dict[str, Origin | None] = {a: s.origin for a, _, s in anchors(program)}
     seen = [(sizes, f) for sizes, found in ran for f in found]
-    tried = tuple(dict(s) for s, _ in ran)
     kernels: dict[str, Mapping[Kind, tuple[int, int]]] = {}
     findings: dict[tuple[str, ...], Finding] = {}
     used: set[int] = set()
@@ -116,8 +115,8 @@ def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[S
         for o in p.obligations:
             if o.status == "proved":
                 continue
-            made = _finding(p.kernel, o, seen, used, tried, places, not_run)
-            key = (made.kernel, made.kind, made.status, made.what, made.anchor, made.other, made.why)
+            made = _finding(p.kernel, o, seen, used, places)
+            key = (made.kernel, made.kind, made.status, made.what, made.anchor, made.other)
             findings[key] = replace(made, count=findings[key].count + 1) if key in findings else made
     for k, (sizes, f) in enumerate(seen):
         kind = OF_RUN.get(f.kind)
@@ -126,11 +125,11 @@ def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[S
             findings[(f.kernel, kind, anchor, f.message, "run")] = Finding(
                 f.kernel, kind, "refuted", "shown by a run", anchor, sizes=sizes, shown=f.message, origin=places.get(anchor))
     order: dict[Status, int] = {"refuted": 0, "undecided": 1, "proved": 2}
-    return Proved(program.name, kernels, tuple(sorted(findings.values(), key=lambda f: (order[f.status], KINDS.index(f.kind)))), tried, not_run)
+    return Proved(program.name, kernels, tuple(sorted(findings.values(), key=lambda f: (order[f.status], KINDS.index(f.kind)))),
+                  tuple(dict(s) for s, _ in ran), not_run)
 
 
-def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: set[int], tried: tuple[Sizes, ...],
-             places: Mapping[str, Origin | None], not_run: str) -> Finding:
+def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: set[int], places: Mapping[str, Origin | None]) -> Finding:
     made = Finding(kernel, o.kind, "undecided", o.what, o.anchor, o.other, o.why, origin=places.get(o.anchor))
     if o.kind == "overflow" and o.status == "refuted":
         return replace(made, status="refuted", sizes=dict(o.values), shown="worked out, not run")
@@ -139,9 +138,7 @@ def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: s
         if OF_RUN.get(f.kind) == o.kind and f.kernel in ("", kernel) and (not at or o.anchor in at or o.other in at):
             used.add(k)
             return replace(made, status="refuted", sizes=sizes, shown=f.message)
-    why = o.why
     if o.status == "refuted":
-        at_values = ", ".join(f"{k} = {v}" for k, v in o.values.items() if "." not in k)
-        why = f"a counterexample{f' ({at_values})' if at_values else ''} that no run showed" + (f"; {o.why}" if o.why else "")
-    where = "; ".join(", ".join(f"{k}={v}" for k, v in t.items()) or "its only size" for t in tried)
-    return replace(made, why=f"{why}; {f'run instead at {where}: nothing found' if where else f'not run: {not_run}' if not_run else 'not run'}")
+        values = ", ".join(f"{k} = {v}" for k, v in o.values.items() if "." not in k)
+        return replace(made, why=f"a counterexample{f' ({values})' if values else ''} that no run showed" + (f"; {o.why}" if o.why else ""))
+    return made
