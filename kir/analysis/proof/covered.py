@@ -1,13 +1,14 @@
 """Whether shared memory has been written wherever it is read, by what comes before in the text: by trying every thread and every trip of constant loops."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kir.analysis.proof.question import Ranging
 from kir.analysis.proof.sites import Access
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import dtype_of
@@ -18,8 +19,9 @@ MOST = 1 << 20
 Axes = list[tuple[str, range]]
 
 
-def covered(reading: Access, writes: Iterable[Access]) -> bool:
-    """Whether stores before an access define all of its memory, or all of the part with an index that both have in common."""
+def covered(reading: Access, writes: Iterable[Access], holds: Callable[[n.Expr], bool]) -> bool:
+    """Whether stores before an access define all of its memory, or all of the part with an index that both have in common. `holds` says whether
+    a condition follows from what holds at the access: what guards a store, said of its index, must hold of the index that is read."""
     shape = [int_value(d) for d in reading.buffer.shape]
     if not reading.plain or any(d is None for d in shape):
         return False
@@ -29,7 +31,7 @@ def covered(reading: Access, writes: Iterable[Access]) -> bool:
         if w.verb != "write" or not w.plain or w.late or w.buffer != reading.buffer or not _before(w, reading):
             continue
         common = {v.name for v in w.place.scope} & {v.name for v in reading.place.scope} - {w.place.thread, reading.place.thread}
-        told = _hits(w, reading, sizes, common)
+        told = _hits(w, reading, sizes, common, holds)
         if told is None:
             continue
         dims, hit = told
@@ -37,6 +39,30 @@ def covered(reading: Access, writes: Iterable[Access]) -> bool:
             fixed[dims] = np.zeros([1 if k in dims else d for k, d in enumerate(sizes)], np.bool_)
         fixed[dims] |= hit
     return any(bool(f.all()) for f in fixed.values())
+
+
+def _of_index(c: n.Expr, w: Access, r: Access, own: frozenset[str]) -> n.Expr | None:
+    """A condition on a store as one on its index, read at the index of an access; None for a condition on anything else of the store."""
+    if not isinstance(c, n.Binary) or c.op not in n.COMPARISONS or not dtype_of(c.a.type).is_integer:
+        return None
+    sides: list[n.Expr] = []
+    for side in (c.a, c.b):
+        made = side if names_read(side).isdisjoint(own) else None
+        for i, j in zip(w.index, r.index, strict=True):
+            if made is None and i.type == side.type == j.type and names_read(rest := build.sub(side, i)).isdisjoint(own):
+                made = build.add(rest, j)
+        if made is None:
+            return None
+        sides.append(made)
+    return build.compare(c.op, *sides)
+
+
+def _conjuncts(e: n.Expr) -> Iterator[n.Expr]:
+    if isinstance(e, n.Binary) and e.op == "and" and dtype_of(e.type).is_bool:
+        yield from _conjuncts(e.a)
+        yield from _conjuncts(e.b)
+    else:
+        yield e
 
 
 def _before(w: Access, r: Access) -> bool:
@@ -49,7 +75,8 @@ def _before(w: Access, r: Access) -> bool:
     return isinstance(x, int) and isinstance(y, int) and x < y
 
 
-def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str]) -> tuple[tuple[int, ...], Any] | None:
+def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str],
+          holds: Callable[[n.Expr], bool]) -> tuple[tuple[int, ...], Any] | None:
     """The dimensions in which a store has the index of the access, and where it writes in the others."""
     shared = {h for h in r.place.holding if not isinstance(h, Ranging)}
     axes: Axes = []
@@ -71,11 +98,14 @@ def _hits(w: Access, r: Access, sizes: Sequence[int], common: set[str]) -> tuple
     at = {name: np.arange(a.start, a.stop).reshape((-1,) + (1,) * (len(axes) - 1 - k)) for k, (name, a) in enumerate(axes)}
     conditions = [*(h for h in w.place.holding if not isinstance(h, Ranging) and (h not in shared or names_read(h) & at.keys())), w.mask]
     keep: Any = np.ones((1,) * len(axes), np.bool_)
-    for c in conditions:
+    for c in (x for each in conditions for x in _conjuncts(each)):
         found = numbers(c, at)
-        if found is None:
+        if found is not None:
+            keep = keep & found
+            continue
+        said = _of_index(c, w, r, frozenset(at))
+        if said is None or not holds(said):
             return None
-        keep = keep & found
     dims = tuple(k for k, (a, b) in enumerate(zip(w.index, r.index, strict=True)) if a == b and names_read(a) <= common and int_value(a) is None)
     where = []
     for k, i in enumerate(w.index):

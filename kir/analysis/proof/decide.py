@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
@@ -18,6 +19,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
+from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
@@ -117,9 +119,14 @@ class _Kernel:
         for root, at in reads.items():
             if root not in known and root not in self.params and root not in self.walk.late:
                 writes = self.walk.written.get(root, [])
-                if all(covered(a, writes) for a in at):
+                if all(covered(a, writes, partial(self._holds_at, a)) for a in at):
                     known.add(root)
         return known
+
+    def _holds_at(self, a: Access, claim: n.Expr) -> bool:
+        """Whether a condition follows from what holds at an access."""
+        holding = (*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask)
+        return self.ask(holding, claim, a.place).kind == "proved"
 
     def _known(self, e: n.Expr, wrong: Iterable[str] = ()) -> n.Expr:
         """A condition with what is known of memory that is shared."""
@@ -295,7 +302,7 @@ class _Kernel:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
         for e, (place, holding) in self.wraps.items():
             reply = fitting(self.base, holding, e)
-            told = self._told("overflow", "an index fits its 32 bits", place, reply, e)
+            told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             if told.status == "refuted" and not _overflows(e, holding, reply.values):
                 told = Obligation("overflow", "open", told.what, told.anchor, "the solver's counterexample is none")
             elif told.status == "refuted":

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from kir.analysis.access import Aliases, buffers_written
 from kir.analysis.proof.question import Holding, Ranging
-from kir.analysis.proof.values import Env, Values, compared, extent, wide, within
+from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, wide, within
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
-from kir.ir.types import I64, DType, shape_of
+from kir.ir.types import I64, DType, dtype_of, shape_of
 from kir.ir.visit import statements
 
 
@@ -70,12 +70,19 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
         return None
     if clip:
         held += [within(i, d) for i, d in zip(index, b.shape, strict=True)]
-    total: n.Expr = const(0, I64)
-    for i, each in zip(index, inner, strict=True):
-        total = build.add(total, build.mul(wide(i), wide(each)))
-    out = [(build.compare("eq", build.mod(total, const(chunk, I64)), const(0, I64)), tuple(held))]
+    out: list[tuple[n.Expr, tuple[Holding, ...]]] = [
+        (_multiple_term(i, b, k, chunk), tuple(held)) for k, i in enumerate(index) if k < len(index) - 1 or int_value(i) != 0]
     if clip:
         out.append((compared("le", build.add(wide(index[-1]), const(chunk, I64)), wide(b.shape[-1])), tuple(held)))
+    return out
+
+
+def _multiple_term(i: n.Expr, b: n.Buffer, k: int, chunk: int) -> n.Expr:
+    """That what one index adds to an address is a multiple of so many elements, since one of its factors is."""
+    factors = [i, *(b.shape[k + 1:] if b.strides is None else (b.strides[k],))]
+    out: n.Expr = FALSE
+    for f in factors:
+        out = either(out, compared("eq", build.mod(f, const(chunk, dtype_of(f.type))), const(0, dtype_of(f.type))))
     return out
 
 

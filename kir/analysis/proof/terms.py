@@ -236,24 +236,22 @@ class Terms:
         return {(name,): 1}
 
     def _divided(self, e: n.Binary) -> Sum:
-        divisor = self.known.domain(e.b)
-        if divisor.lo is None or divisor.lo < 0:
-            applied = self._applied(e, False)
-            return self._atom(e, lambda x: [x == applied])
+        least = self.known.domain(e.b).lo
+        positive = least is not None and least > 0
         a, b = self.sum(e.a), self.sum(e.b)
         kind = "tdiv" if e.op in ("tdiv", "trem") else "floordiv" if e.op != "ceildiv" else "ceildiv"
         key = n.Binary(kind, e.a, e.b)
         q = self._quotients.get(key)
         if q is None:
             if kind == "ceildiv":
-                q = _scaled(self._quotient(e, _scaled(a, -1), b, safe=divisor.lo > 0), -1)
+                q = _scaled(self._quotient(e, _scaled(a, -1), b, safe=positive), -1)
             else:
-                q = self._quotient(e, a, b, kind == "tdiv", divisor.lo > 0)
+                q = self._quotient(e, a, b, kind == "tdiv", positive)
             self._quotients[key] = q
         if e.op not in ("mod", "trem"):
             return q
         rest = _minus(a, _times(q, b))
-        if divisor.lo > 0:
+        if positive:
             return rest
         below, left = self.linear(b), self.linear(rest)
         return self._atom(e, lambda x: [self.z3.Implies(below >= 1, x == left)])
@@ -308,6 +306,7 @@ class Terms:
                 yield z3.Implies(z >= 0, z3.And(z3.Implies(d >= 1, dz >= z), z3.Implies(d <= -1, dz <= -z)))
                 yield z3.Implies(d == 0, dz == 0)
         yield from self._of_pairs(seen)
+        yield from self._of_equals()
         done: set[Product] = set()
         while missing := [m for m in self._products if m not in done]:
             for m in missing:
@@ -330,6 +329,15 @@ class Terms:
                     z, d, dz = self.atoms[factor], self.linear(inner), self.linear({a: 1, b: -1})
                     yield z3.Implies(z >= 0, z3.And(z3.Implies(d >= 1, dz >= z), z3.Implies(d <= -1, dz <= -z)))
                     yield z3.Implies(d == 0, dz == 0)
+
+    def _of_equals(self) -> Iterator[Any]:
+        """Products of two with no factor in common: where one factor of each has one value, they are in the order of the others."""
+        z3 = self.z3
+        for count, (m, o) in enumerate((m, o) for m, o in combinations(list(self._products), 2) if len(m) == len(o) == 2 and not set(m) & set(o)):
+            for a, b in ((0, 0), (0, 1), (1, 0), (1, 1)) if count < MOST_LEMMAS // 8 else ():
+                x, y, u, v = (self.atoms[k] for k in (m[a], m[1 - a], o[b], o[1 - b]))
+                d = self._products[m] - self._products[o]
+                yield z3.Implies(z3.And(x == u, x >= 0), z3.And(z3.Implies(y > v, d >= x), z3.Implies(y < v, d <= -x), z3.Implies(y == v, d == 0)))
 
     def _of_product(self, m: Product, x: str) -> Iterator[Any]:
         z3 = self.z3

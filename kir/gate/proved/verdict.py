@@ -40,7 +40,8 @@ class Finding:
         at = ", ".join(f"{k} = {v}" for k, v in self.sizes.items())
         if self.status == "refuted":
             message = f"{self.what}: {self.shown}" if self.shown else self.what
-            return Diagnostic("KIR-Y002", message, self.origin, self.anchor, self.kernel, tuple(x for x in (at, self.other) if x))
+            return Diagnostic("KIR-Y002", message, self.origin, self.anchor, self.kernel, tuple(x for x in (at, self.other) if x),
+                              severity="warning" if self.kind == "overflow" else "error")
         return Diagnostic("KIR-Y003", f"{self.what}: not decided", self.origin, self.anchor, self.kernel, tuple(x for x in (self.why, self.other) if x),
                           severity="warning")
 
