@@ -12,6 +12,7 @@ from kir.analysis.proof.covered import covered
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
 from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
+from kir.analysis.proof.terms import SAME
 from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
 from kir.analysis.proof.walk import Walk
 from kir.analysis.uniform import depends, varying
@@ -219,10 +220,7 @@ class _Kernel:
         y = renamed(b.value.stretched(tuple(v for v, _ in b.elements))[0])
         if x == y:
             return TRUE
-        kind = x.type if x.type == y.type and isinstance(x.type, DType) else None
-        if kind is None or not (kind.is_integer or kind.is_bool):
-            return FALSE
-        return n.Binary("eq", x, y)
+        return n.Call(SAME, (x, y), (), BOOL) if x.type == y.type and isinstance(x.type, DType) else FALSE
 
     def _of_ctas(self) -> Iterator[Obligation]:
         """Two CTAs that touch the same global memory."""

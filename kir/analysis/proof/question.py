@@ -71,7 +71,7 @@ def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.
     model: Mapping[str, int] = {}
     for least, most in ((0, 0), *SMALL):
         for _ in range(CORRECTIONS):
-            solver = z3.Solver()
+            solver = z3.SimpleSolver()
             solver.set("rlimit", RLIMIT)
             solver.add(*everything, *([z3.And(x >= least, x <= most) for x in bounded] if most else []))
             outcome = str(solver.check())
@@ -95,7 +95,7 @@ def consistent(base: Facts) -> bool:
     import z3
 
     terms = Terms(z3, base)
-    solver = z3.Solver()
+    solver = z3.SimpleSolver()
     solver.set("rlimit", RLIMIT)
     solver.add(*[terms.boolean(h) for h in base.holds], *[x for e in base.ranges for x in terms.bounds_of(e)])
     solver.add(*terms.lemmas(), *terms.side)

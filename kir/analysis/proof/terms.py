@@ -15,6 +15,8 @@ from kir.ir.types import DType, dtype_of
 Product = tuple[str, ...]
 Sum = Mapping[Product, int]
 """A polynomial: products of the names of atoms, with their coefficients; () is the constant."""
+SAME = "%same"
+"""The call that says that two values of any dtype are the same bits: they are where both are made of the same in the same way."""
 MOST_LEMMAS = 400
 MOST_TERMS = 40
 """Products of sums with more terms are symbols."""
@@ -68,6 +70,8 @@ class Terms:
                 return same if e.op == "eq" else z3.Not(same)
             case n.Select():
                 return z3.If(self.boolean(e.cond), self.boolean(e.a), self.boolean(e.b))
+            case n.Call(fn=fn, args=(n.Expr() as a, n.Expr() as b)) if fn == SAME:
+                return self.value(a) == self.value(b)
             case n.Cast() if dtype_of(e.x.type).is_bool:
                 return self.boolean(e.x)
             case n.Cast() if is_number(e.x):
