@@ -105,7 +105,8 @@ class _Kernel:
         while True:
             self.walk = made = Walk(self.program, self.kernel, unsure)
             self.defined = self._covered() - unsure
-            more = {name for name, c in made.kept if name not in unsure and self.ask((*c.place.holding, *c.holding), self._known(c.condition), c.place).kind != "proved"}
+            more = {name for name, c in made.kept if name not in unsure
+                    and self.ask((*c.place.holding, *c.holding), self._known(c.condition), c.place).kind != "proved"}
             if not more:
                 return made
             unsure |= more

@@ -267,6 +267,7 @@ class Terms:
     def _applied(self, e: n.Expr, boolean: bool) -> Any:
         """An operation that is not understood: the same result for the same operands."""
         z3 = self.z3
+        below: tuple[n.Expr, ...]
         match e:
             case n.Const():
                 return z3.Int(f"#{e._bits}:{e.dtype}")

@@ -15,7 +15,8 @@ Index = tuple[n.Expr, ...]
 Pair = tuple[n.Expr, n.Expr]
 """A value, and whether it is defined."""
 Shape = tuple[int | n.Expr, ...]
-TRUE, FALSE = const(True, BOOL), const(False, BOOL)
+TRUE: n.Expr = const(True, BOOL)
+FALSE: n.Expr = const(False, BOOL)
 OTHER = DType("other", "symbolic", 0)
 """The dtype of what holds no number."""
 
@@ -97,7 +98,7 @@ def either(a: n.Expr, b: n.Expr) -> n.Expr:
     """The disjunction of two conditions."""
     if TRUE in (a, b):
         return TRUE
-    return b if a == FALSE or a == b else a if b == FALSE else n.Binary("or", a, b)
+    return b if a in (FALSE, b) else a if b == FALSE else n.Binary("or", a, b)
 
 
 def opposite(a: n.Expr) -> n.Expr:
@@ -267,7 +268,7 @@ class Values:
         place = self.place(e.at, env)
         mask = self.value(e.mask, env) if e.mask is not None else None
         other = self.value(e.other, env) if e.other is not None else None
-        blank = None if name not in env.memory else env.memory[name]
+        blank = env.memory.get(name)
         data = self.unknown(env, shape, e.at.buffer.dtype)
 
         def inner(i: Index) -> Pair:

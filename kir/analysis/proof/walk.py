@@ -21,6 +21,7 @@ from kir.analysis.proof.values import (
     chosen,
     compared,
     either,
+    element_type,
     extent,
     opposite,
     root,
@@ -147,7 +148,7 @@ class Walk:
             return env.naming(s.names[0], self.values.value(value, env))
         kinds = value.type.elements if isinstance(value.type, TupleType) else ()
         for name, t in zip(s.names, kinds, strict=False):
-            env = env.naming(name, self.values.unknown(env, shape_of(t) if not isinstance(t, DType) else (), dtype_of(t) if hasattr(t, "dtype") or isinstance(t, DType) else I32))
+            env = env.naming(name, self.values.unknown(env, shape_of(t), element_type(t)))
         return env
 
     def _alloc(self, s: n.Alloc, env: Env) -> Env:
@@ -202,7 +203,7 @@ class Walk:
         name, buffer, clipped = r.buffer.name, r.buffer, clip
         inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
         if not clip:
-            held = (*ranges, *([cond] if cond != TRUE else []))
+            held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
             for i, test in enumerate(inside):
                 self.claim("bounds", place, f"{verb} of '{name}', axis {i}" if len(inside) > 1 else f"{verb} of '{name}'", test, held)
         elif verb == "read" or clip:
@@ -231,7 +232,7 @@ class Walk:
             buffer = view.at.buffer
             inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
             if view.fill is None and not clip:
-                held = (*ranges, *([cond] if cond != TRUE else []))
+                held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
                 for test in inside:
                     self.claim("bounds", place, f"{verb} of '{buffer.name}' through a view", test, held)
             else:
@@ -472,7 +473,7 @@ class Walk:
             old = head.memory[name]
             shape, dtype = old.shape, places.declared(name, self.program, self.kernel)
             ok = _defined_by(old, after.memory[name], count, trips) if 0 < trips <= MOST_TRIPS and not jumps and name in after.memory else (
-                lambda i, old=old: old.at(i)[1])  # type: ignore[misc]
+                lambda i, old=old: old.at(i)[1])
             memory[name] = self.values.unknown(env, shape, dtype, ok)
         return replace(env, memory=memory)
 
@@ -485,7 +486,8 @@ class Walk:
         self.owned.append(set())
         var = n.Var(s.var.name, dtype_of(s.var.type))
         changed = self._changed(s, env)
-        visible = replace(env, memory={k: v for k, v in env.memory.items() if k not in changed}, scope=(*env.scope, var), names={k: v for k, v in env.names.items() if k != var.name})
+        visible = replace(env, memory={k: v for k, v in env.memory.items() if k not in changed}, scope=(*env.scope, var),
+                          names={k: v for k, v in env.names.items() if k != var.name})
         outer, self.thread = self.thread, var.name
         items, _, _ = self.block(s.body, (*place.path, "body"), visible, (*place.holding, Ranging(var, lo, hi)))
         self.thread = outer

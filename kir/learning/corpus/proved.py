@@ -164,7 +164,8 @@ def table(rows: Sequence[Row]) -> list[str]:
     checked = decided + total["undecided"]
     lines = ["| kernels | read | proved | refuted by a run | not decided | decided |",
              "| --- | --- | --- | --- | --- | --- |",
-             f"| {len(rows)} | {checked} | {total['proved']} | {total['refuted']} | {total['undecided']} | {100 * decided // max(1, checked)} % of those read |",
+             f"| {len(rows)} | {checked} | {total['proved']} | {total['refuted']} | {total['undecided']} | "
+             f"{100 * decided // max(1, checked)} % of those read |",
              "", "| obligation | proved in | refuted in | not decided in |", "| --- | --- | --- | --- |"]
     for kind in KINDS:
         count = Counter(r["kinds"][kind] for r in read)

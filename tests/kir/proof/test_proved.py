@@ -43,9 +43,11 @@ def test_a_wrong_program_is_refuted_by_a_run(name: str) -> None:
 
 def _mutants() -> Iterator[tuple[str, n.Program]]:
     for name in RIGHT:
-        for m in (*mutants(right(name)), *spread(right(name), 12)):
-            if m.program is not None:
-                yield f"{name}: {m.name}", m.program
+        for m in mutants(right(name)):
+            yield f"{name}: {m.name}", m.program
+        for other in spread(right(name), 12):
+            if other.program is not None:
+                yield f"{name}: {other.name}", other.program
 
 
 def _found(program: n.Program) -> set[str]:

@@ -7,7 +7,7 @@ whose launch is found, and goes on where it was stopped. Exit code 1: a countere
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,8 @@ def command(
     file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); default: as its launch is found")] = None,
     package: Annotated[str, typer.Option(help="every kernel of an installed package, or of a folder")] = "",
-    output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written, help="with --package: the folder of the records and of report.md")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written,
+                                                    help="with --package: the folder of the records and of report.md")] = None,
     seconds: Annotated[float, typer.Option(help="with --package: how long one kernel may take")] = 60.0,
     runs: Annotated[int, typer.Option(min=0, help="how many sizes a program may be run at")] = 6,
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 also for what is not decided")] = False,
@@ -64,7 +65,7 @@ def _shown(done: Proved) -> Group:
         rows = [row[kind] for row in done.kernels.values() if kind in row]
         if rows:
             table.add_row(word, str(sum(p for _, p in rows)), str(sum(t for t, _ in rows)), Text(words[done.status(kind)], styles[done.status(kind)]))
-    parts = [head, *([table] if table.row_count else [])]
+    parts: list[Any] = [head, *([table] if table.row_count else [])]
     for f in done.findings:
         if f.status == "undecided":
             where = f" and {f.other}" if f.other and f.other != f.anchor else ""
