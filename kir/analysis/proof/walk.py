@@ -34,7 +34,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import const, int_value
 from kir.ir.paths import Path
-from kir.ir.types import BOOL, I32, DType, TupleType, dtype_of, shape_of
+from kir.ir.types import BOOL, DType, TupleType, dtype_of, shape_of
 from kir.ir.visit import statements, substitute, walk
 
 PRIVATE = frozenset({"register", "fragment"})

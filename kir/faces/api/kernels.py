@@ -317,6 +317,5 @@ def _shown(plain: str, html: str) -> dict[str, str]:
     return {"text/plain": plain, "text/html": html}
 
 
-__all__ = ["Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "prove", "read", "run",
-           "save",
-           "sites", "undo", "walk"]
+__all__ = ["Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "prove", "read",
+           "run", "save", "sites", "undo", "walk"]
