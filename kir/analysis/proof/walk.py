@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kir.analysis.facts import descends
 from kir.analysis.proof import places
@@ -460,7 +461,7 @@ class Walk:
         for name in self._changed(s, env):
             old = env.memory[name]
             buffer = places.declared(name, self.program, self.kernel)
-            memory[name] = self.values.unknown(scoped, old.shape, buffer, (lambda i: FALSE) if name in self.unsure else lambda i, old=old: old.at(i)[1])  # type: ignore[misc]
+            memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(_as_before, None if name in self.unsure else old))
         return replace(env, memory=memory)
 
     def _exit(self, s: n.For | n.While, env: Env, head: Env, after: Env, count: n.Var, lo: n.Expr, hi: n.Expr, step: int | None) -> Env:
@@ -501,6 +502,11 @@ class Walk:
         for name in self._changed(s, env):
             memory[name] = self.values.unknown(env, memory[name].shape, places.declared(name, self.program, self.kernel), lambda i: FALSE)
         return replace(env, memory=memory)
+
+
+def _as_before(old: Val | None, i: Index) -> n.Expr:
+    """Whether an element is defined: where it was, of memory that keeps what is defined in it."""
+    return FALSE if old is None else old.at(i)[1]
 
 
 def _outer(inner: Env, env: Env) -> Env:
