@@ -28,7 +28,7 @@ MOST_ELEMENTS = 1 << 21
 """Elements that the tensors of one run have together."""
 BASES = (3, 20)
 """Where sizes begin that are tried for what is not decided."""
-LEFT_OUT = "read by the caller"
+LEFT_OUT = "store of other elements"
 """How a run reports an element of an output that is not written: some kernels mean to, and what is missing is for an oracle to say."""
 OF_RUN: Mapping[str, Kind] = {
     "bounds": "bounds", "race": "race", "divergence": "barrier", "deadlock": "barrier", "barrier": "barrier", "poison": "undefined",
