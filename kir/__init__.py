@@ -4,6 +4,7 @@
     k = kir.read("softmax.py")                 # `kir.Kernel`; its binding is found where its launch is
     kir.run(k), kir.check(k)                   # on the CPU, the second as a suspicious machine would
     kir.sites(k), kir.apply(k, "tile{extent=64}"), kir.undo(k)
+    kir.prove(k)                               # hazards for every size
     kir.judge(k, problem="softmax")            # the gate
     kir.diff(k, other), kir.emit(k, "cuda"), kir.walk(k), kir.explain("KIR-P520"), kir.save(k, "k.kir")
     kir.forecast(k, other, {"M": 4096, "N": 4096})   # what the change is likely to bring, before it is measured
@@ -16,8 +17,8 @@ Order: base, hardware, ir, analysis, interp, problem, rewrite, surface, gate, li
 import importlib
 
 __version__ = "0.1.0"
-_OFFERED = ("Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "read", "run",
-            "save", "sites", "undo", "walk")
+_OFFERED = ("Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "prove", "read",
+            "run", "save", "sites", "undo", "walk")
 
 
 def __getattr__(name: str) -> object:

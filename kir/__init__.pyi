@@ -11,6 +11,7 @@ from kir.faces.api.kernels import emit as emit
 from kir.faces.api.kernels import explain as explain
 from kir.faces.api.kernels import forecast as forecast
 from kir.faces.api.kernels import judge as judge
+from kir.faces.api.kernels import prove as prove
 from kir.faces.api.kernels import read as read
 from kir.faces.api.kernels import run as run
 from kir.faces.api.kernels import save as save

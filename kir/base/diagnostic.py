@@ -40,6 +40,7 @@ AREAS: Mapping[str, str] = {
     "U": "tuning",
     "E": "effects and forecasts",
     "X": "plugin",
+    "Y": "checked for every size",
 }
 """What the letter of an id says."""
 

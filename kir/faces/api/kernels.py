@@ -28,6 +28,7 @@ from kir.faces.api.places import asked
 from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
+from kir.gate.proved import Proved, proved
 from kir.hardware import machine
 from kir.hardware.target import target as named
 from kir.interp import Result
@@ -222,6 +223,12 @@ def check(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | 
     return run(kernel, problem, sizes, check=True, **more)
 
 
+def prove(kernel: Source, runs: int = 6) -> Proved:
+    """What holds for every size, grid and order of threads: races, bounds, barriers, undefined values, alignment; each proved, refuted by sizes at which
+    one of at most `runs` runs shows the hazard, or not decided, with why. Raises KirError KIR-Y001 for facts that exclude one another."""
+    return proved(read(kernel).program, runs)
+
+
 def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:
     """Where passes apply (all, or `only` some), each with the verdicts of its preconditions; `direction` is forward, backward or both."""
     if direction not in ("forward", "backward", "both"):
@@ -327,5 +334,5 @@ def _shown(plain: str, html: str) -> dict[str, str]:
     return {"text/plain": plain, "text/html": html}
 
 
-__all__ = ["Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "read", "run", "save",
-           "sites", "undo", "walk"]
+__all__ = ["Difference", "Kernel", "KirError", "Ran", "Site", "Walked", "apply", "check", "diff", "emit", "explain", "forecast", "judge", "prove", "read",
+           "run", "save", "sites", "undo", "walk"]

@@ -1,6 +1,6 @@
 """Whole packages: every kernel found, read, written again and compared; counted, with the reasons of what is left.
 
-Order: command, family, launch, interpreted, measured, rank, roundtrip, lineages, lineage_page, patched_kernels, pretended, hook, startup.
+Order: command, family, launch, interpreted, measured, rank, roundtrip, proved, lineages, lineage_page, patched_kernels, pretended, hook, startup.
 """
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands that judge programs: run, gate, conformance."""
+"""Commands that judge programs: run, check, gate, conformance."""

@@ -29,7 +29,7 @@ Result = dict[str, Any]
 
 
 @cache
-def _tool() -> str:
+def tool_digest() -> str:
     """A digest of KIR's own source: another KIR, other results."""
     total = hashlib.sha256()
     for path in sorted(Path(kir.__file__).parent.rglob("*")):
@@ -182,10 +182,10 @@ def _recall(folder: Path | None, path: Path) -> Result | None:
         held = json.loads(_slot(folder, path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if held.get("tool") != _tool() or any(digest(Path(p)) != d for p, d in held["sources"].items()):
+    if held.get("tool") != tool_digest() or any(digest(Path(p)) != d for p, d in held["sources"].items()):
         return None
     return {**held, "fresh": False}
 
 
 def _remember(folder: Path, path: Path, made: Result) -> None:
-    write_atomic(_slot(folder, path), json.dumps({**made, "tool": _tool()}))
+    write_atomic(_slot(folder, path), json.dumps({**made, "tool": tool_digest()}))

@@ -1,0 +1,65 @@
+"""What `kir check` proves for every size, over a sample that the page states.
+
+    python -m benchmarks.checked_page OUT [--recorded 25]
+
+Kept in OUT, so that a second run goes on where the first was stopped; writes docs/tables/checked.md.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from kir.learning.corpus.proved import Job, kernels_of, proved_all, table
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "tables" / "checked.md"
+PACKAGES = ("flag_gems", "liger_kernel", "fla")
+RUNS = 3
+"""Sizes at which one program is run."""
+
+
+def experts() -> Iterator[Job]:
+    """The shipped experts in IR."""
+    for path in sorted((ROOT / "skills" / "experts").glob("*/*.kir")):
+        yield Job(str(path.relative_to(ROOT)), None, path.stem)
+
+
+def naive() -> Iterator[Job]:
+    """The naive programs of the shipped problems."""
+    for path in sorted((ROOT / "skills" / "problems").glob("*/naive.kir")):
+        yield Job(str(path.relative_to(ROOT)), None, f"naive {path.parent.name}")
+
+
+def zoo() -> Iterator[Job]:
+    """The kernels of tests/zoo.toml under their bindings, whose sizes are symbols."""
+    for name, row in tomllib.loads((ROOT / "tests" / "zoo.toml").read_text(encoding="utf-8")).items():
+        yield Job(f"{row['file']}::{row['kernel']}", ROOT / row["binding"], name)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Check the sample, and write the page."""
+    parser = argparse.ArgumentParser(description="What `kir check` proves over a sample of kernels.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--recorded", type=int, default=25, help="recorded kernels of each package, the first ones")
+    given = parser.parse_args(words)
+    os.chdir(ROOT)
+    parts = [("Experts in IR", "All of `skills/experts`, at all sizes that their facts allow.", list(experts())),
+             ("Naive programs", "All of `skills/problems`, at all sizes.", list(naive())),
+             ("The zoo", "All of `tests/zoo.toml` under their shipped bindings, at all sizes that these allow.", list(zoo()))]
+    for package in PACKAGES:
+        jobs = list(islice((j for j in kernels_of(package) if j.binding is not None), given.recorded))
+        parts.append((package, f"The first {len(jobs)} of the recorded kernels (`skills/packages/{package}.jsonl`): for all data and all orders of threads "
+                      "and CTAs, at the sizes of their binding, where that has numbers.", jobs))
+    lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checked_page OUT --recorded {given.recorded}`; what the words mean: "
+             "[checking](../using/checking.md).", f"A program was run at {RUNS} sizes at most."]
+    for title, what, jobs in parts:
+        lines += ["", f"## {title}", "", what, "", *table(proved_all(jobs, given.folder, 60.0, RUNS))]
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+"""Every hazard of a program's kernels: proved for all sizes, refuted by values, or open."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from functools import partial
+from typing import Any, Literal
+
+from kir.analysis.access import Aliases
+from kir.analysis.facts import Facts
+from kir.analysis.proof.covered import covered
+from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
+from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
+from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
+from kir.analysis.proof.terms import SAME
+from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite, wide
+from kir.analysis.proof.walk import Walk
+from kir.analysis.uniform import depends, varying
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const
+from kir.ir.printer import expr_text
+from kir.ir.types import BOOL, DType, dtype_of
+from kir.ir.visit import names_read, substitute, walk
+
+MOST_QUESTIONS = 600
+"""Questions to the solver for one kernel; what is left is not decided."""
+Status = Literal["proved", "refuted", "open"]
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """One thing that must hold. `proved` for all sizes; `refuted` by the `values` of z3's model, which nobody has tried yet; `open`, with why."""
+
+    kind: Kind
+    status: Status
+    what: str
+    anchor: str
+    why: str = ""
+    values: Mapping[str, int] = field(default_factory=dict)
+    other: str = ""
+    """The anchor of the other access of a race."""
+
+
+@dataclass(frozen=True)
+class KernelProof:
+    """What was decided of one kernel."""
+
+    kernel: str
+    obligations: tuple[Obligation, ...]
+
+    def status(self, kind: Kind) -> Status:
+        """The worst of a kind: refuted, open, proved (also where there is nothing of the kind)."""
+        found = {o.status for o in self.obligations if o.kind == kind}
+        return "refuted" if "refuted" in found else "open" if "open" in found else "proved"
+
+
+class Contradiction(Exception):
+    """The facts of a program hold for no sizes at all."""
+
+
+def decided(program: n.Program) -> tuple[KernelProof, ...]:
+    """Every kernel's obligations. Raises Contradiction where the facts exclude one another."""
+    out = []
+    for kernel in program.kernels:
+        base = Facts.in_kernel(program, kernel.name)
+        if not consistent(base):
+            raise Contradiction
+        out.append(KernelProof(kernel.name, tuple(_Kernel(program, kernel, base).obligations())))
+    return tuple(out)
+
+
+class _Kernel:
+    """The obligations of one kernel, one after the other."""
+
+    def __init__(self, program: n.Program, kernel: n.Kernel, base: Facts) -> None:
+        self.program, self.kernel, self.base = program, kernel, base
+        self.params = {p.name for p in program.params}
+        self.axes = [a.name for a in kernel.grid]
+        self.sizes = [p.name for p in program.params if isinstance(p.of, DType)]
+        self.questions = 0
+        self.kept: dict[Any, Reply] = {}
+        self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
+        self.defined: set[str] = set()
+        self.walk = self._walked()
+
+    def ask(self, holding: Iterable[Holding], claim: n.Expr, place: Place, beside: n.Expr | None = None) -> Reply:
+        """A question, once; sums that were taken to fit are noted."""
+        holding = tuple(h for h in dict.fromkeys(holding) if h != TRUE)
+        if TRUE in (claim, beside) or any(h == FALSE for h in holding):
+            return Reply("proved", {})
+        key = (holding, claim, beside)
+        if key not in self.kept:
+            self.questions += 1
+            self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside)
+        for e in self.kept[key].wraps:
+            if not any("'" in name for name in names_read(e)):
+                self.wraps.setdefault(e, (place, holding))
+        return self.kept[key]
+
+    def _walked(self) -> Walk:
+        """The walk, with memory left out of what is relied on that may hold what is not defined."""
+        unsure: frozenset[str] = frozenset()
+        while True:
+            self.walk = made = Walk(self.program, self.kernel, unsure)
+            self.defined = self._covered() - unsure
+            more = {name for name, c in made.kept if name not in unsure
+                    and self.ask((*c.place.holding, *c.holding), self._known(c.condition), c.place).kind != "proved"}
+            if not more:
+                return made
+            unsure |= more
+
+    def _covered(self) -> set[str]:
+        """Memory that is defined wherever it is read, because it is given, or because stores before each read cover it."""
+        known = set(self.walk.filled)
+        reads: dict[str, list[Access]] = {}
+        for a in accesses(self.walk.items):
+            if a.verb != "write":
+                reads.setdefault(a.root, []).append(a)
+        for root, at in reads.items():
+            if root not in known and root not in self.params and root not in self.walk.late:
+                writes = self.walk.written.get(root, [])
+                if all(covered(a, writes, partial(self._holds_at, a)) for a in at):
+                    known.add(root)
+        return known
+
+    def _holds_at(self, a: Access, claim: n.Expr) -> bool:
+        """Whether a condition follows from what holds at an access."""
+        holding = (*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask)
+        return self.ask(holding, claim, a.place).kind == "proved"
+
+    def _known(self, e: n.Expr, wrong: Iterable[str] = ()) -> n.Expr:
+        """A condition with what is known of memory that is shared."""
+        told = {name: TRUE if name.partition(" ")[2] in self.defined else FALSE for name in names_read(e) if name.startswith("%defined ")}
+        return _folded(substitute(e, told)) if told else e
+
+    # ------------------------------------------------------------------------------------------------------------ obligations
+    def obligations(self) -> Iterator[Obligation]:
+        """All of them."""
+        for gap in self.walk.gaps:
+            for kind in gap.kinds:
+                yield Obligation(kind, "open", "not followed", gap.anchor, gap.why)
+        for c in self.walk.claims:
+            yield self._claimed(c)
+        for item in every(self.walk.items):
+            if isinstance(item, Split):
+                yield from self._of_split(item)
+        yield from self._of_ctas()
+        yield from self._of_tiles()
+        yield from self._of_widths()
+
+    def _claimed(self, c: Claim) -> Obligation:
+        condition = self._known(c.condition) if c.kind == "undefined" else c.condition
+        reply = self.ask((*c.place.holding, *c.holding), condition, c.place)
+        unknown = [x.partition(" ")[2] for x in names_read(c.condition) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
+        if reply.kind == "fails" and unknown:
+            return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before")
+        return self._told(c.kind, c.what, c.place, reply, condition)
+
+    def _told(self, kind: Kind, what: str, place: Place, reply: Reply, claim: n.Expr, other: str = "") -> Obligation:
+        if reply.kind == "proved":
+            return Obligation(kind, "proved", what, place.anchor, other=other)
+        if reply.kind == "unknown":
+            why = "the solver gave up" if self.questions <= MOST_QUESTIONS else "there are too many questions for one kernel"
+            return Obligation(kind, "open", what, place.anchor, why, other=other)
+        data = sorted({x.fn for x in walk(claim) if isinstance(x, n.Call) and x.fn.startswith("%")})
+        why = f"it depends on the contents of {_memory(data)}" if data else ""
+        return Obligation(kind, "open" if data and kind != "race" else "refuted", what, place.anchor, why, reply.values, other)
+
+    # ------------------------------------------------------------------------------------------------------------------ races
+    def _of_split(self, split: Split) -> Iterator[Obligation]:
+        if has_barrier(split.items):
+            yield from self._meetings(split)
+        shared = self.params | set(self.axes) | {v.name for v in split.place.scope}
+        seen: set[tuple[int, int, tuple[tuple[str, str], ...]]] = set()
+        for pair in concurrent(split.items):
+            a, b = pair.first.access, pair.second.access
+            key = (id(a), id(b), tuple(sorted(pair.trips.items())))
+            if key in seen or (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not self._may_meet(a, b):
+                continue
+            seen.add(key)
+            yield self._race(pair, shared, split.var)
+
+    def _may_meet(self, a: Access, b: Access) -> bool:
+        return a.root == b.root or Aliases(self.program).may_be_one(a.root, b.root)
+
+    def _race(self, pair: Pair, shared: set[str], thread: n.Var | None) -> Obligation:
+        """Two accesses of two threads of a CTA, or of two CTAs where there is no `thread`."""
+        a, b = pair.first.access, pair.second.access
+        what = f"{a.verb} of '{a.root}' against {b.verb}" + (" by another CTA" if thread is None else " by another thread")
+        if a.buffer != b.buffer:
+            return Obligation("race", "open", what, a.place.anchor, f"'{a.buffer.name}' and '{b.buffer.name}' may be the same memory", other=b.place.anchor)
+        renamed, held = _apart(pair.second, pair.trips, shared)
+        second = pair.second.access.place.holding
+        apart = compared("ne", thread, renamed(thread)) if thread is not None else _any(compared("ne", x, renamed(x)) for x in self._grid())
+        holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
+                   *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
+        claim = opposite(self._same_place(a, b, renamed))
+        return self._told("race", what, a.place, self.ask(holding, claim, a.place, self._same_value(a, b, renamed)), claim, b.place.anchor)
+
+    def _grid(self) -> list[n.Var]:
+        return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
+
+    def _same_place(self, a: Access, b: Access, renamed: Any) -> n.Expr:
+        if a.buffer.strides is None:
+            return both(*(compared("eq", x, renamed(y)) for x, y in zip(a.index, b.index, strict=True)))
+        sums: list[n.Expr] = []
+        for index in (a.index, tuple(map(renamed, b.index))):
+            total: n.Expr = const(0, wide(const(0)).type)  # type: ignore[arg-type]  # i64
+            for i, each in zip(index, a.buffer.strides, strict=True):
+                total = build.add(total, build.mul(wide(i), wide(each)))
+            sums.append(total)
+        return compared("eq", *sums)
+
+    def _same_value(self, a: Access, b: Access, renamed: Any) -> n.Expr:
+        """Whether both store the same: then their order does not matter."""
+        if a.value is None or b.value is None or a.verb != "write" or b.verb != "write":
+            return FALSE
+        x = a.value.stretched(tuple(v for v, _ in a.elements))[0]
+        y = renamed(b.value.stretched(tuple(v for v, _ in b.elements))[0])
+        if x == y:
+            return TRUE
+        return n.Call(SAME, (x, y), (), BOOL) if x.type == y.type and isinstance(x.type, DType) else FALSE
+
+    def _of_ctas(self) -> Iterator[Obligation]:
+        """Two CTAs that touch the same global memory."""
+        if not self.axes:
+            return
+        given = self.params | {w.buffer.name for w in self.program.workspaces}
+        every_one = [a for a in accesses(self.walk.items) if a.root in given]
+        for k, a in enumerate(every_one):
+            for b in every_one[k:]:
+                if (a.verb == "read" and b.verb == "read") or (a.verb == b.verb == "update") or not self._may_meet(a, b):
+                    continue
+                yield self._race(Pair(Reached(a), Reached(b), {}), set(self.params), None)
+
+    def _of_tiles(self) -> Iterator[Obligation]:
+        """Elements of one tile that a store puts in one place."""
+        for a in accesses(self.walk.items):
+            if a.verb != "write" or a.place.thread or not a.elements:
+                continue
+            twin = {name: n.Var(f"{name}'", v.of) for v, _ in a.elements for name in (v.name,)}
+
+            def renamed(e: Any, twin: Mapping[str, n.Var] = twin) -> Any:
+                return Ranging(twin[e.var.name], e.lo, e.hi) if isinstance(e, Ranging) else substitute(e, twin)
+            ranges = [Ranging(v, const(0), _extent(d)) for v, d in a.elements]
+            apart = _any(compared("ne", v, twin[v.name]) for v, _ in a.elements)
+            holding = [*a.place.holding, *ranges, *map(renamed, ranges), a.mask, renamed(a.mask), apart]
+            claim = opposite(self._same_place(a, a, renamed))
+            reply = self.ask(holding, claim, a.place, self._same_value(a, a, renamed))
+            yield self._told("race", f"two elements of one store to '{a.root}'", a.place, reply, claim, a.place.anchor)
+
+    # --------------------------------------------------------------------------------------------------------------- barriers
+    def _meetings(self, split: Split) -> Iterator[Obligation]:
+        """Every barrier is reached by all threads: branches and loops around one are taken by all alike."""
+        differs = varying(split.loop)
+        start = len(split.place.path)
+        for item in every(split.items):
+            if isinstance(item, Branch) and any(map(has_barrier, item.arms)):
+                cond = item.place.stmt.cond if isinstance(item.place.stmt, n.If) else None
+                if cond is not None and not depends(cond, differs[item.place.path[start:]]):
+                    yield Obligation("barrier", "proved", "a branch around a barrier", item.place.anchor)
+                else:
+                    yield self._alike(item.place, item.cond, split, "a branch around a barrier")
+            if isinstance(item, Loop) and has_barrier(item.items):
+                yield self._loop_alike(item, split, differs[item.place.path[start:]])
+        gone = [item for item in every(split.items) if isinstance(item, Branch) and any(isinstance(x, n.Jump) for x in walk(item.place.stmt))]
+        for item in gone:
+            cond = item.place.stmt.cond if isinstance(item.place.stmt, n.If) else None
+            if cond is None or depends(cond, differs[item.place.path[start:]]):
+                yield self._alike(item.place, item.cond, split, "a branch that leaves before a barrier")
+        for item in every(split.items):
+            if isinstance(item, Barrier):
+                yield Obligation("barrier", "proved", "a barrier", item.place.anchor)
+
+    def _loop_alike(self, item: Loop, split: Split, differs: Any) -> Obligation:
+        s = item.place.stmt
+        parts = (s.lo, s.hi, s.step) if isinstance(s, n.For) else (s.cond,) if isinstance(s, n.While) else ()
+        inside = varying(split.loop)
+        if isinstance(s, n.While):
+            after = [names for path, names in inside.items() if path[:len(item.place.path) - len(split.place.path)] == item.place.path[len(split.place.path):]]
+            differs = frozenset().union(differs, *after)
+        if not any(depends(e, differs) for e in parts):
+            return Obligation("barrier", "proved", "a loop around a barrier", item.place.anchor)
+        if item.runs is None:
+            return Obligation("barrier", "open", "a loop around a barrier", item.place.anchor, "how often threads go round is not known")
+        return self._alike(item.place, item.runs, split, "a loop around a barrier", item.count)
+
+    def _alike(self, place: Place, cond: n.Expr, split: Split, what: str, count: n.Var | None = None) -> Obligation:
+        shared = self.params | set(self.axes) | {v.name for v in split.place.scope} | {v.name for v in place.scope if v != split.var}
+        reached = Reached(Access("read", place, n.Buffer("%", BOOL, (), "shared"), "%", ()))
+        renamed, _ = _apart(reached, {}, shared | ({count.name} if count is not None else set()))
+        more = [build.compare("ge", count, const(0, dtype_of(count.type)))] if count is not None else []
+        holding = [*place.holding, *map(renamed, place.holding), *more, cond]
+        claim = renamed(cond)
+        return self._told("barrier", what, place, self.ask(holding, claim, place), claim)
+
+    # ------------------------------------------------------------------------------------------------------------------ widths
+    def _of_widths(self) -> Iterator[Obligation]:
+        """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
+        for e, (place, holding) in self.wraps.items():
+            reply = fitting(self.base, holding, e)
+            told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
+            if told.status == "refuted" and not _overflows(e, holding, reply.values):
+                told = Obligation("overflow", "open", told.what, told.anchor, "the solver's counterexample is none")
+            elif told.status == "refuted":
+                given = {k: v for k, v in reply.values.items() if k in self.params or k in self.axes}
+                told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
+            yield told
+
+
+def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
+    """Whether at some values, at which all holds that must, a sum is not what a machine makes of it."""
+    def at(x: n.Expr) -> n.Expr:
+        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name in values}
+        made: n.Expr = substitute(x, {k: const(values[k], dtype_of(v.of)) for k, v in own.items()})
+        return made
+    for h in holding:
+        if any(x == e for part in ((h.lo, h.hi) if isinstance(h, Ranging) else (h,)) for x in walk(part)):
+            continue  # there the machine already has another value
+        claim = both(compared("le", h.lo, h.var), compared("lt", h.var, h.hi)) if isinstance(h, Ranging) else h
+        if not (isinstance(found := at(claim), n.Const) and found.value):
+            return False
+    exact = 0
+    for atoms, c in build.polynomial(e).items():
+        product = c
+        for atom in atoms:
+            found = at(atom)
+            if atom is e or not isinstance(found, n.Const):
+                return False
+            product *= int(found.value)
+        exact += product
+    low, high = dtype_of(e.type).range
+    return not low <= exact <= high
+
+
+def _memory(data: list[str]) -> str:
+    named = sorted({f"'{x.partition(' ')[2]}'" for x in data if x.startswith("%in ")})
+    return " and ".join(named) if named else "memory"
+
+
+def _extent(d: int | n.Expr) -> n.Expr:
+    return const(d) if isinstance(d, int) else d
+
+
+def _any(conditions: Iterable[n.Expr]) -> n.Expr:
+    out: n.Expr = FALSE
+    for c in conditions:
+        out = either(out, c)
+    return out
+
+
+def _folded(e: n.Expr) -> n.Expr:
+    """A condition with true and false worked into it."""
+    match e:
+        case n.Binary() if e.op == "and":
+            return both(_folded(e.a), _folded(e.b))
+        case n.Binary() if e.op == "or":
+            return either(_folded(e.a), _folded(e.b))
+        case _:
+            return e
+
+
+def _apart(second: Reached, trips: Trips, shared: set[str]) -> tuple[Any, list[n.Expr]]:
+    """How the second of two accesses names what is its own, and what holds between the trips of both."""
+    told: dict[str, n.Expr] = {}
+    held: list[n.Expr] = []
+    scope = {v.name: v for v in second.access.place.scope}
+    for name, relation in trips.items():
+        v = scope[name]
+        if relation == "same":
+            shared = shared | {name}
+        elif relation == "next":
+            told[name] = build.add(v, const(1, dtype_of(v.of)))
+        else:
+            held.append(compared("gt", n.Var(f"{name}'", v.of), v))
+
+    def renamed(x: Any) -> Any:
+        if isinstance(x, Ranging):
+            if x.var.name in shared:
+                return Ranging(x.var, renamed(x.lo), renamed(x.hi))
+            if x.var.name in told:
+                return both(compared("le", renamed(x.lo), told[x.var.name]), compared("lt", told[x.var.name], renamed(x.hi)))
+            return Ranging(n.Var(f"{x.var.name}'", x.var.of), renamed(x.lo), renamed(x.hi))
+        own = {v.name: v for v in walk(x) if isinstance(v, n.Var) and v.name not in shared}
+        return substitute(x, {name: told.get(name, n.Var(f"{name}'", v.of)) for name, v in own.items()})
+    return renamed, held
+
+
+__all__ = ["KINDS", "Contradiction", "KernelProof", "Obligation", "decided"]

@@ -1,0 +1,119 @@
+"""Which accesses of two threads of a team may come at the same time: those between which there is a way without a barrier.
+
+Every thread passes the same barriers in the same order (a claim of its own), so two threads are always in the same trip of a loop that holds one.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Loop, Split
+from kir.analysis.proof.values import FALSE, TRUE, both, either, opposite
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.build import const
+from kir.ir.types import dtype_of
+from kir.ir.visit import substitute
+
+Relation = Literal["same", "next", "later"]
+Trips = Mapping[str, Relation]
+"""For the counter of each loop around both accesses that all threads go through together: whether the second one is in the trip of the first, in the
+next one, or in any later one. The trips of other loops have nothing to do with one another."""
+
+
+Conditions = tuple[n.Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """An access, and the conditions under which there is a way without a barrier between it and an end of what it stands in."""
+
+    access: Access
+    when: Conditions = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two accesses, of two threads, that may come at the same time."""
+
+    first: Reached
+    second: Reached
+    trips: Trips
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """What may come before the first barrier of some items, after the last one, and under which condition there is a way through without one."""
+
+    first: tuple[Reached, ...]
+    last: tuple[Reached, ...]
+    open: n.Expr
+
+
+def has_barrier(items: tuple[Item, ...]) -> bool:
+    """Whether some thread may come to a barrier."""
+    return any(isinstance(i, Barrier) or any(map(has_barrier, below(i))) for i in items)
+
+
+def below(i: Item) -> tuple[tuple[Item, ...], ...]:
+    """The items inside of one."""
+    return (i.items,) if isinstance(i, (Loop, Split)) else i.arms if isinstance(i, Branch) else ()
+
+
+def every(items: tuple[Item, ...]) -> Iterator[Item]:
+    """All items, those inside of others too, in reading order."""
+    for i in items:
+        yield i
+        for inner in below(i):
+            yield from every(inner)
+
+
+def accesses(items: tuple[Item, ...]) -> Iterator[Access]:
+    """All accesses, in reading order."""
+    return (i for i in every(items) if isinstance(i, Access))
+
+
+def concurrent(items: tuple[Item, ...]) -> list[Pair]:
+    """The pairs of accesses inside a loop over threads that may come at the same time."""
+    out: list[Pair] = []
+    _ends(items, {}, out)
+    return out
+
+
+def _further(reached: Iterable[Reached], when: n.Expr) -> list[Reached]:
+    """The same, where there is a way on."""
+    return [] if when == FALSE else [Reached(r.access, r.when if when == TRUE else (*r.when, when)) for r in reached]
+
+
+def _ends(items: tuple[Item, ...], trips: Trips, out: list[Pair]) -> Ends:
+    first: list[Reached] = []
+    last: list[Reached] = []
+    is_open: n.Expr = TRUE
+    for i in items:
+        part = _part(i, trips, out)
+        out += [Pair(a, b, trips) for a in last for b in part.first]
+        first += _further(part.first, is_open)
+        last = [*_further(last, part.open), *part.last]
+        is_open = both(is_open, part.open)
+    return Ends(tuple(first), tuple(last), is_open)
+
+
+def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
+    if isinstance(i, Access):
+        out.append(Pair(Reached(i), Reached(i), trips))
+        return Ends((Reached(i),), (Reached(i),), TRUE)
+    if isinstance(i, Barrier):
+        return Ends((), (), FALSE)
+    if not any(map(has_barrier, below(i))):
+        inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
+        out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]
+        return Ends(inside, inside, TRUE)
+    if isinstance(i, Branch):
+        a, b = (_ends(arm, trips, out) for arm in i.arms)
+        when = either(both(i.cond, a.open), both(opposite(i.cond), b.open))
+        return Ends(a.first + b.first, a.last + b.last, when)
+    assert isinstance(i, Loop)
+    body = _ends(i.items, {**trips, i.count.name: "same"}, out)
+    out += [Pair(a, b, {**trips, i.count.name: "next" if body.open == FALSE else "later"}) for a in body.last for b in body.first]
+    never = TRUE if i.runs is None else opposite(substitute(i.runs, {i.count.name: const(0, dtype_of(i.count.type))}))
+    return Ends(body.first, body.last, never if body.open == FALSE else TRUE)

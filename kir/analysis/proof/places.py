@@ -1,0 +1,94 @@
+"""Memory: which a name means, what a kernel only reads, and which addresses wide copies need."""
+from __future__ import annotations
+
+from kir.analysis.access import Aliases, buffers_written
+from kir.analysis.proof.question import Holding, Ranging
+from kir.analysis.proof.values import FALSE, Env, Values, compared, either, extent, wide, within
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.types import I64, DType, dtype_of, shape_of
+from kir.ir.visit import statements
+
+
+def read_only(program: n.Program, kernel: n.Kernel) -> frozenset[str]:
+    """Tensors that are given and that a kernel, with all that may be another name for them, does not write."""
+    wrote, aliases = buffers_written(kernel.body), Aliases(program)
+    given = [p.name for p in program.params if isinstance(p.of, n.Buffer) and p.role == "in"]
+    return frozenset(name for name in given if not any(aliases.may_be_one(name, w) for w in wrote))
+
+
+def space(name: str, program: n.Program) -> str:
+    """Where memory of that name lies: `global` for what the program is given."""
+    given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
+    return "global" if name in given else "shared"
+
+
+def declared(name: str, program: n.Program, kernel: n.Kernel) -> DType:
+    """The dtype of a buffer of a kernel."""
+    return next(s.buffer.dtype for s in statements(kernel.body) if isinstance(s, n.Alloc) and s.buffer.name == name)
+
+
+def width_of(s: n.Copy) -> int | None:
+    """Bytes that a copy moves at once; None where that is not a number of its own."""
+    size, vector = s.dst.buffer.dtype.bytes, dict(s.attrs).get("vector")
+    if s.via.startswith("vector("):
+        return int(s.via[7:-1]) * size
+    if s.via == "cp_async":
+        if isinstance(vector, int):
+            return vector * size
+        shape = shape_of(s.dst.type)
+        return int(shape[-1]) * size if len(shape) == 1 and isinstance(shape[-1], int) and shape[-1] * size in (4, 8, 16) else None
+    return None
+
+
+def strides(b: n.Buffer) -> tuple[n.Expr, ...] | None:
+    """Elements from one index to the next, axis by axis."""
+    if b.strides is not None:
+        return b.strides
+    return build.row_major(b.shape)
+
+
+def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> list[tuple[n.Expr, tuple[Holding, ...]]] | None:
+    """That each group of neighbors of `width` bytes begins at a multiple of it, and that an edge cuts none; None where that is not known how to say."""
+    b, size = r.buffer, r.buffer.dtype.bytes
+    shape = shape_of(r.type)
+    chunk = max(1, width // size)
+    last = shape[-1] if shape else 1
+    given = r.index and isinstance(r.index[-1], n.Span) and r.index[-1].step == 1
+    if b.name in env.views or not isinstance(last, int) or last % chunk or not given:
+        return None
+    if b.layout is not None and not _keeps(b.layout, width):
+        return None
+    own = [(values.variable("e"), d) for d in shape[:-1]]
+    group = values.variable("e")
+    held: list[Holding] = [*(Ranging(v, const(0), extent(d)) for v, d in own), Ranging(group, const(0), const(last // chunk))]
+    first = build.mul(group, const(chunk))
+    index, _ = values.place(r, env)((*(v for v, _ in own), first))
+    inner = strides(b)
+    if inner is None or int_value(inner[-1]) != 1:
+        return None
+    if clip:
+        held += [within(i, d) for i, d in zip(index, b.shape, strict=True)]
+    out: list[tuple[n.Expr, tuple[Holding, ...]]] = [
+        (_multiple_term(i, b, k, chunk), tuple(held)) for k, i in enumerate(index) if k < len(index) - 1 or int_value(i) != 0]
+    if clip:
+        out.append((compared("le", build.add(wide(index[-1]), const(chunk, I64)), wide(b.shape[-1])), tuple(held)))
+    return out
+
+
+def _multiple_term(i: n.Expr, b: n.Buffer, k: int, chunk: int) -> n.Expr:
+    """That what one index adds to an address is a multiple of so many elements, since one of its factors is."""
+    factors = [i, *(b.shape[k + 1:] if b.strides is None else (b.strides[k],))]
+    out: n.Expr = FALSE
+    for f in factors:
+        out = either(out, compared("eq", build.mod(f, const(chunk, dtype_of(f.type))), const(0, dtype_of(f.type))))
+    return out
+
+
+def _keeps(layout: n.Layout, width: int) -> bool:
+    """Whether a layout leaves so many neighboring bytes together: a swizzle moves units of two to the power of its base."""
+    if layout.name != "swizzle" or len(layout.args) != 3:
+        return False
+    base = layout.args[1]
+    return isinstance(base, int) and (1 << base) >= width

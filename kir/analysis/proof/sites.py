@@ -1,0 +1,107 @@
+"""What a walk over a kernel notes: accesses, barriers and the structure around them, claims that must hold, and what it could not follow."""
+from __future__ import annotations
+
+from typing import Literal
+
+from kir.analysis.proof.question import Holding
+from kir.analysis.proof.values import TRUE, Val
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.base import Node
+from kir.ir.paths import Path
+
+Kind = Literal["bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow"]
+KINDS: tuple[Kind, ...] = ("bounds", "race", "barrier", "undefined", "alignment", "wait", "ring", "overflow")
+Verb = Literal["read", "write", "update"]
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A statement, where it stands, and what holds there."""
+
+    stmt: n.Stmt
+    anchor: str
+    path: Path
+    holding: tuple[Holding, ...]
+    scope: tuple[n.Var, ...]
+    thread: str = ""
+    """The variable that numbers the instances of the innermost split; "" outside of any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """An access of each of `elements` (variables from 0 below an extent) where `mask` holds: to the element `index` of `buffer`, which is what a
+    declaration names, or a view. `root` is the memory behind it. `value` is what is written, `late` what acts some time after its statement."""
+
+    verb: Verb
+    place: Place
+    buffer: n.Buffer
+    root: str
+    index: tuple[n.Expr, ...]
+    elements: tuple[tuple[n.Var, int | n.Expr], ...] = ()
+    mask: n.Expr = TRUE
+    clip: bool = False
+    value: Val | None = None
+    late: bool = False
+    plain: bool = True
+    """Whether the index is that of the memory itself, or of a view that reinterprets it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A condition that must hold at a place."""
+
+    kind: Kind
+    place: Place
+    what: str
+    condition: n.Expr
+    holding: tuple[Holding, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Barrier:
+    """All threads of a team meet here."""
+
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A loop, its trips counted by `count`, with what its body holds. `runs` is the condition of a trip."""
+
+    place: Place
+    count: n.Var
+    runs: n.Expr | None
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A branch."""
+
+    place: Place
+    cond: n.Expr
+    arms: tuple[tuple[Item, ...], tuple[Item, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A team splits into instances of a level, numbered by `var`, and comes together again."""
+
+    place: Place
+    loop: n.For
+    var: n.Var
+    items: tuple[Item, ...]
+
+
+Item = Access | Barrier | Loop | Branch | Split
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Something that is not followed, and what that leaves undecided."""
+
+    kinds: tuple[Kind, ...]
+    why: str
+    anchor: str
+    node: Node | None = None

@@ -1,0 +1,539 @@
+"""One execution of a kernel with symbols for what is not known: every access with the conditions under which it happens."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from kir.analysis.facts import descends
+from kir.analysis.proof import places
+from kir.analysis.proof.question import Holding, Ranging
+from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Gap, Item, Kind, Loop, Place, Split
+from kir.analysis.proof.values import (
+    FALSE,
+    TRUE,
+    Env,
+    Index,
+    Pair,
+    Val,
+    Values,
+    added,
+    both,
+    chosen,
+    compared,
+    either,
+    element_type,
+    extent,
+    opposite,
+    root,
+    scaled,
+    within,
+)
+from kir.base.instructions import instruction
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.build import const, int_value
+from kir.ir.paths import Path
+from kir.ir.types import BOOL, DType, TupleType, dtype_of, shape_of
+from kir.ir.visit import statements, substitute, walk
+
+PRIVATE = frozenset({"register", "fragment"})
+LEVELS = frozenset({"thread", "warp", "warpgroup"})
+MOST_TRIPS = 32
+"""Trips of a loop over a constant range whose stores to private memory are told apart after it."""
+QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "trap"})
+"""Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
+GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async"})
+RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait", "fence_mbar_init", "named_barrier_sync",
+                   "named_barrier_arrive", "cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
+
+
+class Walk:
+    """The walk over one kernel. `unsure` names private buffers that may lose what was defined in them; it grows until nothing is added."""
+
+    def __init__(self, program: n.Program, kernel: n.Kernel, unsure: frozenset[str] = frozenset()) -> None:
+        self.program, self.kernel, self.unsure = program, kernel, unsure
+        self.values = Values(places.read_only(program, kernel))
+        self.claims: list[Claim] = []
+        self.kept: list[tuple[str, Claim]] = []
+        self.gaps: list[Gap] = []
+        self.anchors = {id(s): a for a, _, s in anchors(program)}
+        self.owned: list[set[str]] = [set()]
+        self.level, self.thread = 0, ""
+        self.late: set[str] = set()
+        self.filled = {p.name for p in program.params if p.role == "inout"} | {w.buffer.name for w in program.workspaces if w.init is not None}
+        self.written: dict[str, list[Access]] = {}
+        self.items = self._of_kernel()
+
+    def _of_kernel(self) -> tuple[Item, ...]:
+        env, holding = Env(), []
+        for p in self.program.params:
+            if isinstance(p.of, DType) and p.value is not None:
+                value = self.values.value(p.value, env)
+                env = env.naming(p.name, value)
+        for axis in self.kernel.grid:
+            var = n.Var(axis.name, dtype_of(axis.extent.type))
+            holding.append(Ranging(var, const(0, var.of) if isinstance(var.of, DType) else const(0), self.values.value(axis.extent, env).scalar[0]))
+            env = replace(env, scope=(*env.scope, var))
+        if self.kernel.cluster:
+            self.gap(("race", "wait", "ring", "undefined"), "it runs in clusters", None)
+        items, _, _ = self.block(self.kernel.body, (self.kernel.name,), env, tuple(holding))
+        return items
+
+    def gap(self, kinds: tuple[Kind, ...], why: str, s: n.Stmt | None) -> None:
+        """Notes what is not followed."""
+        self.gaps.append(Gap(kinds, why, self.anchors.get(id(s), self.kernel.name) if s is not None else self.kernel.name))
+
+    # ------------------------------------------------------------------------------------------------------------- statements
+    def block(self, block: n.Block, path: Path, env: Env, holding: tuple[Holding, ...]) -> tuple[tuple[Item, ...], Env, bool]:
+        """The items of a block, what is known after it, and whether its end is never reached."""
+        items: list[Item] = []
+        for k, s in enumerate(block):
+            place = Place(s, self.anchors.get(id(s), self.kernel.name), (*path, k), holding, env.scope, self.thread)
+            more, env, gone, told = self.statement(s, place, env)
+            items += more
+            holding = (*holding, *told)
+            if gone:
+                return tuple(items), env, True
+        return tuple(items), env, False
+
+    def statement(self, s: n.Stmt, place: Place, env: Env) -> tuple[list[Item], Env, bool, tuple[Holding, ...]]:
+        """The items of a statement, what is known after it, whether nothing comes after it, and what holds for what comes."""
+        match s:
+            case n.Let():
+                items = self.reads(s.value, place, env)
+                return items, self._let(s, place, env, items), False, ()
+            case n.Alloc():
+                return self.reads(s.init, place, env) if s.init is not None else [], self._alloc(s, env), False, ()
+            case n.View():
+                return [], replace(env, views={**env.views, s.buffer.name: s}, memory={k: v for k, v in env.memory.items() if k != s.buffer.name}), False, ()
+            case n.Store():
+                return (*self._store(s, place, env), False, ())
+            case n.Copy():
+                return (*self._copy(s, place, env), False, ())
+            case n.Mma():
+                return (*self._mma(s, place, env), False, ())
+            case n.Eval():
+                return [*self.reads(s.call, place, env), *self.call(s.call, place, env)], env, False, ()
+            case n.For():
+                return (*self._for(s, place, env), False, ())
+            case n.If():
+                return self._if(s, place, env)
+            case n.While():
+                return (*self._while(s, place, env), False, ())
+            case n.Jump():
+                return [i for v in s.values for i in self.reads(v, place, env)], env, True, ()
+            case n.Roles():
+                self.gap(("race", "barrier", "undefined", "wait", "ring"), "roles run side by side", s)
+                items = [i for k, r in enumerate(s.roles) for i in self._role(r, k, place, env)]
+                return items, self._forgotten(s, env), False, ()
+            case _:
+                what = f"it is kept as text: {s.reason}" if isinstance(s, n.Opaque) else "it is a hole"
+                self.gap(KINDS, what, s)
+                return [], replace(env, memory={}), False, ()
+
+    def _role(self, r: n.Role, k: int, place: Place, env: Env) -> list[Item]:
+        self.owned.append(set())
+        self.level += 1
+        items, _, _ = self.block(r.body, (*place.path, "roles", k, "body"), replace(env, memory={}), place.holding)
+        self.level -= 1
+        self.owned.pop()
+        return list(items)
+
+    def _let(self, s: n.Let, place: Place, env: Env, items: list[Item]) -> Env:
+        value = s.value
+        if isinstance(value, n.Call) and (value.of is not None or not instruction(value.fn).is_pure):
+            items += self.call(value, place, env)
+        if len(s.names) == 1:
+            return env.naming(s.names[0], self.values.value(value, env))
+        kinds = value.type.elements if isinstance(value.type, TupleType) else ()
+        for name, t in zip(s.names, kinds, strict=False):
+            env = env.naming(name, self.values.unknown(env, shape_of(t), element_type(t)))
+        return env
+
+    def _alloc(self, s: n.Alloc, env: Env) -> Env:
+        b = s.buffer
+        env = replace(env, views={k: v for k, v in env.views.items() if k != b.name})
+        if s.init is not None:
+            self.filled.add(b.name)
+        if b.space not in PRIVATE or b.dtype.kind == "token":
+            return env
+        self.owned[-1].add(b.name)
+        shape = tuple(d.dimension for d in b.shape)
+        if s.init is not None:
+            init = self.values.value(s.init, env)
+            return env.holding(b.name, Val(shape, init.stretched))
+        return env.holding(b.name, self.values.unknown(env, shape, b.dtype, lambda i: FALSE))
+
+    # --------------------------------------------------------------------------------------------------------------- accesses
+    def reads(self, e: n.Node, place: Place, env: Env) -> list[Item]:
+        """The loads of an expression, and the claims that it makes of indices."""
+        items: list[Item] = []
+        for x in walk(e):
+            if isinstance(x, n.Load):
+                items += self.access("read", x.at, place, env, x.mask, x.clip)
+            elif isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and len(x.args) > 1:
+                self._picked(x, place, env)
+            elif isinstance(x, n.Address):
+                self.gap(("bounds", "race", "undefined"), "an address is taken", place.stmt)
+        return items
+
+    def _picked(self, x: n.Call, place: Place, env: Env) -> None:
+        source = shape_of(x.args[0].type)
+        axis = int(dict(x.attrs).get("axis", 0))
+        extents = source if x.fn == "pick" else (source[axis],)
+        for index, d in zip(x.args[1:], extents, strict=False):
+            if isinstance(index, n.Expr):
+                v = self.values.value(index, env)
+                own = tuple(self.values.variable("e") for _ in v.shape)
+                ranges = tuple(Ranging(a, const(0), extent(b)) for a, b in zip(own, v.shape, strict=True))
+                self.claims.append(Claim("bounds", place, f"an index of {x.fn}", within(v.at(own)[0], d), ranges))
+
+    def access(self, verb: str, r: n.Region, place: Place, env: Env, mask: n.Expr | None = None, clip: bool = False, value: Val | None = None,
+               late: bool = False) -> list[Item]:
+        """An access to a region, with claims on its index, its mask and, of what is written, its value."""
+        shape = shape_of(r.type) if r.index or r.buffer.shape else ()
+        elements = tuple((self.values.variable("e"), d) for d in shape)
+        own: Index = tuple(v for v, _ in elements)
+        ranges = tuple(Ranging(v, const(0), extent(d)) for v, d in elements)
+        index, defined = self.values.place(r, env)(own)
+        cond, cond_ok = (TRUE, TRUE) if mask is None else self.values.value(mask, env).stretched(own)
+        self.claim("undefined", place, f"an index of '{r.buffer.name}'", either(opposite(cond), defined), ranges)
+        self.claim("undefined", place, f"the mask of '{r.buffer.name}'", cond_ok, ranges)
+        name, buffer, clipped = r.buffer.name, r.buffer, clip
+        inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
+        if not clip:
+            held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
+            for i, test in enumerate(inside):
+                self.claim("bounds", place, f"{verb} of '{name}', axis {i}" if len(inside) > 1 else f"{verb} of '{name}'", test, held)
+        elif verb == "read" or clip:
+            cond = both(cond, *inside)
+        private = name in env.memory and name in self.owned[-1]
+        if private and not late:
+            return []
+        return self._shared(verb, place, buffer, index, elements, cond, clipped, value, late, env)
+
+    def _shared(self, verb: str, place: Place, buffer: n.Buffer, index: Index, elements: tuple[tuple[n.Var, int | n.Expr], ...], cond: n.Expr,
+                clip: bool, value: Val | None, late: bool, env: Env) -> list[Item]:
+        """An access to memory that others may touch, followed through views."""
+        plain = True
+        ranges = tuple(Ranging(v, const(0), extent(d)) for v, d in elements)
+        while buffer.name in env.views:
+            view = env.views[buffer.name]
+            if not view.axes:
+                plain = False
+                made = Access(verb, place, buffer, root(buffer.name, env.views), index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
+                self._noted(made)
+                return [made]
+            inner = env
+            for axis, i in zip(view.axes, index, strict=True):
+                inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
+            index, _ = self.values.place(view.at, inner)(())
+            buffer = view.at.buffer
+            inside = [within(i, d) for i, d in zip(index, buffer.shape, strict=True)]
+            if view.fill is None and not clip:
+                held: tuple[Holding, ...] = (*ranges, *([cond] if cond != TRUE else []))
+                for test in inside:
+                    self.claim("bounds", place, f"{verb} of '{buffer.name}' through a view", test, held)
+            else:
+                cond = both(cond, *inside)
+        made = Access(verb, place, buffer, buffer.name, index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
+        self._noted(made)
+        return [made]
+
+    def _noted(self, a: Access) -> None:
+        if a.verb != "read":
+            self.written.setdefault(a.root, []).append(a)
+        if a.late:
+            self.late.add(a.root)
+
+    def claim(self, kind: Kind, place: Place, what: str, condition: n.Expr, more: tuple[Holding, ...] = ()) -> None:
+        """Notes what must hold."""
+        if condition != TRUE:
+            self.claims.append(Claim(kind, place, what, condition, more))
+
+    # -------------------------------------------------------------------------------------------------------------- statements
+    def _store(self, s: n.Store, place: Place, env: Env) -> tuple[list[Item], Env]:
+        items = [i for e in (s.at, s.value, s.mask) if e is not None for i in self.reads(e, place, env)]
+        value = self.values.value(s.value, env)
+        mask = self.values.value(s.mask, env) if s.mask is not None else None
+        items += self.access("write", s.at, place, env, s.mask, s.clip, value)
+        return items, self._kept(s.at, value, mask, s.clip, place, env)
+
+    def _kept(self, r: n.Region, value: Val, mask: Val | None, clip: bool, place: Place, env: Env) -> Env:
+        """What memory holds after a store; that the value is defined is a claim where it leaves the registers, and what the walk relies on in them."""
+        name = r.buffer.name
+        own = tuple(self.values.variable("e") for _ in shape_of(r.type))
+        held: list[Holding] = [Ranging(v, const(0), extent(d)) for v, d in zip(own, shape_of(r.type), strict=True)]
+        if mask is not None:
+            held.append(mask.stretched(own)[0])
+        if clip:
+            index, _ = self.values.place(r, env)(own)
+            held += [within(i, d) for i, d in zip(index, r.buffer.shape, strict=True)]
+        ok = value.stretched(own)[1]
+        behind = root(name, env.views)
+        if name in env.memory and name in self.owned[-1]:
+            if ok != TRUE:
+                self.kept.append((name, Claim("undefined", place, f"what is stored in '{name}'", ok, tuple(held))))
+            return env.holding(name, self.values.stored(env.memory[name], r, value, mask, env))
+        if name in env.memory:
+            env = env.holding(name, self.values.unknown(env, env.memory[name].shape, r.buffer.dtype, lambda i: FALSE))
+        if ok != TRUE:
+            claim = Claim("undefined", place, f"what is stored in '{name}'", ok, tuple(held))
+            if places.space(behind, self.program) == "global":
+                self.claims.append(claim)
+            else:
+                self.kept.append((behind, claim))
+        return env
+
+    def _copy(self, s: n.Copy, place: Place, env: Env) -> tuple[list[Item], Env]:
+        late = s.grouped or s.signal is not None
+        if s.signal is not None:
+            self.gap(("ring", "wait", "race", "undefined"), "it completes on an mbarrier", s)
+        elif late:
+            self.gap(("wait", "race", "undefined"), "it is waited for as a group", s)
+        mask = s.mask if s.src.mask is None else s.src.mask if s.mask is None else build.logical_and(s.mask, s.src.mask)
+        items = self.reads(s.dst, place, env)
+        items += [i for e in (s.src.at, s.src.mask, s.src.other, s.mask) if e is not None for i in self.reads(e, place, env)]
+        items += self.access("read", s.src.at, place, env, mask, s.src.clip, late=late)
+        value = self.values.value(s.src, env)
+        items += self.access("write", s.dst, place, env, s.mask, s.clip, value, late)
+        self._aligned(s, place, env)
+        return items, self._kept(s.dst, value, self.values.value(s.mask, env) if s.mask is not None else None, s.clip, place, env)
+
+    def _aligned(self, s: n.Copy, place: Place, env: Env) -> None:
+        """Claims on the addresses of a copy that moves several elements at once."""
+        width = places.width_of(s)
+        if width is None:
+            if s.via not in ("plain", "vector(1)"):
+                self.gap(("alignment",), f"copies by {s.via.partition('(')[0]} of such shapes", s)
+            return
+        for r, clip in ((s.src.at, s.src.clip), (s.dst, s.clip)):
+            if r.buffer.space in PRIVATE:
+                continue
+            told = places.aligned(self.values, r, width, env, clip)
+            if told is None:
+                self.gap(("alignment",), f"where '{r.buffer.name}' begins, and how it is laid out", s)
+            else:
+                for condition, held in told:
+                    self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", condition, held)
+
+    def _mma(self, s: n.Mma, place: Place, env: Env) -> tuple[list[Item], Env]:
+        items = [i for e in (s.acc, s.a, s.b) for i in self.reads(e, place, env)]
+        items += self.access("update", s.acc, place, env)
+        if s.pending:
+            self.gap(("wait", "race", "undefined"), "it is a product in flight", s)
+            self.late |= {x.at.buffer.name for x in walk(s) if isinstance(x, n.Load)}
+        acc = self.values.value(build.load(s.acc), env)
+        parts = [self.values.value(e, env) for e in (s.a, s.b)]
+        shape = shape_of(s.acc.type)
+
+        def ok(i: Index) -> n.Expr:
+            told = [acc.at(i)[1]]
+            for k, v in enumerate(parts):
+                inner = self.values.variable("any")
+                index = (*i[:-1], inner) if k == 0 else (*i[:-2], inner, i[-1])
+                inside = within(inner, v.shape[-1 if k == 0 else -2])
+                defined = v.stretched(index)[1]
+                told.append(TRUE if defined == TRUE else either(opposite(inside), defined))
+            return both(*told)
+        return items, self._kept(s.acc, self.values.unknown(env, shape, s.acc.buffer.dtype, ok), None, False, place, env)
+
+    def call(self, c: n.Call, place: Place, env: Env) -> list[Item]:
+        """A call for its effect."""
+        places_ = [a for a in c.args if isinstance(a, n.Region)]
+        if c.of is not None:
+            self.gap(KINDS, f"it calls '{c.fn}'", place.stmt)
+            return []
+        if c.fn == "barrier":
+            return [Barrier(place)] if self.level else []
+        if c.fn in RINGS:
+            self.gap(("race", "ring", "wait", "undefined", "barrier"), f"'{c.fn}' orders it", place.stmt)
+            return []
+        if c.fn in GROUPS:
+            self.gap(("wait",), f"'{c.fn}' closes or awaits groups", place.stmt)
+            return []
+        if c.fn in QUIET:
+            return []
+        items: list[Item] = []
+        if c.fn.startswith("atomic_"):
+            mask = c.args[-1] if len(c.args) == 3 and c.fn != "atomic_cas" else None
+            if str(dict(c.attrs).get("order", "relaxed")) not in ("relaxed",) or c.fn in ("atomic_cas", "atomic_exch", "atomic_load", "atomic_store"):
+                self.gap(("race", "wait"), f"'{c.fn}' may order what others do", place.stmt)
+            for r in places_:
+                items += self.access("update", r, place, env, mask if isinstance(mask, n.Expr) else None)
+                self._cleared(r, env)
+                self.claim("undefined", place, f"an update of '{r.buffer.name}'", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
+            return items
+        if c.fn in ("ldmatrix",):
+            for r in places_:
+                items += self.access("read", r, place, env)
+            self.gap(("alignment",), f"the rows of '{c.fn}'", place.stmt)
+            return items
+        self.gap(("race", "wait", "ring", "undefined", "alignment"), f"'{c.fn}' is not followed", place.stmt)
+        for r in places_:
+            items += self.access("update", r, place, env)
+        return items
+
+    def _cleared(self, r: n.Region, env: Env) -> None:
+        if r.buffer.name in env.memory:
+            self.gap(("undefined",), f"an update of '{r.buffer.name}'", None)
+
+    # ------------------------------------------------------------------------------------------------------------ control flow
+    def _if(self, s: n.If, place: Place, env: Env) -> tuple[list[Item], Env, bool, tuple[Holding, ...]]:
+        items: list[Item] = self.reads(s.cond, place, env)
+        cond, ok = self.values.value(s.cond, env).scalar
+        self.claim("undefined", place, "a condition", ok)
+        then, after, gone = self.block(s.then, (*place.path, "then"), env, (*place.holding, cond))
+        other, otherwise, left = self.block(s.orelse, (*place.path, "orelse"), env, (*place.holding, opposite(cond)))
+        items.append(Branch(place, cond, (then, other)))
+        if gone and left:
+            return items, env, True, ()
+        if gone:
+            return items, _outer(otherwise, env), False, (opposite(cond),)
+        if left:
+            return items, _outer(after, env), False, (cond,)
+        return items, _merged(cond, after, otherwise, env), False, ()
+
+    def _for(self, s: n.For, place: Place, env: Env) -> tuple[list[Item], Env]:
+        items = [i for e in (s.lo, s.hi, s.step) for i in self.reads(e, place, env)]
+        (lo, lo_ok), (hi, hi_ok), (step, step_ok) = (self.values.value(e, env).scalar for e in (s.lo, s.hi, s.step))
+        self.claim("undefined", place, "a bound of the loop", both(lo_ok, hi_ok, step_ok))
+        if s.kind in LEVELS:
+            return [*items, *self._split(s, place, env, lo, hi)], self._forgotten(s, env)
+        dtype = dtype_of(s.var.type)
+        count = self.values.variable(s.var.name, dtype)
+        value = added(lo, scaled(count, step if (each := int_value(step)) is None else each))
+        runs = compared("gt" if descends(step) else "lt", value, hi)
+        known = int_value(step)
+        if known == 1 and int_value(lo) == 0:
+            ranging: tuple[Holding, ...] = (Ranging(count, const(0, dtype), hi if hi.type == dtype else build.cast(hi, dtype)),)
+        else:
+            ranging = (build.compare("ge", count, const(0, dtype)), runs)
+        if known == 0 or (known is None and not descends(step)):
+            ranging = (build.compare("ge", count, const(0, dtype)), runs)
+            self.claim("bounds", place, "the step of the loop", compared("ge", step, const(1, dtype_of(step.type))))
+        head = self._head(s, count, env)
+        inner = replace(head, names={**head.names, s.var.name: Val((), lambda i: (value, TRUE))}, scope=(*env.scope, count))
+        body, after, _ = self.block(s.body, (*place.path, "body"), inner, (*place.holding, *ranging))
+        items.append(Loop(place, count, runs, body))
+        return items, self._exit(s, env, head, after, count, lo, hi, known)
+
+    def _while(self, s: n.While, place: Place, env: Env) -> tuple[list[Item], Env]:
+        count = self.values.variable("round")
+        head = self._head(s, count, env)
+        inner = replace(head, scope=(*env.scope, count))
+        head_reads = self.reads(s.cond, place, inner)
+        cond, ok = self.values.value(s.cond, inner).scalar
+        self.claim("undefined", place, "a condition", ok)
+        held = (*place.holding, build.compare("ge", count, const(0)), cond)
+        body, after, _ = self.block(s.body, (*place.path, "body"), inner, held)
+        return [Loop(place, count, None, (*head_reads, *body))], self._exit(s, env, head, after, count, const(0), const(0), None)
+
+    def _changed(self, s: n.Stmt, env: Env) -> set[str]:
+        names: set[str] = set()
+        for x in walk(s):
+            match x:
+                case n.Store():
+                    names.add(x.at.buffer.name)
+                case n.Copy():
+                    names.add(x.dst.buffer.name)
+                case n.Mma():
+                    names.add(x.acc.buffer.name)
+                case n.Call():
+                    names |= {a.buffer.name for a in x.args if isinstance(a, n.Region)}
+                case _:
+                    pass
+        names |= {root(name, env.views) for name in names}
+        views = {x.buffer.name: x.at.buffer.name for x in walk(s) if isinstance(x, n.View)}
+        for name in tuple(names):
+            while name in views:
+                name = views[name]
+                names.add(name)
+        return {name for name in names if name in env.memory}
+
+    def _head(self, s: n.Stmt, count: n.Var, env: Env) -> Env:
+        """What is known at the start of any trip: what the loop changes holds something, which is defined where it was before, as long as no trip
+        stores what is not."""
+        scoped = replace(env, scope=(*env.scope, count))
+        memory = dict(env.memory)
+        for name in self._changed(s, env):
+            old = env.memory[name]
+            buffer = places.declared(name, self.program, self.kernel)
+            memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(_as_before, None if name in self.unsure else old))
+        return replace(env, memory=memory)
+
+    def _exit(self, s: n.For | n.While, env: Env, head: Env, after: Env, count: n.Var, lo: n.Expr, hi: n.Expr, step: int | None) -> Env:
+        """What is known after a loop: of private memory what some trip of a constant range has defined is."""
+        first, last = int_value(lo), int_value(hi)
+        trips = len(range(first, last, step)) if first is not None and last is not None and step else 0
+        jumps = any(isinstance(x, n.Jump) for x in statements(s.body))
+        memory = dict(env.memory)
+        for name in self._changed(s, env):
+            old = head.memory[name]
+            shape, dtype = old.shape, places.declared(name, self.program, self.kernel)
+            ok = _defined_by(old, after.memory[name], count, trips) if 0 < trips <= MOST_TRIPS and not jumps and name in after.memory else (
+                lambda i, old=old: old.at(i)[1])
+            memory[name] = self.values.unknown(env, shape, dtype, ok)
+        return replace(env, memory=memory)
+
+    def _split(self, s: n.For, place: Place, env: Env, lo: n.Expr, hi: n.Expr) -> list[Item]:
+        if self.level:
+            self.gap(("race", "barrier", "wait"), "a team splits twice", s)
+        if int_value(s.step) != 1:
+            self.gap(("race", "barrier"), "a team splits by a step", s)
+        self.level += 1
+        self.owned.append(set())
+        var = n.Var(s.var.name, dtype_of(s.var.type))
+        changed = self._changed(s, env)
+        visible = replace(env, memory={k: v for k, v in env.memory.items() if k not in changed}, scope=(*env.scope, var),
+                          names={k: v for k, v in env.names.items() if k != var.name})
+        outer, self.thread = self.thread, var.name
+        items, _, _ = self.block(s.body, (*place.path, "body"), visible, (*place.holding, Ranging(var, lo, hi)))
+        self.thread = outer
+        self.owned.pop()
+        self.level -= 1
+        return [Split(place, s, var, items)]
+
+    def _forgotten(self, s: n.Stmt, env: Env) -> Env:
+        """After sub-teams: of what they change nothing is known."""
+        memory = dict(env.memory)
+        for name in self._changed(s, env):
+            memory[name] = self.values.unknown(env, memory[name].shape, places.declared(name, self.program, self.kernel), lambda i: FALSE)
+        return replace(env, memory=memory)
+
+
+def _as_before(old: Val | None, i: Index) -> n.Expr:
+    """Whether an element is defined: where it was, of memory that keeps what is defined in it."""
+    return FALSE if old is None else old.at(i)[1]
+
+
+def _outer(inner: Env, env: Env) -> Env:
+    """What a block leaves behind: contents of memory that was there before."""
+    return replace(env, memory={k: inner.memory.get(k, v) for k, v in env.memory.items()})
+
+
+def _merged(cond: n.Expr, a: Env, b: Env, env: Env) -> Env:
+    memory: dict[str, Val] = {}
+    for name, old in env.memory.items():
+        x, y = a.memory.get(name, old), b.memory.get(name, old)
+
+        def at(i: Index, x: Val = x, y: Val = y) -> Pair:
+            (u, u_ok), (v, v_ok) = x.at(i), y.at(i)
+            return chosen(cond, u, v), chosen(cond, u_ok, v_ok)
+        memory[name] = x if x is y else Val(old.shape, at)
+    return replace(env, memory=memory)
+
+
+def _defined_by(old: Val, after: Val, count: n.Var, trips: int) -> Callable[[Index], n.Expr]:
+    """Where private memory is defined after so many trips, each of which defines what `after` says."""
+    def ok(i: Index) -> n.Expr:
+        one = after.at(i)[1]
+        if TRUE in (one, old.at(i)[1]):
+            return TRUE
+        out = old.at(i)[1]
+        for k in range(trips):
+            out = either(out, substitute(one, {count.name: const(k, dtype_of(count.type))}))
+        return out
+    return ok

@@ -1,0 +1,89 @@
+"""decide races, bounds, barriers and undefined values for every size
+
+FILE is IR text (.kir), or FILE[::KERNEL] of a surface: under its binding, or as its launch in host code says. Every obligation is proved for all sizes,
+refuted by sizes at which a run shows the hazard, or not decided, with why. `kir check --package NAME -o FOLDER` does so for every kernel of a package
+whose launch is found, and goes on where it was stopped. Exit code 1: a counterexample; with --strict also for what is not decided.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kir.faces.cli._options import belong, can_be_written
+from kir.faces.cli._program import read
+from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from kir.gate.proved import Proved
+
+
+def command(
+    file: Annotated[str, typer.Argument(help="FILE.kir, or FILE[::KERNEL] of a surface; package:path names a file of an installed package")] = "",
+    bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); default: as its launch is found")] = None,
+    package: Annotated[str, typer.Option(help="every kernel of an installed package, or of a folder")] = "",
+    output: Annotated[Path | None, typer.Option("-o", "--output", callback=can_be_written,
+                                                    help="with --package: the folder of the records and of report.md")] = None,
+    seconds: Annotated[float, typer.Option(help="with --package: how long one kernel may take")] = 60.0,
+    runs: Annotated[int, typer.Option(min=0, help="how many sizes a program may be run at")] = 6,
+    strict: Annotated[bool, typer.Option("--strict", help="exit 1 also for what is not decided")] = False,
+) -> Result:
+    """Decide races, bounds, barriers and undefined values for every size."""
+    from kir.base.diagnostic import usage
+    from kir.gate.proved import proved
+
+    if package:
+        if file or bind is not None or output is None:
+            raise usage("KIR-C002", "--package takes a folder for its records and no FILE", attempt=f"kir check --package {package} -o OUT")
+        return _package(package, output, seconds, runs)
+    belong("check", "--package", {"-o": output})
+    if not file:
+        raise usage("KIR-C002", "there is nothing to check", attempt="kir check FILE, or kir check --package NAME -o FOLDER")
+    program = read(file, bind)
+    done = proved(program, runs)
+    wrong = done.verdict == "refuted" or (strict and done.verdict != "proved")
+    return Result(done.to_json(), _shown(done), int(wrong), tuple(f.diagnostic() for f in done.findings if f.status == "refuted"))
+
+
+def _shown(done: Proved) -> Group:
+    """The verdict for a terminal: a row for each kind, then what is not decided, and why."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from kir.gate.proved.verdict import WORDS
+
+    styles = {"proved": "bold green", "refuted": "bold red", "undecided": "bold yellow"}
+    words = {"proved": "proved for all sizes", "refuted": "a counterexample", "undecided": "not decided"}
+    narrow = done.verdict == "proved" and done.status("overflow") != "proved"
+    head = Text.assemble((done.program, "bold"), " ", (words[done.verdict] + (" at which indices fit 32 bits" if narrow else ""), styles[done.verdict]))
+    table = Table("obligations", "proved", "of", "", box=None, header_style="dim")
+    for kind, word in WORDS.items():
+        rows = [row[kind] for row in done.kernels.values() if kind in row]
+        if rows:
+            table.add_row(word, str(sum(p for _, p in rows)), str(sum(t for t, _ in rows)), Text(words[done.status(kind)], styles[done.status(kind)]))
+    parts: list[Any] = [head, *([table] if table.row_count else [])]
+    for f in done.findings:
+        if f.status == "undecided":
+            where = f" and {f.other}" if f.other and f.other != f.anchor else ""
+            parts.append(Text(f"not decided: {f.what}, at {f.anchor}{where}: {f.why}" + (f" ({f.count} times)" if f.count > 1 else "")))
+    tried = "; ".join(", ".join(f"{k}={v}" for k, v in t.items()) or "its only size" for t in done.tried)
+    if not done.decided:
+        parts.append(Text(f"run instead at {tried}" if tried else f"not run{f': {done.not_run}' if done.not_run else ''}", style="dim"))
+    return Group(*parts)
+
+
+def _package(package: str, output: Path, seconds: float, runs: int) -> Result:
+    """Every kernel of a package, the worst first."""
+    from kir.faces.cli._progress import bar
+    from kir.learning.corpus.proved import kernels_of, page, proved_all, summary
+
+    with bar(package) as advance:
+        rows = proved_all(kernels_of(package), output, seconds, runs, advance)
+    text = page(rows, package, f"kir check --package {package} -o {output.name}")
+    (output / "report.md").write_text(text, encoding="utf-8")
+    total = summary(rows)
+    return Result({**total, "kernels": rows}, text, 1 if total["refuted"] else 0)

@@ -1,0 +1,146 @@
+"""Counterexamples run before they are believed, and a few sizes run for what is not decided."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kir.analysis.proof.decide import Contradiction, KernelProof, Obligation, decided
+from kir.analysis.proof.sites import KINDS, Kind
+from kir.base.diagnostic import KirError, Origin, error
+from kir.gate.cases import size_sets
+from kir.gate.proved.drawn import random_inputs
+from kir.gate.proved.verdict import Finding, Proved, Status
+from kir.interp import run
+from kir.interp.state.result import Finding as Seen
+from kir.ir import nodes as n
+from kir.ir.anchors import anchors
+from kir.ir.build import const
+from kir.ir.printer import expr_text
+from kir.ir.rules.generic import is_generic
+from kir.ir.types import DType
+from kir.ir.visit import substitute
+
+MOST_RUNS = 6
+"""Sizes at which one program is run."""
+MOST_STEPS = 6_000
+"""Statements of one run."""
+MOST_ELEMENTS = 1 << 21
+"""Elements that the tensors of one run have together."""
+BASES = (3, 20)
+"""Where sizes begin that are tried for what is not decided."""
+LEFT_OUT = "store of other elements"
+"""How a run reports an element of an output that is not written: some kernels mean to, and what is missing is for an oracle to say."""
+OF_RUN: Mapping[str, Kind] = {
+    "bounds": "bounds", "race": "race", "divergence": "barrier", "deadlock": "barrier", "barrier": "barrier", "poison": "undefined",
+    "alignment": "alignment", "async": "wait", "proxy": "wait", "stale": "race", "early load": "race", "mbarrier": "ring", "box": "ring", "lanes": "barrier",
+    "timing": "wait", "cluster": "ring"}
+"""What a run's findings are, as kinds of obligations."""
+Sizes = Mapping[str, int]
+
+
+def proved(program: n.Program, runs: int = MOST_RUNS) -> Proved:
+    """Every obligation of a program decided, with at most so many runs of the interpreter. Raises KirError KIR-Y001 for facts that exclude one another,
+    and KIR-I003 for a generic program."""
+    if is_generic(program):
+        raise error("KIR-I003", f"program '{program.name}' is generic", needs="a binding")
+    try:
+        proofs = decided(program)
+    except Contradiction:
+        facts = tuple(expr_text(f) for f in program.facts)
+        raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
+                    needs="facts that some sizes meet") from None
+    return _joined(program, proofs, *_ran(program, proofs, runs))
+
+
+def _given(program: n.Program, values: Sizes) -> dict[str, int]:
+    """Values of a model for what a caller gives."""
+    free = {p.name for p in program.params if isinstance(p.of, DType) and p.of.is_integer and p.value is None}
+    return {k: v for k, v in values.items() if k in free}
+
+
+def _fits(program: n.Program, sizes: Sizes) -> bool:
+    """Whether tensors of these sizes, which the facts allow, are small enough to be run."""
+    known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
+    total = 0
+    for p in program.params:
+        if isinstance(p.of, n.Buffer):
+            elements = 1
+            for d in p.of.shape:
+                found = substitute(d, known)
+                if not isinstance(found, n.Const):
+                    return False
+                elements *= max(int(found.value), 0)
+            total += elements
+    holds = all(isinstance(f := substitute(fact, known), n.Const) and bool(f.value) for fact in program.facts)
+    return holds and total <= MOST_ELEMENTS
+
+
+def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[list[tuple[Sizes, tuple[Seen, ...]]], str]:
+    """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
+    open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
+    base = size_sets(program, BASES)
+    tries: list[Sizes] = [{**(base[0] if base else {}), **given} for o in open_ones if o.status == "refuted" and (given := _given(program, o.values))]
+    tries += base if open_ones else base[-1:]
+    done: list[tuple[Sizes, tuple[Seen, ...]]] = []
+    not_run = ""
+    for sizes in tries:
+        if len(done) >= runs:
+            break
+        if any(sizes == each for each, _ in done) or not _fits(program, sizes):
+            continue
+        try:
+            arrays, scalars = random_inputs(program, sizes, 0)
+            ran = run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
+        except KirError as bad:
+            if bad.diagnostics[0].id == "KIR-I010":
+                done.append((sizes, (Seen("KIR-I010", "bounds", "error", bad.diagnostics[0].message),)))
+            else:
+                not_run = bad.diagnostics[0].message
+            continue
+        except (MemoryError, TypeError, KeyError) as bad:
+            not_run = f"{type(bad).__name__}: {bad}"
+            continue
+        done.append((sizes, tuple(f for f in ran.findings if f.severity == "error" and not any(a.verb == LEFT_OUT for a in f.accesses))))
+    return done, not_run
+
+
+def _joined(program: n.Program, proofs: Iterable[KernelProof], ran: list[tuple[Sizes, tuple[Seen, ...]]], not_run: str) -> Proved:
+    """Obligations with what the runs found of them."""
+    places: dict[str, Origin | None] = {a: s.origin for a, _, s in anchors(program)}
+    seen = [(sizes, f) for sizes, found in ran for f in found]
+    kernels: dict[str, Mapping[Kind, tuple[int, int]]] = {}
+    findings: dict[tuple[str, ...], Finding] = {}
+    used: set[int] = set()
+    for p in proofs:
+        of = {kind: [o for o in p.obligations if o.kind == kind] for kind in KINDS}
+        kernels[p.kernel] = {k: (len(o), sum(x.status == "proved" for x in o)) for k, o in of.items() if o}
+        for o in p.obligations:
+            if o.status == "proved":
+                continue
+            made = _finding(p.kernel, o, seen, used, places)
+            key = (made.kernel, made.kind, made.status, made.what, made.anchor, made.other)
+            findings[key] = replace(made, count=findings[key].count + 1) if key in findings else made
+    for k, (sizes, f) in enumerate(seen):
+        kind = OF_RUN.get(f.kind)
+        if k not in used and kind is not None and not any(x.status == "refuted" and x.shown == f.message for x in findings.values()):
+            anchor = f.accesses[0].anchor if f.accesses else f.kernel
+            findings[(f.kernel, kind, anchor, f.message, "run")] = Finding(
+                f.kernel, kind, "refuted", "shown by a run", anchor, sizes=sizes, shown=f.message, origin=places.get(anchor))
+    order: dict[Status, int] = {"refuted": 0, "undecided": 1, "proved": 2}
+    return Proved(program.name, kernels, tuple(sorted(findings.values(), key=lambda f: (order[f.status], KINDS.index(f.kind)))),
+                  tuple(dict(s) for s, _ in ran), not_run)
+
+
+def _finding(kernel: str, o: Obligation, seen: list[tuple[Sizes, Seen]], used: set[int], places: Mapping[str, Origin | None]) -> Finding:
+    made = Finding(kernel, o.kind, "undecided", o.what, o.anchor, o.other, o.why, origin=places.get(o.anchor))
+    if o.kind == "overflow" and o.status == "refuted":
+        return replace(made, status="refuted", sizes=dict(o.values), shown="worked out, not run")
+    for k, (sizes, f) in enumerate(seen):
+        at = {a.anchor for a in f.accesses}
+        if OF_RUN.get(f.kind) == o.kind and f.kernel in ("", kernel) and (not at or o.anchor in at or o.other in at):
+            used.add(k)
+            return replace(made, status="refuted", sizes=sizes, shown=f.message)
+    if o.status == "refuted":
+        values = ", ".join(f"{k} = {v}" for k, v in o.values.items() if "." not in k)
+        return replace(made, why=f"a counterexample{f' ({values})' if values else ''} that no run showed" + (f"; {o.why}" if o.why else ""))
+    return made

@@ -1,0 +1,53 @@
+"""Random tensors for a program at sizes that its facts allow."""
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kir.base.diagnostic import usage
+from kir.gate.cases import size_sets
+from kir.interp.numerics.number import storage
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.nodes import Program
+from kir.ir.types import DType
+from kir.ir.visit import substitute
+
+
+def random_inputs(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
+    """Random tensors, and the sizes and scalars that they are drawn for. Raises UsageError KIR-C002 for a size that nothing gives, and MemoryError."""
+    free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
+    found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
+    values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
+    values |= {**(found[0] if found else {}), **given}
+    missing = [p.name for p in free if p.name not in values]
+    if missing:
+        raise usage("KIR-C002", f"no value for '{missing[0]}'", needs=f"--set {missing[0]}=NUMBER, or --problem")
+    known = {p.name: const(values[p.name], p.of) for p in program.params if p.name in values and isinstance(p.of, DType)}
+    random, arrays, shapes = np.random.default_rng(seed), {}, {}
+    for p in program.params:
+        if not isinstance(p.of, n.Buffer):
+            continue
+        extents = [int_value(substitute(d, known)) for d in p.of.shape]
+        shapes[p.name] = [d for d in extents if d is not None]
+        if len(shapes[p.name]) != len(extents):
+            raise usage("KIR-C002", f"the shape of '{p.name}' is not given by sizes alone", needs="--problem")
+    fits_memory(shapes)
+    for p in program.params:
+        if isinstance(p.of, n.Buffer) and p.role != "out":
+            drawn = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
+            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
+    return arrays, values
+
+
+def fits_memory(shapes: Mapping[str, list[int]]) -> None:
+    """Raises MemoryError, before anything is drawn, for tensors that this machine cannot hold beside what is known of them."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = {name: 8 * math.prod(shape) for name, shape in shapes.items()}  # drawn as float64
+    if sum(needed.values()) > there:
+        largest = max(needed, key=lambda name: needed[name])
+        raise MemoryError(f"the tensors take {sum(needed.values()) / 2**30:.0f} GiB as they are drawn, most of it '{largest}' {shapes[largest]}")

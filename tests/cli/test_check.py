@@ -1,0 +1,63 @@
+"""`kir check`, as a user calls it."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kir.learning.corpus.proved import Job, proved_all, table
+from tests.command_line import called
+from tests.kir.proof.programs import HEAD, RIGHT, WRONG
+
+
+def _file(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.kir"
+    path.write_text(HEAD + text)
+    return path
+
+
+def _wrong(name: str) -> str:
+    base, old, new, _ = WRONG[name]
+    return RIGHT[base].replace(old, new, 1)
+
+
+def test_a_proof_and_a_counterexample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = called(capsys, "check", str(_file(tmp_path, "right", RIGHT["reversed in shared memory"])))
+    assert code == 0 and "proved for all sizes" in out and not err
+    code, out, err = called(capsys, "check", str(_file(tmp_path, "wrong", _wrong("a barrier dropped"))))
+    assert code == 1 and "a counterexample" in out
+    assert "KIR-Y002" in err and "wrong.kir:9" in err and "races with" in err
+
+
+def test_an_index_beyond_32_bits_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = called(capsys, "check", str(_file(tmp_path, "flat", _wrong("an index beyond 32 bits"))))
+    assert code == 0 and "at which indices fit 32 bits" in out and "warning[KIR-Y002]" in err
+
+
+def test_json_names_every_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = called(capsys, "check", str(_file(tmp_path, "wrong", _wrong("no mask on the store"))), "--json")
+    data = json.loads(out)
+    assert code == 1 and data["verdict"] == "refuted" and data["kinds"]["bounds"] == "refuted" and data["kinds"]["barrier"] == "proved"
+    found = next(f for f in data["findings"] if f["kind"] == "bounds")
+    assert found["sizes"]["N"] % 64 and "outside its shape" in found["shown"]
+
+
+@pytest.mark.parametrize("words", [[], ["--package", "x"], ["--package", "x", "-o", "out", "file.kir"], ["file.kir", "-o", "out"]])
+def test_options_that_do_not_belong_together(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = called(capsys, "check", *words)
+    assert code == 2 and "KIR-C002" in err
+
+
+def test_many_kernels_the_worst_first_and_each_once(tmp_path: Path) -> None:
+    jobs = [Job(str(_file(tmp_path, "right", RIGHT["leader"])), None, "right"), Job(str(_file(tmp_path, "wrong", _wrong("rows overlap"))), None, "wrong"),
+            Job(str(_file(tmp_path, "none", "kernel main")), None, "none")]
+    rows = proved_all(jobs, tmp_path / "out")
+    assert [(r["kernel"], r["verdict"]) for r in rows] == [("wrong", "refuted"), ("right", "proved"), ("none", "refused")]
+    kept = (tmp_path / "out" / "kernels.jsonl").read_text()
+    assert proved_all(jobs, tmp_path / "out") == rows
+    assert (tmp_path / "out" / "kernels.jsonl").read_text() == kept
+    (tmp_path / "out" / "kernels.jsonl").write_text(kept[:-20])
+    assert [r["verdict"] for r in proved_all(jobs, tmp_path / "out")] == ["refuted", "proved", "refused"]
+    text = "\n".join(table(rows))
+    assert "| 3 | 2 | 1 | 1 | 0 | 100 % of those read |" in text and "Not read: 1 for KIR-" in text

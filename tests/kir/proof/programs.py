@@ -1,0 +1,116 @@
+"""Small programs, each right, and wrong in one way."""
+from __future__ import annotations
+
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+
+HEAD = "kir 1\nprogram p\n"
+
+RIGHT = {
+    "masked tile": """  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 64)) threads 64
+  let i = iota(64) + b * 64
+  let x = load(X[i] where i < N else 0.0)
+  Y[i] = x + 1.0 where i < N
+""",
+    "reversed in shared memory": """  size N: i32
+  in X: f32[N, 64]
+  out Y: f32[N, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[64]
+  @t for t in 0..64 parallel thread
+    s[t] = X[b, t]
+    barrier()
+    Y[b, t] = s[63 - t]
+""",
+    "ping-pong": """  size N: i32
+  size K: i32
+  in X: f32[N, K, 64]
+  out Y: f32[N, 64]
+kernel main grid (b: N) threads 64
+  shared s: f32[64]
+  @t for t in 0..64 parallel thread
+    register sum: f32 = 0.0
+    @k for k in 0..K
+      s[t] = X[b, k, t]
+      barrier()
+      sum = sum + s[63 - t]
+      barrier()
+    Y[b, t] = sum
+""",
+    "vectors": """  size M: i32
+  size N: i32
+  in X: f32[M, N] align 16
+  out Y: f32[M, N] align 16
+  fact N % 4 == 0
+kernel main grid (b: M) threads 32
+  @t for t in 0..32 parallel thread
+    for j in t..N // 4 step 32
+      copy X[b, j * 4 +: 4] -> Y[b, j * 4 +: 4] via vector(4)
+""",
+    "leader": """  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: N) threads 32
+  @t for t in 0..32 parallel thread
+    if t == 0
+      Y[b] = X[b] + cast(t, f32)
+""",
+    "uniform branch": """  size N: i32
+  in X: f32[N, 32]
+  out Y: f32[N, 32]
+kernel main grid (b: N) threads 32
+  shared s: f32[32]
+  @t for t in 0..32 parallel thread
+    s[t] = 0.0
+    if b % 2 == 0
+      barrier()
+    s[t] = X[b, t]
+    barrier()
+    Y[b, t] = s[31 - t]
+""",
+    "flat": """  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M * N]
+  fact M <= 30000
+  fact N <= 30000
+kernel main grid (b: M) threads 32
+  @t for t in 0..32 parallel thread
+    for j in t..N step 32
+      Y[b * N + j] = X[b, j]
+"""}
+"""Programs all of which is proved."""
+
+WRONG = {
+    "no mask on the store": ("masked tile", " + 1.0 where i < N", " + 1.0", "bounds"),
+    "no mask on the load": ("masked tile", "where i < N else 0.0", "where i <= N else 0.0", "bounds"),
+    "undefined beyond the mask": ("masked tile", "where i < N else 0.0)", "where i < N - 1)", "undefined"),
+    "two elements in one place": ("masked tile", "Y[i] =", "Y[i // 2] =", "race"),
+    "a barrier dropped": ("reversed in shared memory", "    barrier()\n", "", "race"),
+    "not all written": ("reversed in shared memory", "    s[t] =", "    if t < 60\n      s[t] =", "undefined"),
+    "a row too far": ("reversed in shared memory", "Y[b, t]", "Y[b + 1, t]", "bounds"),
+    "a shared index too far": ("reversed in shared memory", "s[63 - t]", "s[64 - t]", "bounds"),
+    "the second barrier dropped": ("ping-pong", "      barrier()\n    Y", "    Y", "race"),
+    "the first barrier dropped": ("ping-pong", "      barrier()\n      sum", "      sum", "race"),
+    "no promise of whole vectors": ("vectors", "  fact N % 4 == 0\n", "", "alignment"),
+    "every thread a leader": ("leader", "if t == 0", "if t < 2", "race"),
+    "a branch that divides": ("uniform branch", "if b % 2 == 0", "if t % 2 == 0", "barrier"),
+    "an index beyond 32 bits": ("flat", "  fact M <= 30000\n", "", "overflow"),
+    "rows overlap": ("flat", "Y[b * N + j]", "Y[b + j]", "race"),
+}
+"""What is changed of a right program, and the kind of hazard that comes of it."""
+
+
+def right(name: str) -> n.Program:
+    """A right program."""
+    return parse_program(HEAD + RIGHT[name])
+
+
+def wrong(name: str) -> tuple[n.Program, str]:
+    """A wrong program, and its hazard."""
+    base, old, new, kind = WRONG[name]
+    assert old in RIGHT[base]
+    return parse_program(HEAD + RIGHT[base].replace(old, new, 1)), kind

@@ -1,0 +1,110 @@
+"""What is proved for every size is right, and what is wrong is never proved."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kir.analysis.proof import question
+from kir.base.diagnostic import KirError
+from kir.gate.mutants import spread
+from kir.gate.proved import proved
+from kir.gate.proved.confirm import OF_RUN
+from kir.gate.proved.drawn import random_inputs
+from kir.interp import run
+from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from tests.kir.interp.mutation import mutants
+from tests.programs import EXPERTS
+
+from .programs import HEAD, RIGHT, WRONG, right, wrong
+
+SIZES = ({"N": 5, "K": 3, "M": 4}, {"N": 70, "K": 2, "M": 3})
+AT_THE_END = "when the program ends"
+"""That an output is written everywhere is no obligation of `kir check`: the gate's oracle sees what is missing."""
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_program_is_proved(name: str) -> None:
+    done = proved(right(name))
+    assert done.verdict == "proved", done.findings
+    assert done.status("overflow") == "proved"
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_program_is_refuted_by_a_run(name: str) -> None:
+    program, kind = wrong(name)
+    done = proved(program)
+    assert done.status(kind) == "refuted", done.findings  # type: ignore[arg-type]  # one of the kinds
+    found = next(f for f in done.findings if f.kind == kind and f.status == "refuted")
+    assert found.sizes and found.shown
+    assert done.verdict == ("proved" if kind == "overflow" else "refuted")
+
+
+def _mutants() -> Iterator[tuple[str, n.Program]]:
+    for name in RIGHT:
+        for m in mutants(right(name)):
+            yield f"{name}: {m.name}", m.program
+        for other in spread(right(name), 12):
+            if other.program is not None:
+                yield f"{name}: {other.name}", other.program
+
+
+def _found(program: n.Program) -> set[str]:
+    """The kinds of hazards that runs show."""
+    kinds: set[str] = set()
+    for sizes in SIZES:
+        own = {p.name for p in program.params}
+        try:
+            arrays, scalars = random_inputs(program, {k: v for k, v in sizes.items() if k in own}, 0)
+            result = run(program, arrays, scalars, mode="check", most_steps=3000)
+        except KirError:
+            continue
+        kinds |= {OF_RUN[f.kind] for f in result.errors if f.kind in OF_RUN and AT_THE_END not in f.message}
+    return kinds
+
+
+def test_no_mutant_that_a_run_finds_is_proved() -> None:
+    missed, found = [], 0
+    for name, program in _mutants():
+        kinds = _found(program)
+        found += bool(kinds)
+        done = proved(program, 0)
+        missed += [(name, kind) for kind in kinds if done.status(kind) == "proved"]  # type: ignore[arg-type]  # one of the kinds
+    assert not missed
+    assert found >= 10
+
+
+@pytest.mark.parametrize("name", ["softmax/softmax", "rmsnorm/rmsnorm"])
+def test_an_expert_is_proved(name: str) -> None:
+    done = proved(parse_program((EXPERTS / f"{name}.kir").read_text()))
+    assert done.verdict == "proved", done.findings
+
+
+def test_what_is_asynchronous_is_not_decided() -> None:
+    program = parse_program((EXPERTS / "gemm" / "gemm_sm80.kir").read_text())
+    done = proved(program, 0)
+    assert done.verdict == "undecided"
+    assert {done.status("wait"), done.status("race")} == {"undecided"}
+    assert all(f.why or f.shown for f in done.findings)
+
+
+def test_facts_that_exclude_one_another_are_refused() -> None:
+    text = HEAD + RIGHT["vectors"].replace("  fact N % 4 == 0\n", "  fact N < 4\n  fact N % 8 == 5\n")
+    with pytest.raises(KirError) as refused:
+        proved(parse_program(text))
+    assert refused.value.diagnostics[0].id == "KIR-Y001"
+    assert len(refused.value.diagnostics[0].witness) == 2
+
+
+def test_a_solver_that_gives_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question, "RLIMIT", 1)
+    done = proved(right("reversed in shared memory"), 0)
+    assert done.verdict == "undecided"
+    assert any("gave up" in f.why for f in done.findings)
+
+
+def test_a_generic_program_is_refused() -> None:
+    with pytest.raises(KirError) as refused:
+        proved(parse_program("kir 1\nprogram p\n  meta B: int\n  size N: i32\n  out Y: f32[N]\nkernel main grid (b: N) threads B\n  Y[b] = 0.0\n"))
+    assert refused.value.diagnostics[0].id == "KIR-I003"
