@@ -132,7 +132,7 @@ def _with_block(fn: Function, metas: dict[str, Setting]) -> tuple[dict[str, Sett
     extents = [metas.get(words[b]) for b in BLOCK]
     count = 1
     for e in extents:
-        count *= e if isinstance(e, int) and e > 0 else 1
+        count *= e if isinstance(e, int) else 1
     if not isinstance(extents[0], int) or not 1 <= count <= MOST_THREADS:
         bound = next((b.split(",")[0].strip() for b in bounds_of(fn) if not b.startswith(("maxnreg", "cluster"))), "")
         for b in BLOCK:
