@@ -296,7 +296,8 @@ def _bind(r: Reading, p: Parameters, fn: Function, scope: Scope) -> None:
 
 def _program(r: Reading, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], bindings: Bindings | None) -> n.Program:
     read, written = _accesses(body)
-    params = [_role(q, q.name in read, q.name in written) for q in p.params]
+    declared = [*p.params, *(n.Param(s.name, "in", s.tensor) for s in r.devices.values() if s.tensor is not None)]
+    params = [_role(q, q.name in read, q.name in written) for q in declared]
     g = r.geometry
     metas = [n.Meta(g.words[b], "int", None if b == "threads_x" else 1) for b in BLOCK]
     if r.pool is not None or isinstance(r.pool_bytes, n.Const):

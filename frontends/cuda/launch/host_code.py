@@ -18,6 +18,9 @@ from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, dec
 
 from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, function_declarator, text
+from ..symbols.index import template_params
+from ..symbols.symbols import TParam
+from ..symbols.template_candidates import likely
 from ..types.errors import NotUnderstood
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Rank, Sizes, allocated, bytes_of, method, named_types, torch_made
@@ -159,6 +162,7 @@ class _Follower:
         if self.every:
             names = _template_names(node)
             scope = dict.fromkeys(names, OPEN)
+            scope.update({p.name: Dtype("i32" if likely(p) == "int32_t" else "f16") for p in template_of(node) if p.kind == "type" and not p.pack})
             scope.update(zip(names, self._arguments(templates, {}) if templates is not None else []))
         for k, p in enumerate(_parameters(node)):
             name = declared_name(p.child_by_field_name("declarator") or p)
@@ -629,6 +633,12 @@ class _Follower:
             return v.of if isinstance(v, Extents) else (v,)
         origin = self.unit.origin(e)
         self.launches.append(HostLaunch(name, origin.file, origin.line, self.known, tuple(args), {}, extents(grid), extents(block), shared, tuple(templates)))
+
+
+def template_of(node: Node) -> tuple[TParam, ...]:
+    """The template parameters of a function."""
+    around = node.parent
+    return template_params(around) if around is not None and around.type == "template_declaration" else ()
 
 
 def _template_names(node: Node) -> list[str]:

@@ -101,5 +101,5 @@ def _known(at: n.Region, count: int | None) -> bool:
         return True
     (index,) = at.index
     if isinstance(index, n.Span):
-        return int_value(index.start) == 0 and index.extent == count
+        return int_value(index.lo) == 0 and index.extent == count
     return int_value(index) is not None
