@@ -242,8 +242,14 @@ class Sources:
         mapped = self.preprocessor.run(str(path), source, include)
         unit = parse_text(mapped, path)
         unit.missing = missing
+        if not depth and self._names_words() and (words := own_header("words.cuh")) is not None and words.resolve() not in self.seen:
+            self.read(words, depth + 1)
         self.units.append(unit)
         return unit
+
+    def _names_words(self) -> bool:
+        """Whether a file that was read names a function of `grammars/cuda/words.cuh`."""
+        return any(_WORDS.search(path.read_bytes()) is not None for path in self.seen)
 
     def find(self, name: str, quoted: bool, by: Path) -> Path | None:
         """The file of an include: beside the one that names it, in a given folder, below a folder above it, or else the header of the project whose path
@@ -258,6 +264,9 @@ class Sources:
         if self.project is None:
             self.project = project_of(by)
         return self.project.header(name, by)
+
+
+_WORDS = re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b")
 
 
 def own_header(name: str) -> Path | None:
