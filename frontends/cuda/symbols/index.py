@@ -41,6 +41,11 @@ def _plain(words: str) -> str:
     return "".join(words.split())
 
 
+def _kinds(f: Function) -> list[str]:
+    """The types of parameters as words, without the class that a definition outside of it must name."""
+    return [_plain(text(p.child_by_field_name("type") or p)).rpartition(">::")[2] for p in f.parameters()]
+
+
 class Index:
     """The declarations of a translation unit."""
 
@@ -48,8 +53,8 @@ class Index:
         self.root: Scope | None = None
         self.namespaces: dict[int, dict[str, Scope]] = {}
         self.functions: dict[str, list[Function]] = {}
-        self.outside: dict[tuple[str, int, str], list[tuple[Node, Unit]]] = {}
-        """Definitions of members that stand outside of their class, by the class (its file, where it starts) and the member's name."""
+        self.outside: dict[tuple[int, str], list[tuple[Node, Unit]]] = {}
+        """Definitions of members that stand outside of their class, by the class (its node) and the member's name."""
 
     def add(self, unit: Unit) -> None:
         """Index a file."""
@@ -169,9 +174,9 @@ class Index:
         listed = left.child_by_field_name("arguments") if left.type == "template_type" else None
         words = [_plain(text(a)) for a in listed.named_children] if listed is not None else []
         special = next((s for s in template.special if [_plain(text(a)) for a in s.arguments] == words), None)
-        owner, of = (special.node, special.unit) if special is not None else (template.node, template.unit)
+        owner = special.node if special is not None else template.node
         if owner is not None and (special is not None or words == [p.name for p in template.params]):
-            self.outside.setdefault((str(of.path), owner.start_byte, text(right)), []).append((node, unit))
+            self.outside.setdefault((owner.id, text(right)), []).append((node, unit))
 
     def defined(self, f: Function) -> Function | None:
         """A member that is declared in its class and defined outside of it, with its definition; None where there is none."""
@@ -180,10 +185,10 @@ class Index:
             around = around.parent
         if around is None:
             return None
-        wanted = [_plain(text(p.child_by_field_name("type") or p)) for p in f.parameters()]
-        for node, unit in self.outside.get((str(f.unit.path), around.start_byte, f.name), ()):
+        wanted = _kinds(f)
+        for node, unit in self.outside.get((around.id, f.name), ()):
             made = replace(f, node=node, unit=unit)
-            if [_plain(text(p.child_by_field_name("type") or p)) for p in made.parameters()] == wanted:
+            if _kinds(made) == wanted:
                 return made
         return None
 
