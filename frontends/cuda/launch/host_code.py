@@ -17,12 +17,11 @@ from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, decided, floored, is_condition, is_number
 
 from ..source.source import Node, Sources, Unit, fragment
-from ..source.syntax import declared_name, function_declarator, text
-from ..symbols.index import template_params
-from ..symbols.symbols import TParam
+from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
-from ..types.errors import NotUnderstood
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
+from .host_parts import function_name, is_integer, literal, opposite, parameters, template_names, template_of
+from .host_parts import functions as functions_of
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Rank, Sizes, allocated, bytes_of, method, named_types, torch_made
 
 MOST_FILES, MOST_BYTES = 20, 400_000
@@ -31,7 +30,6 @@ MOST_LAUNCHES = 4_000
 """Launches of one translation unit that are kept, each with its values."""
 _OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
 _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
@@ -57,8 +55,8 @@ def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[U
     functions: dict[str, tuple[Unit, Node]] = {}
     for unit in units:
         if unit.launches or b"LaunchKernel" in unit.text or unit is main:
-            for f in _functions(unit.root):
-                functions.setdefault(_function_name(f), (unit, f))
+            for f in functions_of(unit.root):
+                functions.setdefault(function_name(f), (unit, f))
     return functions
 
 
@@ -78,7 +76,7 @@ def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
 def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, arguments: Sequence[Passed]) -> list[HostLaunch]:
     """The launches of every kernel that one call of a host function makes, with the arguments that it is given; [] where there is no such function."""
     units = [*sources.units]
-    functions = {_function_name(f): (unit, f) for unit in reversed(units) for f in _functions(unit.root)}
+    functions = {function_name(f): (unit, f) for unit in reversed(units) for f in functions_of(unit.root)}
     if function not in functions:
         return []
     follower = _Follower(functions, units, True)
@@ -110,27 +108,6 @@ def _beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
     return out
 
 
-def _functions(node: Node) -> list[Node]:
-    """The definitions of functions that are no kernels."""
-    out, stack = [], [node]
-    while stack:
-        top = stack.pop()
-        if top.type == "function_definition":
-            if not text(top).lstrip().startswith("__thread") and "__thread" not in text(top).partition("(")[0]:
-                out.append(top)
-        elif top.type in ("translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"):
-            stack += reversed(top.named_children)
-    return out
-
-
-def _function_name(node: Node) -> str:
-    try:
-        name = declared_name(function_declarator(node))
-    except NotUnderstood:
-        return ""
-    return text(name).rpartition("::")[2] if name is not None else ""
-
-
 class _Return(Exception):
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -160,11 +137,11 @@ class _Follower:
         template open but for the `templates` of an explicit instantiation."""
         scope: dict[str, Value] = {}
         if self.every:
-            names = _template_names(node)
+            names = template_names(node)
             scope = dict.fromkeys(names, OPEN)
             scope.update({p.name: Dtype("i32" if likely(p) == "int32_t" else "f16") for p in template_of(node) if p.kind == "type" and not p.pack})
             scope.update(zip(names, self._arguments(templates, {}) if templates is not None else []))
-        for k, p in enumerate(_parameters(node)):
+        for k, p in enumerate(parameters(node)):
             name = declared_name(p.child_by_field_name("declarator") or p)
             if name is not None:
                 scope[text(name)] = given[k] if k < len(given) else self._argument(p, text(name))
@@ -177,7 +154,7 @@ class _Follower:
             return Array(self.known, name)
         if "*" in words:
             return Memory(self.known, name, None, TYPES.get(kind, ""))
-        if kind in TYPES and _is_integer(kind):
+        if kind in TYPES and is_integer(kind):
             return self._named(name, None)
         return Unknown(name)
 
@@ -236,7 +213,7 @@ class _Follower:
         if isinstance(test, n.Expr) and is_condition(test):
             answer = decided(self.known.resolved(test), self.known.examples)
             if answer is not None:
-                self._holds(test if answer else _opposite(test))
+                self._holds(test if answer else opposite(test))
         if answer is None and self.every:
             for part in (then, other):
                 if part is not None:
@@ -250,7 +227,7 @@ class _Follower:
         if answer is None:
             leaves = then is not None and not self._launching(then) and any(word in text(then) for word in ("return", "throw", "abort", "exit"))
             if leaves and other is None:
-                self._holds(_opposite(test))
+                self._holds(opposite(test))
                 return
             answer = not leaves and (self._launching(then) or other is None or not self._launching(other))
         chosen = then if answer else other
@@ -324,7 +301,7 @@ class _Follower:
         """What an expression is, as far as it can be told."""
         match e.type:
             case "number_literal":
-                return _literal(text(e))
+                return literal(text(e))
             case "true" | "false":
                 return e.type == "true"
             case "nullptr" | "null":
@@ -347,7 +324,7 @@ class _Follower:
                 inner = self.value(e.named_children[-1], scope)
                 if text(e).startswith("-") and isinstance(inner, n.Expr) and is_number(inner):
                     return build.negate(inner)
-                return (not inner) if text(e).startswith("!") and isinstance(inner, bool) else _opposite(inner) if text(e).startswith("!") else Unknown()
+                return (not inner) if text(e).startswith("!") and isinstance(inner, bool) else opposite(inner) if text(e).startswith("!") else Unknown()
             case "pointer_expression":
                 inner_node = e.named_children[-1]
                 return Pointed(text(inner_node)) if text(e).startswith("&") and inner_node.type == "identifier" else self.value(inner_node, scope)
@@ -606,11 +583,11 @@ class _Follower:
     def _followed(self, name: str, args: list[Value], templates: list[Value]) -> Value:
         unit, node = self.functions[name]
         scope: dict[str, Value] = {}
-        names = _template_names(node)
+        names = template_names(node)
         if self.every:
             scope.update(dict.fromkeys(names, OPEN))
         scope.update(dict(zip(names, templates)))
-        for p, v in zip(_parameters(node), args):
+        for p, v in zip(parameters(node), args):
             d = declared_name(p.child_by_field_name("declarator") or p)
             if d is not None:
                 self.known.called(v, text(d), 1)
@@ -633,48 +610,3 @@ class _Follower:
             return v.of if isinstance(v, Extents) else (v,)
         origin = self.unit.origin(e)
         self.launches.append(HostLaunch(name, origin.file, origin.line, self.known, tuple(args), {}, extents(grid), extents(block), shared, tuple(templates)))
-
-
-def template_of(node: Node) -> tuple[TParam, ...]:
-    """The template parameters of a function."""
-    around = node.parent
-    return template_params(around) if around is not None and around.type == "template_declaration" else ()
-
-
-def _template_names(node: Node) -> list[str]:
-    """The names of a function's template parameters."""
-    around = node.parent
-    listed = around.child_by_field_name("parameters") if around is not None and around.type == "template_declaration" else None
-    return [text(d) for p in (listed.named_children if listed is not None else ())
-            if (d := declared_name(p) or (p.named_children[-1] if p.named_children else None)) is not None]
-
-
-def _is_integer(kind: str) -> bool:
-    """Whether a C++ type holds whole numbers."""
-    return TYPES[kind][0] in "iu"
-
-
-def _parameters(node: Node) -> list[Node]:
-    try:
-        listed = function_declarator(node).child_by_field_name("parameters")
-    except NotUnderstood:
-        return []
-    return [] if listed is None else [p for p in listed.named_children if p.type in ("parameter_declaration", "optional_parameter_declaration")]
-
-
-def _opposite(test: Value) -> Value:
-    if isinstance(test, n.Binary) and test.op in _NEGATED:
-        return build.compare(_NEGATED[test.op], test.a, test.b)
-    return Unknown("the opposite of a condition")
-
-
-def _literal(words: str) -> Value:
-    plain = words.replace("'", "").rstrip("uUlL")
-    try:
-        value = int(plain, 0)
-        return build.const(value) if value < 1 << 31 else Unknown("a large number")
-    except ValueError:
-        try:
-            return float(plain.rstrip("fF"))
-        except ValueError:
-            return Unknown(words)

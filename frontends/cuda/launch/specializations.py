@@ -64,12 +64,11 @@ def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str,
             yield made
     if named:
         block, _ = blocks[0] if blocks else ({}, "")
-        for arguments, place in named:
+        for arguments, place in dict(named).items():
             metas, guessed = _with_block(fn, dict(block))
             made = _specialization(fn, arguments, metas, place, guessed)
-            if made.label not in seen and not any(x.startswith(f"{fn.name}<{arguments}>") for x in seen):
-                seen.add(made.label)
-                yield made
+            seen.add(made.label)
+            yield made
     if seen:
         return
     block, place = blocks[0] if blocks else ({}, "")
@@ -172,5 +171,6 @@ def _files(project: Project, source: Path) -> list[Path]:
     if project.root is None:
         return beside
     root = project.root
-    below = sorted((p for found in project.headers.values() for p in found if p.suffix in (".cu", ".cuh")), key=lambda p: (len(p.relative_to(root).parts), str(p)))
+    below = sorted((p for found in project.headers.values() for p in found if p.suffix in (".cu", ".cuh")),
+                   key=lambda p: (len(p.relative_to(root).parts), str(p)))
     return list(dict.fromkeys([*beside, *below]))[:2_000]

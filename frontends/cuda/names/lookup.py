@@ -149,7 +149,7 @@ def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None
     if not d.params and id(d) in r.constants:
         return r.constants[id(d)]
     words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
-    if not d.params and words & {"inline", "__inline__"} and d.scope.parent is None or (words & {"inline", "__inline__"} and d.init is None):
+    if (not d.params and words & {"inline", "__inline__"} and d.scope.parent is None) or (words & {"inline", "__inline__"} and d.init is None):
         made_tensor = device_tensor(r, d, node, "__inline__" in words)
         if made_tensor is not None:
             return made_tensor

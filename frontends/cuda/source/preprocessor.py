@@ -196,7 +196,7 @@ class Preprocessor:
                       if (m := self.macros.get(x)) is not None and m.params is None and "defined" in m.body]
             if not asking or len(rest) > MAX_TEXT // 4:
                 break
-            rest = re.sub(rf"\b{asking[0].name}\b", lambda _: "".join(asking[0].body), rest)
+            rest = re.sub(rf"\b{asking[0].name}\b", "".join(asking[0].body).replace("\\", ""), rest)
         return rest
 
     # --------------------------------------------------------------------------------------------------------------- expansion

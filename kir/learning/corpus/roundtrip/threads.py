@@ -142,7 +142,7 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
     reads = 0
     for t in rest:
         for x in walk(t):
-            if isinstance(x, (n.Store, n.View)) and _at(x).buffer == b or isinstance(x, n.Copy) and b in (x.dst.buffer, x.src.at.buffer):
+            if (isinstance(x, (n.Store, n.View)) and _at(x).buffer == b) or (isinstance(x, n.Copy) and b in (x.dst.buffer, x.src.at.buffer)):
                 return None
             if isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer == b for a in x.args):
                 return None
