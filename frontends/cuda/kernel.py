@@ -39,7 +39,8 @@ from .values.reading import Frame, Reading
 from .values.shared_pool_views import pieces, settle
 from .values.values import Mapped, Members, Pointer, Scalar, Wide, constant
 
-_CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?P<name>\w+)|\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?P<other>\w+)")
+_CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?P<name>\w+)|"
+                   r"\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?P<other>\w+)")
 """A cast of a pointer by its name."""
 
 

@@ -101,7 +101,8 @@ def offered(macro: str, listed: Node) -> tuple[str, ...]:
     if "DISPATCH" not in word:
         return ("",)
     named = [SCALARS[x] for e in listed.named_children for x in re.findall(r"\bk[A-Z]\w+", text(e).partition("[")[0]) if x in SCALARS]
-    out = [*(_FLOATING if "FLOATING" in word or "ALL_TYPES" in word else ()), *(_INTEGRAL if "INTEGRAL" in word or "ALL_TYPES" in word or "INDEX" in word else ())]
+    out = [*(_FLOATING if "FLOATING" in word or "ALL_TYPES" in word else ()),
+           *(_INTEGRAL if "INTEGRAL" in word or "ALL_TYPES" in word or "INDEX" in word else ())]
     for key, dtypes in _MORE.items():
         if re.search(rf"(?<![A-Z0-9]){key}", word):
             out += dtypes

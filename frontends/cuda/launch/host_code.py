@@ -266,7 +266,8 @@ class _Follower:
                 items = [self._name(text(x), scope) for x in (listed.named_children if listed is not None else [])]
                 v: Value = Extents(tuple(items)) if kind == "dim3" else Unknown(kind)
             elif kind.rpartition("::")[2] == "cudaLaunchConfig_t":
-                v = Config(dict(zip(("gridDim", "blockDim", "dynamicSmemBytes"), self._listed(self.value(init, scope)) if init is not None else [])))
+                members = self._listed(self.value(init, scope)) if init is not None else []
+                v = Config(dict(zip(("gridDim", "blockDim", "dynamicSmemBytes"), members)))
             elif init is None:
                 v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else Unknown(kind)
             elif init.type in ("argument_list", "initializer_list"):
@@ -275,13 +276,16 @@ class _Follower:
                 v = Extents(tuple(items)) if kind == "dim3" else items if many else items[0] if items else Unknown(kind)
             else:
                 v = self.value(init, scope)
-            if not self.concrete and not (self.every and "const" in text(s).split("=")[0]) and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
+            fixed = self.concrete or (self.every and "const" in text(s).split("=")[0])
+            if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
                 v = self._named(text(name), int(v.value))
             if isinstance(v, Array) and pointer and not v.dtype:
                 v.dtype = TYPES.get(kind, "")
             if pointer and not isinstance(v, (Array, list, KernelOf)):
                 v = Memory(self.known, text(name), None, TYPES.get(kind, ""))
-            self._assign(text(name), Extents((v,)) if kind == "dim3" and is_number(v) else Extents(tuple(v)) if kind == "dim3" and isinstance(v, list) else v, scope)
+            if kind == "dim3" and (is_number(v) or isinstance(v, list)):
+                v = Extents(tuple(v) if isinstance(v, list) else (v,))
+            self._assign(text(name), v, scope)
 
     def _assign(self, name: str, v: Value, scope: dict[str, Value]) -> None:
         self.known.called(v, name)

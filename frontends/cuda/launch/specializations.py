@@ -39,7 +39,8 @@ def specializations(
     launches = every_launch(units, main)
     named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]]
     for fn in kernels:
-        yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], [(words, at) for name, words, at in named if name == fn.name], reads)))
+        own = [(words, at) for name, words, at in named if name == fn.name]
+        yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], own, reads)))
 
 
 def _capped(found: list[Specialization]) -> list[Specialization]:
@@ -91,7 +92,8 @@ def _specialization(fn: Function, arguments: str, metas: Mapping[str, Setting], 
     shown = arguments or ", ".join(f"{k} = {v}" for k, v in metas.items() if k in own)
     threads = "x".join(str(metas[words[b]]) for b in BLOCK if words[b] in metas)
     label = f"{fn.name}{f'<{shown}>' if shown else ''}[{threads}]"
-    return Specialization(fn.name, f"{fn.name}<{arguments}>" if arguments else fn.name, label, Binding(kernel=fn.name, grid=[], metas=dict(metas)), place, guessed)
+    name = f"{fn.name}<{arguments}>" if arguments else fn.name
+    return Specialization(fn.name, name, label, Binding(kernel=fn.name, grid=[], metas=dict(metas)), place, guessed)
 
 
 def _settings(fn: Function, launch: HostLaunch) -> tuple[dict[str, Setting], tuple[str, ...]]:
