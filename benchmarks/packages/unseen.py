@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 def row(name: str, version: str, folder: str, surface: str, stage: str, without: Sequence[str] = (), seconds: float = 60.0) -> Row:
     """What `kir corpus` says of one package today. Raises UsageError KIR-C110 for a folder that is not there."""
-    where = place(folder)
+    where, commit = place(folder), _commit()
     files = [path for path, _ in files_of(where, (), tuple(without)) if mentions(surface, path)]
     count = counted(name, (of_surface(r, surface) for r in run(files, 1, None, seconds)))
     records = [r for r in count.records if r.get("kernel")]
     reasons = count.opaque + count.unequal + Counter(f"{r.get('id', '')} {r.get('message', '')}".strip()[:120] for r in count.failed)
     return {
-        "package": name, "version": version, "surface": surface, "stage": stage, "without": list(without), "commit": _commit(), "files": len(files),
+        "package": name, "version": version, "surface": surface, "stage": stage, "without": list(without), "commit": commit, "files": len(files),
         "found": count.found, "kernels": len({(r["file"], r["kernel"]) for r in records}), "clean": count.clean, "equal": count.equal,
         "internal": sum(r["state"] == "crashed" for r in count.failed), "slow": sum(r.get("seconds", 0.0) > SLOW for r in records),
         "reasons": reasons.most_common(),
