@@ -18,13 +18,14 @@ from kir.ir.types import BOOL, DTYPES
 from kir.ir.visit import walk
 from kir.surface import KernelRef
 from kir.surface.launches.assembled import Found, assembled
-from kir.surface.launches.record import HostLaunch
+from kir.surface.launches.record import HostLaunch, Specialization
 
 from .kernel import read_kernel
 from .launch.arguments import compile_time, named_arguments
 from .launch.binding_skeleton import UNKNOWN, skeleton
 from .launch.geometry import BLOCK, Geometry, words_of
 from .launch.host_code import Passed, cuda_calls, cuda_launches
+from .launch.specializations import specializations
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type
 from .source.syntax import declared_name, text
@@ -87,7 +88,7 @@ class CudaFrontend:
         """The kernels of a file, in order. Raises KirError KIR-F201 to KIR-F208 when it cannot be read."""
         opened = self.open(source)
         found = opened.kernels()
-        if not found:
+        if not found and b"__global__" in opened.main.mapped.source.encode():
             _whole(opened, None)
         return tuple(KernelRef(f.name, str(source), opened.main.origin(f.node).line, self.surface) for f in found)
 
@@ -110,9 +111,6 @@ class CudaFrontend:
         name, given = split_name(kernel)
         fn = self._find(opened, source, name)
         _whole(opened, fn)
-        for include, where in opened.main.missing:
-            if not _is_foreign(include):
-                raise error("KIR-F202", f"the include \"{include}\" is not found", origin=where, needs="the file beside this one or below a folder above it")
         try:
             bindings = _arguments(opened, fn, given, binding)
         except NotUnderstood as bad:
@@ -158,6 +156,20 @@ class CudaFrontend:
         fn = self._find(opened, source, split_name(kernel)[0])
         found = cuda_launches(opened.sources, opened.main, source, fn.name)
         return [self._assembled(source, kernel, fn, each) for each in found]
+
+    def specializations(self, source: Path) -> list[Specialization]:
+        """Every specialization of the file's kernels that the project around it names, and a guess for each kernel that it says nothing of. Raises KirError
+        KIR-F201 to KIR-F210."""
+        opened = self.open(source)
+
+        def is_read(name: str) -> bool:
+            try:
+                program = self.parse(source, name)
+            except KirError:
+                return False
+            return not any(isinstance(x, n.Opaque) for k in program.kernels for x in walk(k))
+
+        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read))
 
     def calls(self, source: Path, function: str, arguments: Sequence[Passed]) -> list[tuple[str, Binding | None]]:
         """The kernels that one call of a host function launches, each with the binding of that launch (None where the call does not tell it all)."""
@@ -208,10 +220,6 @@ def split_name(kernel: str) -> tuple[str, str | None]:
     """`k<half, 8>` as name and arguments."""
     m = re.fullmatch(r"([\w:]+?)\s*<(.*)>", kernel.strip(), re.DOTALL)
     return (m[1], m[2]) if m else (kernel.strip(), None)
-
-
-def _is_foreign(include: str) -> bool:
-    return bool(re.match(r"(cutlass|cute|cub|thrust|tvm|dlpack)/", include))
 
 
 def _whole(opened: Opened, fn: Function | None) -> None:

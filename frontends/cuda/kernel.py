@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -10,7 +11,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.rebuild.promote import promoted
-from kir.ir.types import DTYPES, I32, I64, DType, variable
+from kir.ir.types import DTYPES, I32, I64, U8, DType, variable
 from kir.ir.visit import transform, walk
 
 from .launch.geometry import BLOCK, Geometry, callers, words_of
@@ -22,14 +23,14 @@ from .output.loop_distribution import distributed, guarded
 from .output.vectorization import piecewise, vectorized
 from .output.warp_roles import with_roles
 from .reader import reading
-from .source.source import Sources
+from .source.source import Sources, fragment_type
 from .source.syntax import declared_name, text
 from .statements import statements
 from .statements.role_marks import may_have_roles, unmarked
 from .symbols.classes import Rec, leaf
 from .symbols.index import Index
 from .symbols.symbols import Bindings, Function, Scope, Value
-from .types.c_types import Arr, CType, Named, Prim, Ptr, Vec
+from .types.c_types import VOID, Arr, CType, Named, Prim, Ptr, Vec
 from .types.errors import NotUnderstood
 from .values.descriptors import TENSOR_MAP
 from .values.memory import Finish, Place, Store
@@ -38,12 +39,17 @@ from .values.reading import Frame, Reading
 from .values.shared_pool_views import pieces, settle
 from .values.values import Mapped, Members, Pointer, Scalar, Wide, constant
 
+_CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?P<name>\w+)|"
+                   r"\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?P<other>\w+)")
+"""A cast of a pointer by its name."""
+
 
 class Parameters:
     """The parameters of a kernel: what the program declares, and what the reader binds."""
 
-    def __init__(self, r: Reading) -> None:
+    def __init__(self, r: Reading, of: Function | None = None, scope: Scope | None = None) -> None:
         self.r = r
+        self.of, self.scope = of, scope or Scope(None, r.sources.units[0])
         self.params: list[n.Param] = []
         self.extents: list[n.Param] = []
         self.maps: list[n.TensorMap] = []
@@ -130,8 +136,24 @@ class Parameters:
 
         return (*views, *(transform(s, leave) for s in body)) if flat else body
 
+    def _used_as(self, name: str) -> CType:
+        """What a `void*` points to: the type that the kernel first casts it to, bytes where it names none."""
+        if self.of is None or self.of.body is None:
+            return Prim(U8)
+        for m in _CAST.finditer(text(self.of.body)):
+            if m["name"] == name or m["other"] == name:
+                try:
+                    made = self.r.types.base_type(fragment_type((m["type"] or m["kind"]).replace("const", " ").replace("volatile", " ").strip()), self.scope)
+                except (NotUnderstood, ValueError):
+                    continue
+                if leaf(made) is not None:
+                    return made
+        return Prim(U8)
+
     def _tensor(self, name: str, t: Ptr, restrict: bool) -> Value:
         r = self.r
+        if t.to == VOID:
+            t = Ptr(self._used_as(name))
         found = leaf(t.to)
         row: tuple[DType, int] | None = found
         if found is None and isinstance(t.to, Rec):
@@ -174,7 +196,7 @@ def read_kernel(
     r.m.ranges |= {geometry.place(k).name: (0, (1 << 31) - 2) for k in range(3)} | {geometry.extent(k).name: (1, (1 << 31) - 1) for k in range(3)}
     r.m.ranges |= {words[b]: (1, 1024) for b in BLOCK if b not in block}
     scope = Scope(fn.scope, fn.unit, fn.name, values=dict(bindings or {}))
-    p = Parameters(r)
+    p = Parameters(r, fn, scope)
     body: tuple[n.Stmt, ...]
     if bindings is None:
         reason = "a template, read when its arguments are named: FILE::KERNEL<..>, or [metas] of a binding"
@@ -296,7 +318,8 @@ def _bind(r: Reading, p: Parameters, fn: Function, scope: Scope) -> None:
 
 def _program(r: Reading, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], bindings: Bindings | None) -> n.Program:
     read, written = _accesses(body)
-    params = [_role(q, q.name in read, q.name in written) for q in p.params]
+    declared = [*p.params, *(n.Param(s.name, "in", s.tensor) for s in r.devices.values() if s.tensor is not None)]
+    params = [_role(q, q.name in read, q.name in written) for q in declared]
     g = r.geometry
     metas = [n.Meta(g.words[b], "int", None if b == "threads_x" else 1) for b in BLOCK]
     if r.pool is not None or isinstance(r.pool_bytes, n.Const):

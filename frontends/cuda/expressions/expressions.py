@@ -13,7 +13,7 @@ from ..names.lookup import named_value, of_declarations
 from ..source.source import Node, fragment
 from ..source.syntax import text
 from ..symbols.classes import Rec, align_of, leaf, size_of
-from ..symbols.symbols import Alias, ClassTemplate, Scope, Value
+from ..symbols.symbols import Alias, ClassTemplate, EnumType, Scope, Value
 from ..types.c_types import Arr, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
@@ -106,11 +106,31 @@ def _binary(r: Reading, node: Node, scope: Scope) -> Value:
         raise NotUnderstood("an operator of unusual form", node)
     if text(op) == ">" and (meant := _compared(r, node, scope)) is not None:
         return value(r, meant, scope)
+    if (kind := _cast_of(r, left, op, right, scope)) is not None:
+        return convert(r, operators.unary(r, text(op), value(r, right, scope), node), kind)
     sign = {"and": "&&", "or": "||", "bitand": "&", "bitor": "|", "xor": "^", "not_eq": "!="}.get(text(op), text(op))
     if sign in ("&&", "||"):
         return operators.short_circuit(r, sign, left, right, scope)
     a, b = in_order(r, left, right, scope)
     return operators.binary(r, sign, a, b, node)
+
+
+def _cast_of(r: Reading, left: Node, op: Node, right: Node, scope: Scope) -> CType | None:
+    """The type of `(T)-x`, which a grammar without names takes for a difference; None for what is one."""
+    if left.type != "parenthesized_expression" or text(op) not in ("+", "-", "*", "&") or len(left.named_children) != 1:
+        return None
+    name = left.named_children[0]
+    if name.type != "identifier" or right.type == "binary_expression":
+        return None
+    try:
+        found = named_value(r, name, scope)
+    except NotUnderstood:
+        return None
+    if isinstance(found, TypeName):
+        return found.type
+    kinds = [d for d in found if isinstance(d, (Alias, ClassTemplate, EnumType))] if isinstance(found, list) else []
+    made = r.types.declared_as_type(kinds[0], scope) if kinds else None
+    return made
 
 
 def in_order(r: Reading, left: Node, right: Node, scope: Scope) -> tuple[Value, Value]:

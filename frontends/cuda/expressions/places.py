@@ -140,6 +140,8 @@ def member(r: Reading, base: Value, name: str, node: Node, args: tuple[Value, ..
     """`base.name`."""
     if isinstance(base, Located) and type(base) is not Located:
         base = rvalue(r, base)
+    if isinstance(base, (Members, Record, Located, Wide)) and isinstance(base.type, Rec):
+        name = base.type.instance.aliases.get(name, name)
     match base:
         case Dims():
             if name not in COMPONENTS:

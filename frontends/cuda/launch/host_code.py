@@ -6,6 +6,7 @@ launches.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,15 +17,19 @@ from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, decided, floored, is_condition, is_number
 
 from ..source.source import Node, Sources, Unit, fragment
-from ..source.syntax import declared_name, function_declarator, text
-from ..types.errors import NotUnderstood
+from ..source.syntax import declared_name, text
+from ..symbols.template_candidates import likely
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
+from .host_parts import function_name, is_integer, literal, opposite, parameters, template_names, template_of
+from .host_parts import functions as functions_of
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Rank, Sizes, allocated, bytes_of, method, named_types, torch_made
 
 MOST_FILES, MOST_BYTES = 20, 400_000
 DEEPEST, MOST_STATEMENTS = 8, 20_000
+MOST_LAUNCHES = 4_000
+"""Launches of one translation unit that are kept, each with its values."""
 _OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
 _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
@@ -33,11 +38,7 @@ _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
 def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> list[HostLaunch]:
     """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first."""
     units = [*sources.units, *_beside(source, kernel, {u.path.resolve() for u in sources.units})]
-    functions: dict[str, tuple[Unit, Node]] = {}
-    for unit in units:
-        if unit.launches or b"LaunchKernel" in unit.text or unit is main:
-            for f in _functions(unit.root):
-                functions.setdefault(_function_name(f), (unit, f))
+    functions = _launching_functions(units, main)
     names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
     found: dict[str, HostLaunch] = {}
     for name in names:
@@ -50,10 +51,32 @@ def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> li
     return list(found.values())
 
 
+def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[Unit, Node]]:
+    functions: dict[str, tuple[Unit, Node]] = {}
+    for unit in units:
+        if unit.launches or b"LaunchKernel" in unit.text or unit is main:
+            for f in functions_of(unit.root):
+                functions.setdefault(function_name(f), (unit, f))
+    return functions
+
+
+def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
+    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once."""
+    functions = _launching_functions(units, main)
+    follower = _Follower(functions, units, every=True)
+    wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
+    for (unit, node), arguments in [*wanted, *((each, None) for each in functions.values())]:
+        follower.followed = 0
+        follower.entry(unit, node, templates=arguments)
+        if len(follower.launches) > MOST_LAUNCHES:
+            break
+    return follower.launches[:MOST_LAUNCHES]
+
+
 def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, arguments: Sequence[Passed]) -> list[HostLaunch]:
     """The launches of every kernel that one call of a host function makes, with the arguments that it is given; [] where there is no such function."""
     units = [*sources.units]
-    functions = {_function_name(f): (unit, f) for unit in reversed(units) for f in _functions(unit.root)}
+    functions = {function_name(f): (unit, f) for unit in reversed(units) for f in functions_of(unit.root)}
     if function not in functions:
         return []
     follower = _Follower(functions, units, True)
@@ -85,38 +108,19 @@ def _beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
     return out
 
 
-def _functions(node: Node) -> list[Node]:
-    """The definitions of functions that are no kernels."""
-    out, stack = [], [node]
-    while stack:
-        top = stack.pop()
-        if top.type == "function_definition":
-            if not text(top).lstrip().startswith("__thread") and "__thread" not in text(top).partition("(")[0]:
-                out.append(top)
-        elif top.type in ("translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"):
-            stack += reversed(top.named_children)
-    return out
-
-
-def _function_name(node: Node) -> str:
-    try:
-        name = declared_name(function_declarator(node))
-    except NotUnderstood:
-        return ""
-    return text(name).rpartition("::")[2] if name is not None else ""
-
-
 class _Return(Exception):
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
 class _Follower:
-    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False) -> None:
+    def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False, every: bool = False) -> None:
         self.functions, self.units = functions, units
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
+        self.every = every
+        """Whether both parts of a branch that nothing decides are followed, and each dtype that a dispatch macro offers."""
         self.concrete = concrete
         """Whether numbers are those of one call: none is a size then."""
         self.globals: dict[str, Value] = {}
@@ -128,10 +132,16 @@ class _Follower:
                     self.declaration(s, self.globals)
 
     # ------------------------------------------------------------------------------------------------------------------ entries
-    def entry(self, unit: Unit, node: Node, given: Sequence[Value] = ()) -> None:
-        """A function with what it is given; of one that is called by whom nobody sees the arguments are of the types that it states."""
+    def entry(self, unit: Unit, node: Node, given: Sequence[Value] = (), templates: Node | None = None) -> None:
+        """A function with what it is given; of one that is called by whom nobody sees the arguments are of the types that it states, and those of its
+        template open but for the `templates` of an explicit instantiation."""
         scope: dict[str, Value] = {}
-        for k, p in enumerate(_parameters(node)):
+        if self.every:
+            names = template_names(node)
+            scope = dict.fromkeys(names, OPEN)
+            scope.update({p.name: Dtype("i32" if likely(p) == "int32_t" else "f16") for p in template_of(node) if p.kind == "type" and not p.pack})
+            scope.update(zip(names, self._arguments(templates, {}) if templates is not None else []))
+        for k, p in enumerate(parameters(node)):
             name = declared_name(p.child_by_field_name("declarator") or p)
             if name is not None:
                 scope[text(name)] = given[k] if k < len(given) else self._argument(p, text(name))
@@ -144,7 +154,7 @@ class _Follower:
             return Array(self.known, name)
         if "*" in words:
             return Memory(self.known, name, None, TYPES.get(kind, ""))
-        if kind in TYPES and _is_integer(kind):
+        if kind in TYPES and is_integer(kind):
             return self._named(name, None)
         return Unknown(name)
 
@@ -178,10 +188,14 @@ class _Follower:
             case "compound_statement" | "ERROR" | "do_statement" | "try_statement" | "for_statement" | "while_statement" | "for_range_loop" | "case_statement" \
                     | "switch_statement" | "else_clause" | "labeled_statement":
                 for each in s.named_children:
-                    if each.type in ("declaration", "switch_statement") or each.type.endswith(("_statement", "clause", "_loop")):
+                    if each.type in ("declaration", "alias_declaration", "type_definition") or each.type.endswith(("_statement", "clause", "_loop")):
                         self.run(each, scope)
             case "declaration":
                 self.declaration(s, scope)
+            case "alias_declaration" | "type_definition":
+                name, kind = s.child_by_field_name("name") or s.child_by_field_name("declarator"), s.child_by_field_name("type")
+                if name is not None and kind is not None:
+                    scope[text(name)] = self._type(text(kind), scope)
             case "expression_statement":
                 for each in s.named_children:
                     self.value(each, scope)
@@ -199,11 +213,21 @@ class _Follower:
         if isinstance(test, n.Expr) and is_condition(test):
             answer = decided(self.known.resolved(test), self.known.examples)
             if answer is not None:
-                self._holds(test if answer else _opposite(test))
+                self._holds(test if answer else opposite(test))
+        if answer is None and self.every:
+            for part in (then, other):
+                if part is not None:
+                    inner = dict(scope)
+                    try:
+                        self.run(part, inner)
+                    except _Return:
+                        continue
+                    scope.update({k: v for k, v in inner.items() if k in scope})
+            return
         if answer is None:
             leaves = then is not None and not self._launching(then) and any(word in text(then) for word in ("return", "throw", "abort", "exit"))
             if leaves and other is None:
-                self._holds(_opposite(test))
+                self._holds(opposite(test))
                 return
             answer = not leaves and (self._launching(then) or other is None or not self._launching(other))
         chosen = then if answer else other
@@ -241,6 +265,9 @@ class _Follower:
                 listed = d.child_by_field_name("parameters")
                 items = [self._name(text(x), scope) for x in (listed.named_children if listed is not None else [])]
                 v: Value = Extents(tuple(items)) if kind == "dim3" else Unknown(kind)
+            elif kind.rpartition("::")[2] == "cudaLaunchConfig_t":
+                members = self._listed(self.value(init, scope)) if init is not None else []
+                v = Config(dict(zip(("gridDim", "blockDim", "dynamicSmemBytes"), members)))
             elif init is None:
                 v = Memory(self.known, text(name), None, TYPES.get(kind, "")) if pointer or d.type == "array_declarator" else Unknown(kind)
             elif init.type in ("argument_list", "initializer_list"):
@@ -249,13 +276,16 @@ class _Follower:
                 v = Extents(tuple(items)) if kind == "dim3" else items if many else items[0] if items else Unknown(kind)
             else:
                 v = self.value(init, scope)
-            if not self.concrete and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
+            fixed = self.concrete or (self.every and "const" in text(s).split("=")[0])
+            if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
                 v = self._named(text(name), int(v.value))
             if isinstance(v, Array) and pointer and not v.dtype:
                 v.dtype = TYPES.get(kind, "")
-            if pointer and not isinstance(v, (Array, list)):
+            if pointer and not isinstance(v, (Array, list, KernelOf)):
                 v = Memory(self.known, text(name), None, TYPES.get(kind, ""))
-            self._assign(text(name), Extents((v,)) if kind == "dim3" and is_number(v) else v, scope)
+            if kind == "dim3" and (is_number(v) or isinstance(v, list)):
+                v = Extents(tuple(v) if isinstance(v, list) else (v,))
+            self._assign(text(name), v, scope)
 
     def _assign(self, name: str, v: Value, scope: dict[str, Value]) -> None:
         self.known.called(v, name)
@@ -275,7 +305,7 @@ class _Follower:
         """What an expression is, as far as it can be told."""
         match e.type:
             case "number_literal":
-                return _literal(text(e))
+                return literal(text(e))
             case "true" | "false":
                 return e.type == "true"
             case "nullptr" | "null":
@@ -291,14 +321,14 @@ class _Follower:
                 v = self.value(right, scope) if right is not None else Unknown()
                 if left is not None and left.type == "identifier":
                     self._assign(text(left), v, scope)
-                elif left is not None and left.type == "field_expression" and isinstance(v, n.Expr):
+                elif left is not None and left.type == "field_expression" and isinstance(v, (n.Expr, Extents)):
                     self._member(left, v, scope)
                 return v
             case "unary_expression":
                 inner = self.value(e.named_children[-1], scope)
                 if text(e).startswith("-") and isinstance(inner, n.Expr) and is_number(inner):
                     return build.negate(inner)
-                return (not inner) if text(e).startswith("!") and isinstance(inner, bool) else _opposite(inner) if text(e).startswith("!") else Unknown()
+                return (not inner) if text(e).startswith("!") and isinstance(inner, bool) else opposite(inner) if text(e).startswith("!") else Unknown()
             case "pointer_expression":
                 inner_node = e.named_children[-1]
                 return Pointed(text(inner_node)) if text(e).startswith("&") and inner_node.type == "identifier" else self.value(inner_node, scope)
@@ -322,6 +352,10 @@ class _Follower:
                 return self._field(e, scope)
             case "call_expression":
                 return self._call(e, scope)
+            case "lambda_expression" if self.every:
+                return Closure(e, scope)
+            case "template_function" if (name := e.child_by_field_name("name")) is not None:
+                return KernelOf(text(name).rpartition("::")[2], tuple(self._templates(e, scope)))
             case _:
                 return Unknown(e.type)
 
@@ -355,6 +389,8 @@ class _Follower:
 
     def _cast(self, kind: str, v: Value) -> Value:
         dtype = TYPES.get(kind.replace("const", " ").strip().rstrip("* ").strip())
+        if isinstance(v, Unknown) and (found := KERNEL.fullmatch(v.reason.strip())) and "*" in kind:
+            return KernelOf(found[1], ())
         if isinstance(v, Array) and "*" in kind and dtype and not v.dtype:
             v.dtype = dtype
         return v
@@ -374,14 +410,18 @@ class _Follower:
     def _field(self, e: Node, scope: dict[str, Value]) -> Value:
         owner = self.value(e.named_children[0], scope)
         word = text(e.named_children[-1])
+        if isinstance(owner, Config):
+            return owner.members.get(word, Unknown(word))
         if isinstance(owner, Extents) and word in "xyz":
             return owner.of["xyz".index(word)] if "xyz".index(word) < len(owner.of) else build.const(1)
         return Unknown(f".{word}")
 
-    def _member(self, e: Node, v: n.Expr, scope: dict[str, Value]) -> None:
+    def _member(self, e: Node, v: Value, scope: dict[str, Value]) -> None:
         """`grid.x = ..`"""
         name, word = text(e.named_children[0]), text(e.named_children[-1])
-        if word in ("x", "y", "z"):
+        if isinstance(of := scope.get(name), Config):
+            of.members[word] = v
+        elif word in ("x", "y", "z"):
             held = scope.get(name)
             items = [*(held.of if isinstance(held, Extents) else ()), *([build.const(1)] * 3)][:3]
             items["xyz".index(word)] = v
@@ -392,6 +432,9 @@ class _Follower:
         f, listed = e.child_by_field_name("function"), e.child_by_field_name("arguments")
         if f is None or listed is None:
             return Unknown("a call")
+        held = self._name(text(f), scope) if f.type == "identifier" else self.value(f, scope) if f.type == "lambda_expression" else None
+        if isinstance(held, Closure):
+            return self._closure(held, [self.value(x, scope) for x in listed.named_children])
         launched = next((words for at, words in self.unit.launches if f.end_byte <= self._byte(at) <= listed.start_byte), None)
         name_node = f.child_by_field_name("name") if f.type == "template_function" else f
         name = text(name_node) if name_node is not None else text(f)
@@ -415,16 +458,67 @@ class _Follower:
         return self._function(name, e, listed, scope, templates)
 
     def _templates(self, f: Node, scope: dict[str, Value]) -> list[Value]:
-        listed = f.child_by_field_name("arguments") if f.type in ("template_function", "template_method") else None
+        return self._arguments(f.child_by_field_name("arguments") if f.type in ("template_function", "template_method") else None, scope)
+
+    def _arguments(self, listed: Node | None, scope: dict[str, Value]) -> list[Value]:
         out: list[Value] = []
         for each in listed.named_children if listed is not None else ():
             if each.type == "type_descriptor":
                 words = text(each)
                 held = self._name(words, scope)
+                if self.every:
+                    out.append(self._type(words, scope))
+                    continue
                 out.append(held if not isinstance(held, Unknown) else Dtype("") if words in ("scalar_t", "T") and words not in scope else named_types(words))
             else:
-                out.append(self.value(each, scope))
+                v = self.value(each, scope)
+                out.append(self._type(text(each), scope) if self.every and isinstance(v, Unknown) else v)
         return out
+
+    def _type(self, words: str, scope: Mapping[str, Value]) -> Value:
+        """A type that host code names: a dtype, or its text with what the code calls otherwise put in."""
+        held = self._name(words, scope)
+        if isinstance(held, (Dtype, Written)) or is_number(held):
+            return held
+        if any(scope.get(x) is OPEN for x in re.findall(r"(?<![\w:.])[A-Za-z_]\w*", words)):
+            return OPEN
+        made = self._spelled(words, scope)
+        found = named_types(made)
+        return found if isinstance(found, Dtype) and "*" not in made else Written(made)
+
+    def _spelled(self, words: str, scope: Mapping[str, Value]) -> str:
+        """C++ text with the names of types and constants that stand in this scope alone put in."""
+        def put(m: re.Match[str]) -> str:
+            v = scope.get(m[0])
+            if isinstance(v, Dtype) and v.name:
+                return CPP_TYPES.get(v.name, m[0])
+            if isinstance(v, Written):
+                return v.reason
+            if isinstance(v, bool):
+                return "true" if v else "false"
+            number = self.known.resolved(v) if isinstance(v, n.Expr) and is_number(v) else None
+            return str(number.value) if isinstance(number, n.Const) else m[0]
+        return re.sub(r"(?<![\w:.])[A-Za-z_]\w*", put, words) if scope else words
+
+    def _closure(self, c: Closure, args: list[Value]) -> Value:
+        if self.depth > DEEPEST:
+            return Unknown("calls that nest too deeply")
+        scope = dict(c.scope)
+        listed = d.child_by_field_name("parameters") if (d := c.node.child_by_field_name("declarator")) is not None else None
+        for p, v in zip((p for p in (listed.named_children if listed is not None else ()) if p.type.endswith("parameter_declaration")), args):
+            name = declared_name(p.child_by_field_name("declarator") or p)
+            if name is not None:
+                scope[text(name)] = v
+        body = c.node.child_by_field_name("body")
+        self.depth += 1
+        try:
+            if body is not None:
+                self.run(body, scope)
+        except _Return as back:
+            return back.value
+        finally:
+            self.depth -= 1
+        return None
 
     def _function(self, name: str, e: Node, listed: Node, scope: dict[str, Value], templates: list[Value]) -> Value:
         last = name.rpartition("::")[2]
@@ -433,7 +527,11 @@ class _Follower:
             while inner.type == "parenthesized_expression" and inner.named_children:
                 inner = inner.named_children[0]
             if inner.type == "lambda_expression" and (body := inner.child_by_field_name("body")) is not None:
-                self.run(body, {**scope, "scalar_t": Dtype("")})  # AT_DISPATCH_..: of the dtypes that it offers, one
+                for dtype in offered(name, listed) if self.every else ("",):  # AT_DISPATCH_..: of the dtypes that it offers, one or each
+                    try:
+                        self.run(body, {**scope, "scalar_t": Dtype(dtype)})
+                    except _Return:
+                        continue
                 return None
         args = [self.value(x, scope) for x in listed.named_children]
         if last in ("TORCH_CHECK", "assert", "AT_ASSERT", "CHECK", "TORCH_CHECK_EQ"):
@@ -443,6 +541,16 @@ class _Follower:
             held = scope.get(args[0].name) if isinstance(args[0], Pointed) else None
             if isinstance(held, Array):
                 allocated(held, args[1])
+            return build.const(0)
+        if last in ("cudaLaunchKernelEx", "cudaLaunchKernelExC") and len(args) >= 2:
+            config = scope.get(args[0].name) if isinstance(args[0], Pointed) else args[0]
+            of = kernel_of(args[1], text(listed.named_children[1]))
+            if isinstance(config, Config) and of is not None:
+                self._record(of.name, e, args[2:], *config.launch(), of.templates)
+            return build.const(0)
+        if last in ("cudaLaunchKernel", "cudaLaunchCooperativeKernel") and len(args) >= 5 and isinstance(args[0], KernelOf):
+            given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in self._listed(args[3])]
+            self._record(args[0].name, e, given, args[1], args[2], args[4], args[0].templates)
             return build.const(0)
         if last == "cudaLaunchKernel" and len(args) >= 5:
             given = [scope.get(x.name, Unknown(x.name)) if isinstance(x, Pointed) else x for x in (args[3] if isinstance(args[3], list) else [])]
@@ -473,14 +581,17 @@ class _Follower:
             return args[0]
         return Unknown(f"{name}(..)")
 
+    def _listed(self, v: Value) -> list[Value]:
+        return v if isinstance(v, list) else []
+
     def _followed(self, name: str, args: list[Value], templates: list[Value]) -> Value:
         unit, node = self.functions[name]
         scope: dict[str, Value] = {}
-        around = node.parent
-        if around is not None and around.type == "template_declaration" and (listed := around.child_by_field_name("parameters")) is not None:
-            names = [text(d) for p in listed.named_children if (d := declared_name(p) or (p.named_children[-1] if p.named_children else None)) is not None]
-            scope.update(dict(zip(names, templates)))
-        for p, v in zip(_parameters(node), args):
+        names = template_names(node)
+        if self.every:
+            scope.update(dict.fromkeys(names, OPEN))
+        scope.update(dict(zip(names, templates)))
+        for p, v in zip(parameters(node), args):
             d = declared_name(p.child_by_field_name("declarator") or p)
             if d is not None:
                 self.known.called(v, text(d), 1)
@@ -493,6 +604,9 @@ class _Follower:
         given = call.child_by_field_name("arguments") if call is not None else None
         parts = [self.value(x, scope) for x in given.named_children] if given is not None else []
         grid, block = (parts[k] if k < len(parts) else build.const(1) for k in (0, 1))
+        of = self._name(name, scope)
+        if isinstance(of, KernelOf):
+            name, templates = of.name, list(of.templates)
         self._record(name.rpartition("::")[2], e, args, grid, block, parts[2] if len(parts) > 2 else build.const(0), templates)
 
     def _record(self, name: str, e: Node, args: Sequence[Value], grid: Value, block: Value, shared: Value, templates: Sequence[Value]) -> None:
@@ -500,34 +614,3 @@ class _Follower:
             return v.of if isinstance(v, Extents) else (v,)
         origin = self.unit.origin(e)
         self.launches.append(HostLaunch(name, origin.file, origin.line, self.known, tuple(args), {}, extents(grid), extents(block), shared, tuple(templates)))
-
-
-def _is_integer(kind: str) -> bool:
-    """Whether a C++ type holds whole numbers."""
-    return TYPES[kind][0] in "iu"
-
-
-def _parameters(node: Node) -> list[Node]:
-    try:
-        listed = function_declarator(node).child_by_field_name("parameters")
-    except NotUnderstood:
-        return []
-    return [] if listed is None else [p for p in listed.named_children if p.type in ("parameter_declaration", "optional_parameter_declaration")]
-
-
-def _opposite(test: Value) -> Value:
-    if isinstance(test, n.Binary) and test.op in _NEGATED:
-        return build.compare(_NEGATED[test.op], test.a, test.b)
-    return Unknown("the opposite of a condition")
-
-
-def _literal(words: str) -> Value:
-    plain = words.replace("'", "").rstrip("uUlL")
-    try:
-        value = int(plain, 0)
-        return build.const(value) if value < 1 << 31 else Unknown("a large number")
-    except ValueError:
-        try:
-            return float(plain.rstrip("fF"))
-        except ValueError:
-            return Unknown(words)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I64
 
 from ..source.source import Node
 from ..source.syntax import text
-from ..symbols.classes import Rec, is_static
+from ..symbols.classes import Rec, is_static, leaf
 from ..symbols.symbols import Alias, ClassTemplate, Enumerator, EnumType, Function, Scope, Value, Variable
 from ..types.c_types import Arr, Auto
 from ..types.errors import NotUnderstood, endless
 from ..values.conversions import convert
 from ..values.loads import rvalue
+from ..values.memory import Place, Store
 from ..values.reading import MAX_CALLS, Reading
-from ..values.values import Overloads, Scalar, TypeName, integer
+from ..values.values import Located, Overloads, Scalar, TypeName, integer
 
 
 def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
@@ -50,6 +53,8 @@ def scope_of(r: Reading, node: Node, scope: Scope) -> Scope | None:
                 return d
             if isinstance(d, EnumType):
                 return d.scope
+            if isinstance(d, Alias) and (listed := _enumeration(r, d)) is not None:
+                return listed
             made = r.types.declared_as_type(d, scope)
             if isinstance(made, Rec):
                 return made.instance.scope
@@ -62,6 +67,24 @@ def scope_of(r: Reading, node: Node, scope: Scope) -> Scope | None:
                 return None
             raise
         return made.instance.scope if isinstance(made, Rec) else None
+    return None
+
+
+def _enumeration(r: Reading, d: Alias, depth: int = 0) -> Scope | None:
+    """The enumerators of the enumeration that an alias stands for; None for an alias of something else."""
+    if d.type.type not in ("type_identifier", "qualified_identifier", "type_descriptor") or depth > MAX_CALLS:
+        return None
+    node = d.type if d.type.type != "type_descriptor" else d.type.child_by_field_name("type") or d.type
+    if node.type == "qualified_identifier":
+        inner, name = scope_of(r, node, d.scope), node.child_by_field_name("name")
+        found = inner.own(text(name)) if inner is not None and name is not None else None
+    else:
+        found = d.scope.find(text(node))
+    for each in found if isinstance(found, list) else ():
+        if isinstance(each, EnumType):
+            return each.scope
+        if isinstance(each, Alias) and each is not d:
+            return _enumeration(r, each, depth + 1)
     return None
 
 
@@ -94,6 +117,31 @@ def enumerator(r: Reading, e: Enumerator) -> Value:
     return Scalar(build.add(before.expr, 1))
 
 
+def device_tensor(r: Reading, d: Variable, node: Node, constant: bool) -> Value | None:
+    """A variable of the device (`__device__`, or `__constant__` that the host fills) as a tensor of the program, of its name; None for one whose value is
+    written beside it, which is a constant. Raises NotUnderstood for one of several dtypes, and for a name that the kernel has otherwise."""
+    words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
+    if d.init is not None and (constant or words & {"const", "constexpr"}):
+        return None
+    kind, _ = r.types.declared_type(d.node, d.declarator, d.scope)
+    row = leaf(kind)
+    if row is None:
+        raise NotUnderstood(f"the variable '{d.name}' of the device, which is {kind}", node)
+    dtype, count = row
+    if d.name not in r.devices:
+        if d.name in r.m.taken:
+            raise NotUnderstood(f"the variable '{d.name}' of the device, whose name the kernel gives to something else", node)
+        buffer = n.Buffer(d.name, dtype, (build.const(count),), "global")
+        store = Store(d.name, "global", dtype, (), build.const(count * dtype.bytes, I64), tensor=buffer)
+        r.m.taken.add(d.name)
+        r.stores.append(store)
+        r.devices[d.name] = store
+    made = Located(Place(r.devices[d.name], (), build.const(0, I64)), kind)
+    if not d.params:
+        r.constants[id(d)] = made
+    return made
+
+
 def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None) -> Value:
     """A constant of a namespace or class. Raises NotUnderstood for one that is no constant."""
     if d.params and args is None:
@@ -101,6 +149,10 @@ def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None
     if not d.params and id(d) in r.constants:
         return r.constants[id(d)]
     words = {text(c) for c in d.node.children if c.type in ("type_qualifier", "storage_class_specifier")}
+    if (not d.params and words & {"inline", "__inline__"} and d.scope.parent is None) or (words & {"inline", "__inline__"} and d.init is None):
+        made_tensor = device_tensor(r, d, node, "__inline__" in words)
+        if made_tensor is not None:
+            return made_tensor
     if not words & {"const", "constexpr"} and not (is_static(d) and d.init is not None):
         raise NotUnderstood(f"the variable '{d.name}' of the device, which lives longer than the kernel", node)
     if d.init is None or d.reading:

@@ -43,8 +43,9 @@ def type_of_value(v: Value) -> CType:
 def fitting(r: Reading, functions: tuple[Function, ...], explicit: tuple[Value, ...] | None, args: list[Value], node: Node) -> Candidate | None:
     """The definition that fits the arguments best, None when none does. Raises NotUnderstood when two fit equally well."""
     found: list[Candidate] = []
-    for f in functions:
-        if f.body is None and not defaulted(f):
+    for each in functions:
+        f = each if each.body is not None or defaulted(each) else r.index.defined(each)
+        if f is None:
             continue
         made = _candidate(r, f, explicit, args, node)
         if made is not None:
@@ -98,6 +99,8 @@ def _candidate(r: Reading, f: Function, explicit: tuple[Value, ...] | None, args
             names = {}
             if not all(r.types.fits(p, g, names, bindings, f.scope) for p, g in zip(f.arguments, explicit, strict=False)):
                 return None
+            if len(explicit) > len(f.arguments) and not _gives(r, f, explicit[len(f.arguments)]):
+                return None
         scope = f.scope.inner(**bindings)
         for q, v in zip(params, args, strict=False):
             if q.type == "variadic_parameter_declaration":
@@ -110,6 +113,12 @@ def _candidate(r: Reading, f: Function, explicit: tuple[Value, ...] | None, args
     except NotUnderstood:
         return None
     return Candidate(f, bindings, cost)
+
+
+def _gives(r: Reading, f: Function, wanted: Value) -> bool:
+    """Whether a full specialization, which leaves its last argument to its result, gives a value of that type."""
+    kind = f.node.child_by_field_name("type")
+    return not isinstance(wanted, TypeName) or kind is None or r.types.base_type(kind, f.scope) == wanted.type
 
 
 def _deduce(r: Reading, f: Function, params: list[Node], args: list[Value], names: Mapping[str, TParam], found: Bindings, pack: bool) -> None:

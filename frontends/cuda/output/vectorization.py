@@ -76,7 +76,7 @@ def inlined(body: n.Block) -> n.Store | None:
     *lets, last = body
     if isinstance(last, n.If) and len(last.then) == 1 and not last.orelse and not last.static and isinstance(inner := last.then[0], n.Store):
         last = replace(inner, mask=last.cond) if inner.mask is None else inner
-    if not isinstance(last, n.Store) or last.clip or last.cache or (last.mask is not None and shape_of(last.mask.type)):
+    if not isinstance(last, n.Store) or last.clip or (last.mask is not None and shape_of(last.mask.type)):
         return None
     values: dict[str, n.Expr] = {}
     for s in lets:
@@ -104,11 +104,11 @@ def elementwise(s: n.For) -> n.Store | None:
         return None
     if store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register"):
         return None
-    constant = _constant_fill(s, store, count) if store.mask is None else None
+    constant = _constant_fill(s, store, count) if store.mask is None and not store.cache else None
     if constant is not None:
         return constant
     if isinstance(store.at.index[-1], n.Span):
-        return _pieces(s, store, count) if store.mask is None else None
+        return _pieces(s, store, count) if store.mask is None and not store.cache else None
     if isinstance(store.value.type, TileType):
         return None
     *outer, last = store.at.index
@@ -136,7 +136,7 @@ def elementwise(s: n.For) -> n.Store | None:
         value = build.broadcast(value, at.type)
     if mask is not None and (uses(mask, s.var) or gathers(mask)):
         return None
-    return n.Store(at, value, mask, label=s.label or store.label, origin=s.origin)
+    return n.Store(at, value, mask, cache=store.cache, label=s.label or store.label, origin=s.origin)
 
 
 def _whole(e: n.Expr, var: n.Var, count: int) -> n.Expr | None:

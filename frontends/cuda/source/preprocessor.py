@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from pathlib import Path
 
@@ -72,6 +72,10 @@ class Preprocessor:
     def __init__(self, predefined: dict[str, str]) -> None:
         self.macros: dict[str, Macro] = {k: Macro(k, None, tuple(_TOKEN.findall(v))) for k, v in predefined.items()}
         self.known_headers: Callable[[str, bool], bool] = lambda name, quoted: False
+
+    def predefine(self, macros: Iterable[tuple[str, str]]) -> None:
+        """Macros that a build defines, which stand for those of the same names that were there."""
+        self.macros |= {k: Macro(k, None, tuple(_TOKEN.findall(v))) for k, v in macros}
 
     def run(self, file: str, source: str, include: Include) -> Mapped:
         """Preprocess a file. Raises KirError KIR-F203 (a conditional without end, or one that cannot be evaluated), KIR-F204 (expansions
@@ -177,13 +181,23 @@ class Preprocessor:
         def asked(m: re.Match[str]) -> str:
             return "1" if (m[1] or m[2]) in self.macros else "0"
 
-        text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", asked, rest)
+        text = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", asked, self._with_questions(rest))
         text = re.sub(r"\b__has_include\s*\(\s*([<\"])([^>\"]*)[>\"]\s*\)", lambda m: "1" if self.known_headers(m[2], m[1] == '"') else "0", text)
         tokens = [t for t in _TOKEN.findall(self._text(text)) if not t.isspace()]
         try:
             return bool(Arithmetic(tokens).value())
         except (ValueError, ZeroDivisionError, IndexError) as bad:
             raise error("KIR-F203", f"this condition cannot be evaluated: {' '.join(tokens)[:80]}", origin=where) from bad
+
+    def _with_questions(self, rest: str) -> str:
+        """A condition with macros whose text asks `defined` in their place: what they ask about is a name, and stays one."""
+        for _ in range(MAX_DEPTH):
+            asking = [m for x in re.findall(r"(?<!\w)(?!defined\b)[^\W\d]\w*", re.sub(r"\bdefined\s*\(?\s*\w+", "", rest))
+                      if (m := self.macros.get(x)) is not None and m.params is None and "defined" in m.body]
+            if not asking or len(rest) > MAX_TEXT // 4:
+                break
+            rest = re.sub(rf"\b{asking[0].name}\b", "".join(asking[0].body).replace("\\", ""), rest)
+        return rest
 
     # --------------------------------------------------------------------------------------------------------------- expansion
     def _text(self, text: str) -> str:
@@ -238,7 +252,7 @@ class Preprocessor:
         body, out = list(macro.body), []
         for k, token in enumerate(body):
             if token == "#" and k + 1 < len(body) and body[k + 1] in given:
-                out.append('"' + "".join(given[body[k + 1]]).strip().replace("\\", "\\\\").replace('"', '\\"') + '"')
+                out.append('"' + " ".join("".join(given[body[k + 1]]).split()).replace("\\", "\\\\").replace('"', '\\"') + '"')
                 body[k + 1] = ""
             elif token in given:
                 pasting = _neighbor(body, k, -1) == "##" or _neighbor(body, k, 1) == "##"

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import re
 
+_SPELLED = {"and": "&&", "or": "||", "not": "!", "bitand": "&", "bitor": "|", "xor": "^", "compl": "~", "not_eq": "!="}
+"""Operators that C++ also spells as words."""
 WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -12,7 +14,7 @@ class Arithmetic:
     LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"))
 
     def __init__(self, tokens: list[str]) -> None:
-        self.tokens, self.at = tokens, 0
+        self.tokens, self.at = [_SPELLED.get(t, t) for t in tokens], 0
 
     def value(self) -> int:
         """The value of the whole condition. Raises ValueError for a token that is left over."""

@@ -20,6 +20,7 @@ from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
 from .preprocessor import Mapped, Preprocessor
+from .tree import Project, build_of, project_of
 
 Node = tree_sitter.Node
 MAX_INCLUDES = 64
@@ -121,7 +122,7 @@ def parse_text(mapped: Mapped, path: Path) -> Unit:
         pieces += [text[at : m.start()], made]
         at = end
     pieces.append(text[at:])
-    shown = _without_lone_parentheses("".join(pieces))
+    shown = _as_grammar_has_it(_without_lone_parentheses("".join(pieces)))
     data = shown.encode()
     tree = _parser().parse(data)
     return Unit(path, mapped, data, tree.root_node, bounds, launches, ascii=len(data) == len(shown))
@@ -141,6 +142,20 @@ def _without_lone_parentheses(text: str) -> str:
         return m[0] if is_type else f"{m[1]} {name} "
 
     return _LONE.sub(bare, text)
+
+
+_CALLED_TYPE = re.compile(r"(?<=[=(+\-*/%?:&|<>,!\[{;])(\s*|\s*\breturn\s+)typename(?=\s+[A-Za-z_]\w*\s*(?:<[\w\s:,*&]*>)?(?:\s*::\s*(?:template\s+)?\w+"
+                          r"(?:<[\w\s:,*&]*>)?)+\s*[({])")
+_NAMED_USING = re.compile(r"(?<=\busing )typename(?=\s+[\w:<>, ]+::\s*\w+\s*;)")
+_BARE_ENUM = re.compile(r"\b(enum)(\s*:\s*[\w ]+?)(?=\s*\{)")
+
+
+def _as_grammar_has_it(text: str) -> str:
+    """Text with blanks for what the grammar does not know and no meaning hangs on: `typename` before the type of a call, the type below an enumeration
+    without a name."""
+    text = _CALLED_TYPE.sub(lambda m: m[1] + " " * 8, text)
+    text = _NAMED_USING.sub(" " * 8, text)
+    return _BARE_ENUM.sub(lambda m: m[1] + " " * len(m[2]), text)
 
 
 def _closing(text: str, at: int) -> int:
@@ -172,19 +187,32 @@ def predefined(name: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+FOREIGN = {**dict.fromkeys(("CUTLASS_DEVICE", "CUTE_DEVICE"), "__forceinline__ __device__"),
+           **dict.fromkeys(("CUTLASS_HOST_DEVICE", "CUTE_HOST_DEVICE", "THRUST_HOST_DEVICE"), "__forceinline__ __device__ __host__"),
+           **dict.fromkeys(("C10_DEVICE", "C10_HOST_DEVICE", "THRUST_DEVICE"), "__device__"), "CUTE_GRID_CONSTANT": "__grid_constant__",
+           **dict.fromkeys(("CUTLASS_GRID_CONSTANT", "C10_RESTRICT", "CUTLASS_PRAGMA_UNROLL", "CUTE_UNROLL"), "")}
+"""Macros of headers that are often not there, where all that they say is what a declaration is."""
+
+
 class Sources:
     """The files of one translation unit, in the order in which they are reached, each once."""
 
     def __init__(self, target: str, folders: tuple[Path, ...] = ()) -> None:
-        self.preprocessor = Preprocessor(predefined(target))
+        """`folders` are looked into before those that the project's build names."""
+        self.preprocessor = Preprocessor({**FOREIGN, **predefined(target)})
         self.preprocessor.known_headers = lambda name, quoted: is_system(name)
-        self.folders = folders
+        self.folders, self.target = folders, target
+        self.project: Project | None = None
         self.units: list[Unit] = []
         self.seen: set[Path] = set()
         self.order: list[Unit] = []
 
     def read(self, path: Path, depth: int = 0) -> Unit:
         """A file and what it includes. Raises KirError KIR-F201 (it cannot be read), KIR-F202 (includes nest without end)."""
+        if not depth and not self.units:
+            build = build_of(path)
+            self.folders += build.folders
+            self.preprocessor.predefine(build.macros)
         try:
             data = path.read_bytes()
         except OSError as bad:
@@ -214,17 +242,31 @@ class Sources:
         mapped = self.preprocessor.run(str(path), source, include)
         unit = parse_text(mapped, path)
         unit.missing = missing
+        if not depth and self._names_words() and (words := own_header("words.cuh")) is not None and words.resolve() not in self.seen:
+            self.read(words, depth + 1)
         self.units.append(unit)
         return unit
 
+    def _names_words(self) -> bool:
+        """Whether a file that was read names a function of `grammars/cuda/words.cuh`."""
+        return any(_WORDS.search(path.read_bytes()) is not None for path in self.seen)
+
     def find(self, name: str, quoted: bool, by: Path) -> Path | None:
-        """The file of an include: beside the one that names it, in a given folder, or below a folder above it."""
+        """The file of an include: beside the one that names it, in a given folder, below a folder above it, or else the header of the project whose path
+        ends so."""
         tried = ([by.parent] if quoted else []) + list(self.folders) + list(by.resolve().parents)[:12]
         for folder in tried:
             for candidate in (folder / name, folder / "include" / name):
                 if candidate.is_file():
                     return candidate
-        return own_header(name)
+        if (own := own_header(name)) is not None or (is_system(name) and not quoted):
+            return own
+        if self.project is None:
+            self.project = project_of(by)
+        return self.project.header(name, by)
+
+
+_WORDS = re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b")
 
 
 def own_header(name: str) -> Path | None:

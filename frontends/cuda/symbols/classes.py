@@ -68,6 +68,8 @@ class ClassInstance:
     _members: list[Member] | None = None
     _layout: Layout | None = None
     bases: list[ClassInstance] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    """Further names of members."""
 
     def member(self, name: str) -> list[Decl] | None:
         """Static members, methods and types of this name, of the class or a base; a data member is found through an object."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..source.source import Node, Unit
 from ..source.syntax import declared_name, function_declarator, text
 from ..types.errors import NotUnderstood
@@ -35,6 +37,15 @@ def template_params(node: Node) -> tuple[TParam, ...]:
     return tuple(out)
 
 
+def _plain(words: str) -> str:
+    return "".join(words.split())
+
+
+def _kinds(f: Function) -> list[str]:
+    """The types of parameters as words, without the class that a definition outside of it must name."""
+    return [_plain(text(p.child_by_field_name("type") or p)).rpartition(">::")[2] for p in f.parameters()]
+
+
 class Index:
     """The declarations of a translation unit."""
 
@@ -42,6 +53,8 @@ class Index:
         self.root: Scope | None = None
         self.namespaces: dict[int, dict[str, Scope]] = {}
         self.functions: dict[str, list[Function]] = {}
+        self.outside: dict[tuple[int, str], list[tuple[Node, Unit]]] = {}
+        """Definitions of members that stand outside of their class, by the class (its node) and the member's name."""
 
     def add(self, unit: Unit) -> None:
         """Index a file."""
@@ -133,11 +146,13 @@ class Index:
             if right is None:
                 return
             if left is not None and left.type == "namespace_identifier":
-                found = self.resolve_namespace(text(left), scope)
+                found = self.resolve_namespace(text(left), inner)
                 if found is None:
+                    self._outside(node, left, right, inner, unit)
                     return
                 inner = found
             elif left is not None:
+                self._outside(node, left, right, inner, unit)
                 return
             shown = right
         arguments: tuple[Node, ...] | None = None
@@ -149,6 +164,33 @@ class Index:
         made = Function(text(shown), node, params, inner, unit, "__thread" in words, "static" in words, arguments=arguments)
         inner.declare(made.name, made)
         self.functions.setdefault(made.name, []).append(made)
+
+    def _outside(self, node: Node, left: Node, right: Node, scope: Scope, unit: Unit) -> None:
+        """`void C<..>::f(..) {..}`, kept for the class that the arguments name."""
+        name = left.child_by_field_name("name") if left.type == "template_type" else left
+        template = self.template_named(text(name), scope) if name is not None else None
+        if template is None or right.type not in ("identifier", "field_identifier", "operator_name", "destructor_name"):
+            return
+        listed = left.child_by_field_name("arguments") if left.type == "template_type" else None
+        words = [_plain(text(a)) for a in listed.named_children] if listed is not None else []
+        special = next((s for s in template.special if [_plain(text(a)) for a in s.arguments] == words), None)
+        owner = special.node if special is not None else template.node
+        if owner is not None and (special is not None or words == [p.name for p in template.params]):
+            self.outside.setdefault((owner.id, text(right)), []).append((node, unit))
+
+    def defined(self, f: Function) -> Function | None:
+        """A member that is declared in its class and defined outside of it, with its definition; None where there is none."""
+        around: Node | None = f.node
+        while around is not None and around.type not in ("class_specifier", "struct_specifier", "union_specifier"):
+            around = around.parent
+        if around is None:
+            return None
+        wanted = _kinds(f)
+        for node, unit in self.outside.get((around.id, f.name), ()):
+            made = replace(f, node=node, unit=unit)
+            if _kinds(made) == wanted:
+                return made
+        return None
 
     def a_class(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
         """A class, class template or specialization."""

@@ -28,6 +28,11 @@ def samples(fn: Function) -> Iterator[str]:
             return
 
 
+def likely(p: TParam) -> str:
+    """The first text that is tried for a parameter."""
+    return _choices(p)[0]
+
+
 def _choices(p: TParam) -> list[str]:
     name = p.name.lower()
     if p.kind == "type":
@@ -54,4 +59,4 @@ def _choices(p: TParam) -> list[str]:
     return [f"static_cast<{kind}>(0)", f"static_cast<{kind}>(1)"]
 
 
-__all__ = ["samples"]
+__all__ = ["likely", "samples"]

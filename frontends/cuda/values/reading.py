@@ -210,6 +210,8 @@ class Reading:
         self.missing: list[str] = [name for u in sources.units for name, _ in u.missing]
         self.static_shared: dict[int, Value] = {}
         self.constants: dict[int, Value] = {}
+        self.devices: dict[str, Store] = {}
+        """Variables of the device that the kernel uses: tensors of the program."""
 
     def value(self, node: Node, scope: Scope) -> Value:
         """The value of an expression, a place where it has an address."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
+from kir.ir.binding import Binding
 from kir.surface.launches.values import Known, Value
 
 
@@ -31,3 +32,22 @@ class HostLaunch:
     def place(self) -> str:
         """Where it stands, as a message names it."""
         return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """A kernel under the compile-time values that a package gives it. `name` is what a frontend reads it by (with template arguments where they are known
+    as text), `label` what it is called in counts, `binding` its metas, `place` where they are said ("" for nowhere), `guessed` what nothing says, `more`
+    how many further ones of the kernel are left out after it."""
+
+    kernel: str
+    name: str
+    label: str
+    binding: Binding
+    place: str = ""
+    guessed: tuple[str, ...] = ()
+    more: int = 0
+
+    def with_more(self, more: int) -> Specialization:
+        """The same, the last of those that are offered."""
+        return replace(self, more=more)

@@ -21,7 +21,6 @@ MMA = ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2}, {%3, %4,
 DOUBLED = "".join(f"#define {a} {b} {b} {b} {b} {b} {b} {b} {b}\n" for a, b in zip("ABCDEFG", "BCDEFGH", strict=True))
 BAD = {
     "broken C++": ("__global__ void k(float* x) {\n  if (x[0] > 0 { x[0] = 1.f; }\n}\n", "KIR-F210", 2, "is missing here"),
-    "an unknown include": ('#include "nowhere.cuh"\n__global__ void k(float* x) { x[0] = 1.f; }\n', "KIR-F202", 1, "needs:"),
     "a macro without end": (DOUBLED + "#define H 1 + 1 +\n__global__ void k(float* x) { x[0] = A 0; }\n", "KIR-F204", 9, "expands without end"),
     "a recursive function template": ("template <int N> __device__ int f() { return f<N + 1>() + 1; }\n__global__ void k(float* x) { x[0] = f<0>(); }\n",
                                       "KIR-F207", 1, "needs:"),

@@ -25,6 +25,7 @@ class Count:
     files: int = 0
     different: int = 0
     failed: list[Record] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     opaque: Counter[str] = field(default_factory=Counter)
     unequal: Counter[str] = field(default_factory=Counter)
     example: dict[str, str] = field(default_factory=dict)
@@ -67,6 +68,7 @@ def counted(name: str, results: Iterable[dict[str, Any]]) -> Count:
 
 def _one(out: Count, r: Record) -> None:
     state = r["state"]
+    out.records.append(r)
     if not r.get("kernel"):
         out.failed.append(r)
         return

@@ -10,11 +10,10 @@ from typing import Any
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.base.registry import registry
 from kir.ir import nodes as n
-from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import same_program, settled
+from kir.learning.corpus.roundtrip.specialized import as_read, through
 from kir.surface import EditableFrontend, Frontend, KernelRef, backend, frontend, reads
 
 Record = dict[str, Any]
@@ -65,47 +64,57 @@ def examine(path: Path, skip: frozenset[str], started: Callable[[str], None]) ->
     except KirError as bad:
         yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
         return
-    readers: dict[str, Frontend] = {}
+    special = {id(reader): reader for reader, _, _ in found if hasattr(reader, "specializations")}
+    for reader in special.values():
+        yield from _specializations(reader, path, skip, started)
     for reader, ref, role in found:
-        readers[reader.surface] = reader
-        if ref.name in skip:
+        if ref.name in skip or id(reader) in special:
             continue
         started(ref.name)
-        begun = time.perf_counter()
         record: Record = {"file": str(path), "kernel": ref.name, "line": ref.line, "surface": ref.surface, "role": role}
-        try:
-            record |= _through(reader, ref, path)
-        except KirError as bad:
-            record |= {"state": "refused", **_words(bad.diagnostics[0])}
-        except RecursionError:
-            record |= {"state": "refused", "id": "KIR-C111", "message": "it is nested too deeply"}
-        except MemoryError:
-            record |= {"state": "refused", "id": "KIR-C111", "message": "it needs too much memory"}
-        except Exception as fault:
-            record |= {"state": "crashed", "id": "KIR-C003", "message": f"{type(fault).__name__}: {fault}"[:300]}
-        record["seconds"] = round(time.perf_counter() - begun, 3)
-        yield record
+        yield _guarded(record, lambda reader=reader, ref=ref: _through(reader, ref, path))
     if digest(path) != before:
         yield {"file": str(path), "kernel": "", "state": "changed", "id": "KIR-C112", "message": "the file changed while it was read"}
+
+
+def _guarded(record: Record, made: Callable[[], Record]) -> Record:
+    """The record with what comes of one kernel, whatever that raises."""
+    begun = time.perf_counter()
+    try:
+        record |= made()
+    except KirError as bad:
+        record |= {"state": "refused", **_words(bad.diagnostics[0])}
+    except RecursionError:
+        record |= {"state": "refused", "id": "KIR-C111", "message": "it is nested too deeply"}
+    except MemoryError:
+        record |= {"state": "refused", "id": "KIR-C111", "message": "it needs too much memory"}
+    except Exception as fault:
+        record |= {"state": "crashed", "id": "KIR-C003", "message": f"{type(fault).__name__}: {fault}"[:300]}
+    return record | {"seconds": round(time.perf_counter() - begun, 3)}
+
+
+def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Callable[[str], None]) -> Iterator[Record]:
+    """The records of a file's kernels under each of the values that its package gives them."""
+    try:
+        found = reader.specializations(path)
+    except KirError as bad:
+        yield {"file": str(path), "kernel": "", "state": "unreadable", **_words(bad.diagnostics[0])}
+        return
+    for each in found:
+        if each.label in skip:
+            continue
+        started(each.label)
+        record: Record = {"file": str(path), "kernel": each.label, "line": 0, "surface": reader.surface, "role": "kernel", "function": each.kernel,
+                          "guessed": list(each.guessed), "more": each.more}
+        yield _guarded(record, lambda each=each: through(reader, each, path))
 
 
 def _through(reader: Frontend, ref: KernelRef, path: Path) -> Record:
     """What becomes of one kernel. `state` is how far it came: `parsed`, `clean` (nothing opaque), `equal` (written and read back)."""
     program = reader.parse(path, ref.name)
-    out: Record = {"state": "parsed", "statements": sum(1 for k in program.kernels for _ in statements(k.body))}
-    found = verify(program)
-    if found:
-        return out | {"state": "crashed", **_words(found[0])}
-    text = program_text(program)
-    if parse_program(text) != program:
-        return out | {"state": "crashed", "id": "KIR-C113", "message": "its text does not parse back to the program"}
-    out["hash"] = hashlib.sha256(text.encode()).hexdigest()[:24]
-    blocks = [*(k.body for k in program.kernels), *(f.body for f in program.functions)]
-    opaque = [s for b in blocks for s in statements(b) if isinstance(s, n.Opaque)]
-    if opaque:
-        out["opaque"] = [{"reason": s.reason, "line": s.origin.line if s.origin is not None else ref.line} for s in opaque]
+    out = as_read(program, ref.line)
+    if out["state"] != "clean":
         return out
-    out["state"] = "clean"
     try:
         emitted = backend(ref.surface).emit(program)
     except KirError as bad:

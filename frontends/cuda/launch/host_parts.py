@@ -1,0 +1,86 @@
+"""Parts of C++ host code by themselves: functions and their parameters, numbers, the opposite of a condition."""
+
+from __future__ import annotations
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.surface.launches.values import Unknown, Value
+
+from ..source.source import Node
+from ..source.syntax import declared_name, function_declarator, text
+from ..symbols.index import template_params
+from ..symbols.symbols import TParam
+from ..types.errors import NotUnderstood
+from .host_values import TYPES
+
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+def functions(node: Node) -> list[Node]:
+    """The definitions of functions that are no kernels."""
+    out, stack = [], [node]
+    while stack:
+        top = stack.pop()
+        if top.type == "function_definition":
+            if not text(top).lstrip().startswith("__thread") and "__thread" not in text(top).partition("(")[0]:
+                out.append(top)
+        elif top.type in ("translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"):
+            stack += reversed(top.named_children)
+    return out
+
+
+def function_name(node: Node) -> str:
+    """The plain name of a function; "" where it has none."""
+    try:
+        name = declared_name(function_declarator(node))
+    except NotUnderstood:
+        return ""
+    return text(name).rpartition("::")[2] if name is not None else ""
+
+
+def is_integer(kind: str) -> bool:
+    """Whether a C++ type holds whole numbers."""
+    return TYPES[kind][0] in "iu"
+
+
+def parameters(node: Node) -> list[Node]:
+    """The declarations of a function's parameters."""
+    try:
+        listed = function_declarator(node).child_by_field_name("parameters")
+    except NotUnderstood:
+        return []
+    return [] if listed is None else [p for p in listed.named_children if p.type in ("parameter_declaration", "optional_parameter_declaration")]
+
+
+def template_of(node: Node) -> tuple[TParam, ...]:
+    """The template parameters of a function."""
+    around = node.parent
+    return template_params(around) if around is not None and around.type == "template_declaration" else ()
+
+
+def template_names(node: Node) -> list[str]:
+    """The names of a function's template parameters."""
+    around = node.parent
+    listed = around.child_by_field_name("parameters") if around is not None and around.type == "template_declaration" else None
+    return [text(d) for p in (listed.named_children if listed is not None else ())
+            if (d := declared_name(p) or (p.named_children[-1] if p.named_children else None)) is not None]
+
+
+def literal(words: str) -> Value:
+    """A number as it is written."""
+    plain = words.replace("'", "").rstrip("uUlL")
+    try:
+        value = int(plain, 0)
+        return build.const(value) if value < 1 << 31 else Unknown("a large number")
+    except ValueError:
+        try:
+            return float(plain.rstrip("fF"))
+        except ValueError:
+            return Unknown(words)
+
+
+def opposite(test: Value) -> Value:
+    """A condition that holds where this one does not."""
+    if isinstance(test, n.Binary) and test.op in _NEGATED:
+        return build.compare(_NEGATED[test.op], test.a, test.b)
+    return Unknown("the opposite of a condition")

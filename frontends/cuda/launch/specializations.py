@@ -1,0 +1,178 @@
+"""The specializations of kernels that a package's own host code names: by launches, by explicit instantiations; else ones that are guessed, and say so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, Setting
+from kir.surface.launches.record import HostLaunch, Specialization
+from kir.surface.launches.values import Dtype, Unknown, Value, is_number
+
+from ..source.source import Sources, Unit
+from ..source.syntax import text
+from ..source.tree import Project, project_of
+from ..symbols.symbols import Function, TParam
+from ..symbols.template_candidates import likely, samples
+from .arguments import compile_time
+from .dispatch import Written, instantiations
+from .geometry import BLOCK, words_of
+from .host_code import every_launch
+from .launch_bounds import bounds_of
+
+MOST_EACH = 8
+"""Specializations of one kernel that are offered; how many more there are is said."""
+MOST_FILES, MOST_BYTES = 6, 400_000
+GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 48 << 10, 1024
+_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inc")
+
+
+def specializations(
+    sources: Sources, main: Unit, source: Path, kernels: Sequence[Function], reads: Callable[[str], bool],
+) -> Iterator[Specialization]:
+    """Each specialization of each kernel, in the order of the kernels. `reads` says whether a kernel is read under template arguments (text): what is
+    guessed is the first of its samples that is."""
+    units = [*sources.units, *_elsewhere(sources, source, [f.name for f in kernels])]
+    launches = every_launch(units, main)
+    named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]]
+    for fn in kernels:
+        own = [(words, at) for name, words, at in named if name == fn.name]
+        yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], own, reads)))
+
+
+def _capped(found: list[Specialization]) -> list[Specialization]:
+    more = len(found) - MOST_EACH
+    return found if more <= 0 else [*found[:MOST_EACH - 1], found[MOST_EACH - 1].with_more(more)]
+
+
+def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str, str]], reads: Callable[[str], bool]) -> Iterator[Specialization]:
+    wanted = [p.name for p in fn.params or () if not p.pack and p.default is None]
+    seen: set[str] = set()
+    words = words_of(fn)
+    blocks: list[tuple[dict[str, Setting], str]] = []
+    for launch in launches:
+        metas, guessed = _settings(fn, launch)
+        block = {k: v for k, v in metas.items() if k in words.values()}
+        blocks.append((block, launch.place))
+        if any(name not in metas for name in wanted):
+            continue
+        made = _specialization(fn, "", metas, launch.place, guessed)
+        if made.label not in seen:
+            seen.add(made.label)
+            yield made
+    if named:
+        block, _ = blocks[0] if blocks else ({}, "")
+        for arguments, place in dict(named).items():
+            metas, guessed = _with_block(fn, dict(block))
+            made = _specialization(fn, arguments, metas, place, guessed)
+            seen.add(made.label)
+            yield made
+    if seen:
+        return
+    block, place = blocks[0] if blocks else ({}, "")
+    metas, guessed = _with_block(fn, dict(block))
+    arguments = ""
+    if fn.params:
+        tried = list(samples(fn))
+        arguments = next((x for x in tried[:MOST_GUESSES] if reads(f"{fn.name}<{x}>")), tried[0] if tried else "")
+        guessed = ("template arguments", *guessed)
+    yield _specialization(fn, arguments, metas, place, guessed)
+
+
+MOST_GUESSES = 6
+"""Template arguments that are tried for a kernel which nothing names arguments for."""
+
+
+def _specialization(fn: Function, arguments: str, metas: Mapping[str, Setting], place: str, guessed: tuple[str, ...]) -> Specialization:
+    words = words_of(fn)
+    own = {p.name for p in fn.params or ()}
+    shown = arguments or ", ".join(f"{k} = {v}" for k, v in metas.items() if k in own)
+    threads = "x".join(str(metas[words[b]]) for b in BLOCK if words[b] in metas)
+    label = f"{fn.name}{f'<{shown}>' if shown else ''}[{threads}]"
+    name = f"{fn.name}<{arguments}>" if arguments else fn.name
+    return Specialization(fn.name, name, label, Binding(kernel=fn.name, grid=[], metas=dict(metas)), place, guessed)
+
+
+def _settings(fn: Function, launch: HostLaunch) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    """The metas that a launch tells, with its block whole, and what of that is guessed."""
+    out: dict[str, Setting] = {}
+    kinds = {p.name: p for p in fn.params or ()}
+    for name, v in compile_time(fn, launch).items():
+        made = _setting(launch, v, kinds.get(name))
+        if made is not None:
+            out[name] = made
+    return _with_block(fn, out)
+
+
+def _setting(launch: HostLaunch, v: Value, of: TParam | None) -> Setting | None:
+    """The value of a meta, the template parameter `of` or (None) one of the launch's own."""
+    if isinstance(v, Dtype):
+        return v.name or (None if of is None or of.kind != "type" else "i32" if likely(of) == "int32_t" else "f32")
+    if isinstance(v, bool):
+        return v
+    if isinstance(v, Written):
+        return v.reason if of is not None else None
+    if isinstance(v, Unknown):
+        return None
+    if isinstance(v, n.Expr) and is_number(v):
+        e = launch.known.resolved(v)
+        if isinstance(e, n.Const) and isinstance(e.value, int):
+            return int(e.value)
+        if of is None:
+            return launch.known.pinned(e)
+        return launch.known.example(e)
+    return None
+
+
+def _with_block(fn: Function, metas: dict[str, Setting]) -> tuple[dict[str, Setting], tuple[str, ...]]:
+    """Metas with threads and shared bytes for all that is open, and what of them is guessed."""
+    words, guessed = words_of(fn), []
+    extents = [metas.get(words[b]) for b in BLOCK]
+    count = 1
+    for e in extents:
+        count *= e if isinstance(e, int) else 1
+    if not isinstance(extents[0], int) or not 1 <= count <= MOST_THREADS:
+        bound = next((b.split(",")[0].strip() for b in bounds_of(fn) if not b.startswith(("maxnreg", "cluster"))), "")
+        for b in BLOCK:
+            metas.pop(words[b], None)
+        metas[words[BLOCK[0]]] = int(bound) if bound.isdigit() and 1 <= int(bound) <= MOST_THREADS else GUESSED_THREADS
+        guessed.append("threads")
+    if "extern" in text(fn.node) and words["shared_bytes"] not in metas:
+        metas[words["shared_bytes"]] = GUESSED_SHARED
+        guessed.append("bytes of shared memory")
+    return metas, tuple(guessed)
+
+
+def _elsewhere(sources: Sources, source: Path, kernels: Sequence[str]) -> list[Unit]:
+    """Files of the project, the nearest first, that launch or instantiate one of these kernels."""
+    if sources.project is None:
+        sources.project = project_of(source)
+    seen = {u.path.resolve() for u in sources.units}
+    names = re.compile(rf"\b(?:{'|'.join(map(re.escape, kernels))})\b".encode()) if kernels else re.compile(rb"(?!)")
+    out: list[Unit] = []
+    for path in _files(sources.project, source):
+        if path.resolve() in seen or len(out) >= MOST_FILES:
+            continue
+        try:
+            data = path.read_bytes()
+            if len(data) > MOST_BYTES or not (b"<<<" in data or b"LaunchKernel" in data or b"template __global__" in data) or names.search(data) is None:
+                continue
+            more = Sources(sources.target, sources.folders)
+            more.project = sources.project
+            out.append(more.read(path))
+        except (OSError, KirError):
+            continue
+    return out
+
+
+def _files(project: Project, source: Path) -> list[Path]:
+    beside = [p for p in sorted(source.parent.iterdir()) if p.suffix in _ENDINGS and p.is_file()][:400]
+    if project.root is None:
+        return beside
+    root = project.root
+    below = sorted((p for found in project.headers.values() for p in found if p.suffix in (".cu", ".cuh")),
+                   key=lambda p: (len(p.relative_to(root).parts), str(p)))
+    return list(dict.fromkeys([*beside, *below]))[:2_000]

@@ -1,0 +1,177 @@
+"""The form that two spellings of one thread's program share: what a language must name, and another need not, has no name of its own here.
+
+Every step keeps what the program computes: an array that is filled where it is declared and never written again is a value; a loop of one turn is its body; a
+copy between places that are read and written as they stand is a load and a store.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.types import DType, TileType
+from kir.ir.visit import substitute, transform, walk
+
+
+def thread_form(p: n.Program) -> n.Program:
+    """The program in that form."""
+    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(k.body))) for k in p.kernels))
+
+
+def _inside(s: n.Stmt, made: Callable[[n.Block], n.Block]) -> n.Stmt:
+    match s:
+        case n.For():
+            return replace(s, body=made(s.body))
+        case n.While():
+            return replace(s, body=made(s.body))
+        case n.If():
+            return replace(s, then=made(s.then), orelse=made(s.orelse))
+        case _:
+            return s
+
+
+def _joined_up(body: n.Block) -> n.Block:
+    """The block without loops of one turn, and with copies whole."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if (once := _once(s)) is not None:
+            rest = [*once, *rest]
+            continue
+        s = _inside(_stored(s) if isinstance(s, n.Copy) else s, _joined_up)
+        whole = _whole(s) if isinstance(s, n.For) else None
+        out.append(s if whole is None else whole)
+    return tuple(out)
+
+
+def _valued(body: n.Block) -> n.Block:
+    """The block with arrays that are filled once as values."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, n.Alloc) and s.init is None and (at := _first_fill(s.buffer, rest)) is not None:
+            store = rest[at]
+            assert isinstance(store, n.Store)
+            if (seen := _filled(replace(s, init=store.value), rest[at + 1:])) is not None:
+                rest = [*rest[:at], seen[0], *seen[1]]
+                continue
+        if isinstance(s, n.Alloc) and (seen := _filled(s, rest)) is not None:
+            s, rest = seen
+        out.append(_inside(s, _valued))
+    return tuple(out)
+
+
+def _first_fill(b: n.Buffer, rest: Sequence[n.Stmt]) -> int | None:
+    """Where an array is first named, if all of it is written there."""
+    if b.space != "register" or len(b.shape) != 1:
+        return None
+    at = next((k for k, s in enumerate(rest) if any(isinstance(x, n.Region) and x.buffer == b for x in walk(s))), None)
+    s = rest[at] if at is not None else None
+    if not isinstance(s, n.Store) or s.mask is not None or s.clip or s.at.buffer != b or not isinstance(s.value.type, TileType):
+        return None
+    count = int_value(b.shape[0])
+    whole = not s.at.index or (isinstance(s.at.index[0], n.Span) and int_value(s.at.index[0].lo) == 0 and s.at.index[0].extent == count)
+    return at if whole and not any(isinstance(x, n.Region) and x.buffer == b for x in walk(s.value)) else None
+
+
+def _once(s: n.Stmt) -> n.Block | None:
+    """The body of a loop of one turn."""
+    if not isinstance(s, n.For) or s.kind not in ("serial", "unroll"):
+        return None
+    lo, hi, step = (int_value(x) for x in (s.lo, s.hi, s.step))
+    if lo is None or hi is None or step is None or not lo < hi <= lo + step or any(isinstance(x, n.Jump) for b in s.body for x in walk(b)):
+        return None
+    return tuple(substitute(b, {s.var.name: s.lo}) for b in s.body)
+
+
+def _whole(s: n.For) -> n.Store | None:
+    """An unrolled loop that copies neighboring pieces as one copy: `for v in 0..2 unroll: a[v * 4 +: 4] = b[v * 4 +: 4]`."""
+    turns = int_value(s.hi)
+    if s.kind != "unroll" or s.attrs or turns is None or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) or len(s.body) != 1:
+        return None
+    store = _stored(s.body[0]) if isinstance(s.body[0], n.Copy) else s.body[0]
+    if not isinstance(store, n.Store) or not isinstance(store.value, n.Load) or store.clip or store.value.clip or store.at.buffer == store.value.at.buffer:
+        return None
+    masks = [x for x in (store.mask, store.value.mask, store.value.other) if x is not None]
+    if any(_names(x, s.var) or isinstance(x.type, TileType) for x in masks):
+        return None
+    to, of = _joined(store.at, s.var, turns), _joined(store.value.at, s.var, turns)
+    if to is None or of is None:
+        return None
+    return n.Store(to, replace(store.value, at=of), store.mask, cache=store.cache, origin=s.origin)
+
+
+def _joined(at: n.Region, var: n.Var, turns: int) -> n.Region | None:
+    """The region that a piece covers in all turns of a loop, where each follows the one before."""
+    if not at.index or any(_names(i, var) for i in at.index[:-1]):
+        return None
+    last = at.index[-1]
+    lo, count = (last.lo, last.extent) if isinstance(last, n.Span) else (last, 1)
+    if not isinstance(count, int) or (isinstance(last, n.Span) and last.step != 1) or not isinstance(lo.type, DType):
+        return None
+    first, *others = (build.polynomial(substitute(lo, {var.name: build.const(k)})) for k in range(turns))
+    for k, each in enumerate(others, 1):
+        moved = {key: each.get(key, 0) - first.get(key, 0) for key in {*each, *first}}
+        if any(v for key, v in moved.items() if key) or moved.get((), 0) != k * count:
+            return None
+    return n.Region(at.buffer, (*at.index[:-1], build.span(substitute(lo, {var.name: build.const(0)}), turns * count)))
+
+
+def _names(x: n.Node, var: n.Var) -> bool:
+    return any(isinstance(each, n.Var) and each.name == var.name for each in walk(x))
+
+
+def _stored(s: n.Copy) -> n.Stmt:
+    """A synchronous copy as the store of what is loaded."""
+    if s.via not in ("plain", "vec") or s.signal is not None or s.grouped or s.attrs:
+        return s
+    return n.Store(s.dst, s.src, s.mask, s.clip, origin=s.origin)
+
+
+def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None:
+    """A private array that holds what it is declared with as a value, and what follows with elements of it; None for one that is written again, viewed, or
+    read at places that are no numbers."""
+    b, value = s.buffer, s.init
+    if value is None or b.space != "register" or len(b.shape) != 1:
+        return None
+    count = int_value(b.shape[0])
+    reads = 0
+    for t in rest:
+        for x in walk(t):
+            if (isinstance(x, (n.Store, n.View)) and _at(x).buffer == b) or (isinstance(x, n.Copy) and b in (x.dst.buffer, x.src.at.buffer)):
+                return None
+            if isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer == b for a in x.args):
+                return None
+            if isinstance(x, n.Region) and x.buffer == b:
+                reads += 1
+            if isinstance(x, n.Load) and x.at.buffer == b and (x.mask is not None or x.clip or x.cache or not _known(x.at, count)):
+                return None
+    loads = sum(isinstance(x, n.Load) and x.at.buffer == b for t in rest for x in walk(t))
+    if loads != reads:
+        return None
+    name = n.Var(b.name, value.type)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load) and new.at.buffer == b:
+            index = new.at.index
+            return name if not index or isinstance(index[0], n.Span) else build.call("pick", name, index[0])
+        return new
+    return n.Let((b.name,), value, origin=s.origin), [transform(t, leave) for t in rest]
+
+
+def _at(x: n.Store | n.View) -> n.Region:
+    return x.at
+
+
+def _known(at: n.Region, count: int | None) -> bool:
+    """Whether a place is the whole array, or one element by its number."""
+    if not at.index:
+        return True
+    (index,) = at.index
+    if isinstance(index, n.Span):
+        return int_value(index.lo) == 0 and index.extent == count
+    return int_value(index) is not None

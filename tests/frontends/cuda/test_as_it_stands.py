@@ -1,0 +1,241 @@
+"""CUDA as it stands in a repository: a translation unit without its build, and each specialization that host code names."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kir.analysis.normal.regions import raised
+from kir.base.diagnostic import KirError
+from kir.interp import run
+from kir.ir.binding import Binding
+from kir.ir.bindings.specialize import specialize
+from kir.ir.parser import parse_program
+from kir.learning.corpus.roundtrip.equal import same_program
+from kir.learning.corpus.roundtrip.one import examine
+from kir.learning.corpus.roundtrip.threads import thread_form
+from kir.surface import frontend
+from tests.frontends.cuda.reading import read
+from tests.frontends.reading import opaque_statements
+
+PLAIN = "__global__ void k(float* x) { x[threadIdx.x] = 1.f; }\n"
+
+
+def reader() -> Any:
+    return frontend("cuda")
+
+
+def written(tmp_path: Path, source: str, name: str = "k.cu") -> Path:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    return file
+
+
+def reasons(file: Path, kernel: str = "k") -> list[str]:
+    return [s.reason for s in opaque_statements(read(file, kernel))]
+
+
+def test_a_header_that_is_not_there_is_left_out(tmp_path: Path) -> None:
+    assert reasons(written(tmp_path, '#include "nowhere.cuh"\n#include "omp.h"\n' + PLAIN)) == []
+
+
+def test_what_a_kernel_lacks_is_named_with_the_header_that_is_not_there(tmp_path: Path) -> None:
+    (found,) = reasons(written(tmp_path, '#include "nowhere.cuh"\n__global__ void k(float* x) { x[0] = helper(2.f); }\n'))
+    assert "helper" in found and "not found: nowhere.cuh" in found
+
+
+@pytest.mark.parametrize("mark", ["setup.py", "CMakeLists.txt"])
+def test_a_header_is_found_by_its_name_in_the_project(tmp_path: Path, mark: str) -> None:
+    written(tmp_path, "", mark)
+    written(tmp_path, "#define VALUE 3.f\n", "lib/include/deep/common.h")
+    written(tmp_path, "#define VALUE other\n", "far/away/other/common.h")
+    file = written(tmp_path, '#include "deep/common.h"\n__global__ void k(float* x) { x[0] = VALUE; }\n', "lib/src/k.cu")
+    assert reasons(file) == []
+
+
+def test_compile_commands_give_folders_and_macros(tmp_path: Path) -> None:
+    written(tmp_path, "template <typename T> __device__ T twice(T x) { return x + x; }\n", "odd/place/names.h")
+    file = written(tmp_path, "#include <names.h>\n__global__ void k(float* x) { x[0] = twice(WIDTH * 1.f); }\n", "src/k.cu")
+    row = {"directory": str(tmp_path), "file": "src/k.cu", "command": "nvcc -Iodd/place -DWIDTH=4 -c src/k.cu"}
+    written(tmp_path, json.dumps([row]), "build/compile_commands.json")
+    assert reasons(file) == []
+
+
+def test_commands_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    written(tmp_path, '{"not": "a list"', "compile_commands.json")
+    assert reasons(written(tmp_path, PLAIN)) == []
+
+
+def test_a_header_that_includes_itself_is_read_once(tmp_path: Path) -> None:
+    written(tmp_path, '#include "self.h"\n#define ONE 1.f\n', "self.h")
+    assert reasons(written(tmp_path, '#include "self.h"\n__global__ void k(float* x) { x[0] = ONE; }\n')) == []
+
+
+def test_includes_that_nest_too_deep_are_refused(tmp_path: Path) -> None:
+    for k in range(70):
+        written(tmp_path, f'#include "h{k + 1}.h"\n', f"h{k}.h")
+    with pytest.raises(KirError) as caught:
+        read(written(tmp_path, '#include "h0.h"\n' + PLAIN), "k")
+    assert caught.value.diagnostics[0].id == "KIR-F202"
+
+
+FORMS = {
+    "defined in a macro": "#define HAS (defined(FOO) || defined(BAR))\n#define FOO\n#if HAS and not defined(NONE)\n" + PLAIN + "#endif\n",
+    "typename before a call": "struct K { using T = float; };\ntemplate <typename X> __device__ float f(float a) { return a != typename X::T(-1.f) ? "
+                              "typename X::T(a) : 0.f; }\n__global__ void k(float* x) { x[0] = f<K>(x[1]); }\n",
+    "a cast of a signed number": "template <typename T> __device__ T f() { return (T)-1; }\n__global__ void k(float* x) { x[0] = f<float>(); }\n",
+    "an enumeration by its alias": "namespace n { enum class Op { Add, Max }; }\nusing op = n::Op;\ntemplate <op O> __device__ float f(float a) { if constexpr "
+                                   "(O == op::Max) return a; else return -a; }\n__global__ void k(float* x) { x[0] = f<op::Max>(x[1]); }\n",
+    "members outside of their class": "template <typename T, int N> struct V { T a; __device__ void put(T v); __device__ T get() const; };\n"
+                                      "template <typename T, int N> __device__ void V<T, N>::put(T v) { a = v; }\n"
+                                      "template <typename T, int N> __device__ T V<T, N>::get() const { return a; }\n"
+                                      "template <> struct V<float, 2> { float a; __device__ void put(float v); __device__ float get() const { return a; } };\n"
+                                      "__device__ void V<float, 2>::put(float v) { a = v + 1.f; }\n"
+                                      "__global__ void k(float* x) { V<float, 4> v; v.put(x[1]); V<float, 2> w; w.put(v.get()); x[0] = w.get(); }\n",
+    "a union without a name": "struct P { union { float x, r; }; float y; };\n__global__ void k(float* x) { P p; p.r = x[0]; p.y = 2.f; x[1] = p.x + p.y; }\n",
+    "an enumeration without a name": "typedef enum : int { A = 2, B } M;\n__global__ void k(float* x) { x[0] = B; }\n",
+    "a macro in capitals of another library": "CUTLASS_HOST_DEVICE float f(float a) { return a; }\n__global__ void k(float* x) { x[0] = f(x[1]); }\n",
+}
+
+
+@pytest.mark.parametrize("what", FORMS)
+def test_forms_of_cpp_are_read(tmp_path: Path, what: str) -> None:
+    assert reasons(written(tmp_path, FORMS[what])) == []
+
+
+def bound(file: Path, binding: str) -> Any:
+    made = Binding.parse(binding)
+    return raised(specialize(reader().instantiate(file, "k", made), made))
+
+
+WORDS = """__global__ void k(const float* x, float* y, int* e, unsigned* c, int* votes) {
+  const int t = threadIdx.x;
+  int power;
+  y[t] = frexpf(x[t], &power);
+  e[t] = power;
+  atomicInc(&c[0], 5u);
+  if (t < 7) atomicDec(&c[1], 3u);
+  votes[t] = __syncthreads_count(x[t] > 0.f);
+  votes[32 + t] = __syncthreads_or(x[t] > 100.f);
+  votes[64 + t] = __syncthreads_and(x[t] == x[t]);
+}
+"""
+
+
+def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
+    tensors = "".join(f'[tensors.{name}]\nshape = [{size}]\ndtype = "{dtype}"\nrole = "{role}"\n' for name, size, dtype, role in (
+        ("x", 32, "f32", "in"), ("y", 32, "f32", "out"), ("e", 32, "i32", "out"), ("c", 2, "u32", "inout"), ("votes", 96, "i32", "out")))
+    program = bound(written(tmp_path, WORDS), f'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 32\n{tensors}')
+    x = np.random.default_rng(0).normal(size=32).astype(np.float32)
+    x[:4] = [0.0, 1e-41, -3e-40, 8.0]
+    result = run(program, {"x": x, "c": np.zeros(2, np.uint32)}, {}, mode="check")
+    assert result.errors == ()
+    fraction, power = np.frexp(x)
+    assert (result.outputs["y"] == fraction).all() and (result.outputs["e"] == power).all()
+    assert list(result.outputs["c"]) == [32 % 6, 1]
+    assert [int(result.outputs["votes"][k]) for k in (0, 32, 64)] == [int((x > 0).sum()), 0, 1]
+
+
+DEVICE = """__device__ int counts[4];
+__constant__ float table[4];
+__global__ void k(const void* raw, float* y) {
+  const float* x = reinterpret_cast<const float*>(raw);
+  const int t = threadIdx.x;
+  y[t] = x[t] + table[t & 3];
+  atomicAdd(&counts[t & 3], 1);
+}
+"""
+
+
+def test_variables_of_the_device_are_tensors(tmp_path: Path) -> None:
+    binding = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 32\n[tensors]\n' \
+              'raw = {shape = [32], dtype = "f32"}\ny = {shape = [32], dtype = "f32", role = "out"}\n'
+    program = bound(written(tmp_path, DEVICE), binding)
+    x, table = np.arange(32, dtype=np.float32), np.array([1, 2, 3, 4], np.float32)
+    result = run(program, {"raw": x, "table": table, "counts": np.zeros(4, np.int32)}, {}, mode="check")
+    assert result.errors == () and (result.outputs["y"] == x + table[np.arange(32) % 4]).all() and list(result.outputs["counts"]) == [8] * 4
+
+
+def test_a_device_variable_of_a_parameters_name_is_refused(tmp_path: Path) -> None:
+    source = "__device__ int x[4];\n__device__ int f() { return ::x[0]; }\n__global__ void k(float* x) { x[0] = f(); }\n"
+    assert any("whose name the kernel gives to something else" in r for r in reasons(written(tmp_path, source)))
+
+
+# ------------------------------------------------------------------------------------------------------------------- specializations
+
+KERNEL = "template <typename T, int N> __global__ void k(const T* a, T* b, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n" \
+         "  if (i < n) b[i] = a[i] * T(N);\n}\n"
+HOSTS = {
+    "a switch": ("void go(const float* a, float* b, int n, int w) { switch (w) { case 2: k<float, 2><<<n, 128>>>(a, b, n); break; "
+                 "case 4: k<float, 4><<<n, 256>>>(a, b, n); break; } }\n", ["k<T = f32, N = 2>[128]", "k<T = f32, N = 4>[256]"]),
+    "both parts of a branch": ("void go(const float* a, float* b, int n) { if (n > 9) { k<float, 1><<<n, 64>>>(a, b, n); } else { "
+                               "k<double, 1><<<n, 64>>>((double*)a, (double*)b, n); } }\n", ["k<T = f32, N = 1>[64]", "k<T = f64, N = 1>[64]"]),
+    "torch's dispatch": ("void go(torch::Tensor a, torch::Tensor b) { AT_DISPATCH_FLOATING_TYPES_AND_HALF(a.scalar_type(), \"k\", [&] { "
+                         "k<scalar_t, 2><<<a.numel(), 32>>>(a.data_ptr<scalar_t>(), b.data_ptr<scalar_t>(), a.numel()); }); }\n",
+                         ["k<T = f32, N = 2>[32]", "k<T = f64, N = 2>[32]", "k<T = f16, N = 2>[32]"]),
+    "a configuration": ("void go(const float* a, float* b, int n) { cudaLaunchConfig_t c; c.gridDim = n; c.blockDim = 96; auto f = k<float, 7>; "
+                        "cudaLaunchKernelEx(&c, f, a, b, n); }\n", ["k<T = f32, N = 7>[96]"]),
+    "a host template that is instantiated": ("template <int W> void go(const float* a, float* b, int n) { k<float, W><<<n, 32 * W>>>(a, b, n); }\n"
+                                             "template void go<2>(const float*, float*, int);\ntemplate void go<3>(const float*, float*, int);\n",
+                                             ["k<T = f32, N = 2>[64]", "k<T = f32, N = 3>[96]"]),
+    "an instantiation": ("template __global__ void k<float, 5>(const float*, float*, int);\n", ["k<float, 5>[256]"]),
+    "nothing": ("", ["k<half, 1>[256]"]),
+}
+
+
+@pytest.mark.parametrize("what", HOSTS)
+def test_specializations_are_those_of_the_host_code(tmp_path: Path, what: str) -> None:
+    host, labels = HOSTS[what]
+    found = reader().specializations(written(tmp_path, KERNEL + host))
+    assert [each.label for each in found] == labels
+    assert [bool(each.guessed) for each in found] == [what in ("an instantiation", "nothing")] * len(labels)
+
+
+def test_a_launch_in_another_file_of_the_project_counts(tmp_path: Path) -> None:
+    written(tmp_path, "", "pyproject.toml")
+    file = written(tmp_path, "#pragma once\n" + KERNEL, "include/k.cuh")
+    written(tmp_path, '#include "k.cuh"\n' + HOSTS["a switch"][0], "src/go.cu")
+    assert [each.label for each in reader().specializations(file)] == HOSTS["a switch"][1]
+
+
+def test_ten_thousand_instantiations_are_capped_and_counted(tmp_path: Path) -> None:
+    many = "".join(f"template __global__ void k<float, {k}>(const float*, float*, int);\n" for k in range(10_000))
+    found = reader().specializations(written(tmp_path, KERNEL + many))
+    assert len(found) == 8 and [each.more for each in found] == [0] * 7 + [9_992]
+
+
+def test_a_specialization_is_written_back_equal(tmp_path: Path) -> None:
+    file = written(tmp_path, KERNEL + HOSTS["a switch"][0])
+    assert [(r["kernel"], r["state"]) for r in examine(file, frozenset(), lambda name: None)] == [(label, "equal") for label in HOSTS["a switch"][1]]
+
+
+@pytest.mark.parametrize("source", ["@triton.jit\ndef k(x):\n  __global__ = 1\n  tl.store(x, 1)\n", "__global__ void k(float* x) { x[0] = "])
+def test_another_language_and_half_a_file_are_refused(tmp_path: Path, source: str) -> None:
+    (record,) = examine(written(tmp_path, source), frozenset(), lambda name: None)
+    assert record["state"] in ("unreadable", "refused") and record["id"] in ("KIR-F208", "KIR-F210")
+
+
+FORM = """kir 1
+program k
+  in a: f32[64]
+  out b: f32[64]
+kernel k grid (i: 1) threads 8
+  for t in 0..8 parallel thread
+    {}
+"""
+
+
+def test_the_form_that_is_compared_forgives_names_alone() -> None:
+    def made(*lines: str) -> Any:
+        return thread_form(parse_program(FORM.format("\n    ".join(lines))))
+    named = made("let v = a[t * 4 +: 4]", "b[t] = pick(v, 0) + pick(v, 1)")
+    assert same_program(made("register v: f32[4] = a[t * 4 +: 4]", "b[t] = v[0] + v[1]"), named)
+    assert not same_program(made("register v: f32[4] = a[t * 4 +: 4]", "v[1] = 2.0", "b[t] = v[0] + v[1]"), named)
+    assert not same_program(made("register v: f32[4] = a[t * 4 +: 4]", "b[t] = v[0] + v[2]"), named)
+    whole = made("b[t * 8 +: 8] = a[t * 8 +: 8]")
+    assert same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 + e * 4 +: 4]"), whole)
+    assert not same_program(made("for e in 0..2 unroll", "  b[t * 8 + e * 4 +: 4] = a[t * 8 +: 4]"), whole)
