@@ -36,7 +36,7 @@ from ..values.values import (
     items_of,
 )
 from . import asm, memory, random, reductions, tiles
-from .hints import assume, barrier, hint, identity, nothing
+from .hints import assume, barrier, dependency, hint, identity, nothing
 
 Handler = Callable[[State, Arguments], Value]
 MOST_NUMBERS = 1 << 16
@@ -335,6 +335,8 @@ HANDLERS: Mapping[str, Handler] = {
     "max_constancy": partial(hint, "max_constancy"),
     "assume": assume,
     "debug_barrier": barrier,
+    "gdc_wait": partial(dependency, "grid_dependency_wait"),
+    "gdc_launch_dependents": partial(dependency, "grid_dependency_launch"),
     "static_assert": nothing,
     "device_assert": nothing,
     "device_print": nothing,
