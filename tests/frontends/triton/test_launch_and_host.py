@@ -133,3 +133,21 @@ def kernel(lengths, y, N, B: tl.constexpr):
     written_back(tmp_path, source)
     out = execute(tmp_path, source, {"lengths": np.array([37], np.int64), "y": np.zeros(1, np.int64)}, metas={"B": 8}, scalars={"N": 3})
     assert out["y"][0] == -(-(37 + 14) // 14)
+
+
+def test_descriptors_through_functions_getattr_and_a_fast_division(tmp_path: Path) -> None:
+    source = """
+import math
+WIDE: tl.constexpr = tl.constexpr(math.gcd(24, 16))
+
+@triton.jit
+def kernel(x, y, M, N, B: tl.constexpr):
+    a = tl.make_tensor_descriptor(x, [M, N], [N, 1], [B, B])
+    b = tl.make_tensor_descriptor(y, [M, N], [N, 1], [B, B])
+    v = tl.load_tensor_descriptor(a, [0, 0])
+    tl.store_tensor_descriptor(b, [0, 0], libdevice.fast_dividef(v, v + getattr(tl, "constexpr")(WIDE)))
+"""
+    x = values(6, 8) + 9
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros((6, 8), np.float32)}, metas={"B": 8}, scalars={"M": 6, "N": 8})
+    np.testing.assert_allclose(out["y"], x / (x + 8), rtol=1e-6)
+    assert "libdevice.fast_dividef(" in written_back(tmp_path, source)
