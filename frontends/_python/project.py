@@ -280,9 +280,9 @@ def late_imports(module: Module) -> dict[str, Imported]:
         known: dict[str, Imported] = {}
         for x in _below(f.body):
             match x:
-                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Call(func=fn, args=[cst.Arg(value=cst.SimpleString() as text)])) if (
-                        dotted_name(fn).rpartition(".")[2] == "import_module"):
-                    known[name] = Imported(str(text.evaluated_value), None)
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Call(func=fn, args=[cst.Arg(value=text)])):
+                    if dotted_name(fn).rpartition(".")[2] == "import_module" and isinstance(text, cst.SimpleString):
+                        known[name] = Imported(str(text.evaluated_value), None)
                 case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=other)) if other in known:
                     known[name] = known[other]
                 case _:
