@@ -200,6 +200,9 @@ def parse_module(path: Path, name: str = "", text: str | None = None) -> Module:
     module = Module(path, name, text, tree)
     _scan(module, tree.body, ())
     _functions(module, tree.body, ())
+    if "import_module" in text:
+        for name, late in late_imports(module).items():
+            module.definitions.setdefault(name, []).append(late)
     return module
 
 
@@ -247,7 +250,7 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                     _scan(module, [s.orelse] if isinstance(s.orelse, cst.If) else s.orelse.body.body, (*guards, (s.test, False)))
             case cst.Try():
                 _scan(module, s.body.body, guards)
-                for h in s.handlers:
+                for h in s.handlers if not _imports_a_language(s.body) else ():
                     _scan(module, h.body.body, guards)
             case cst.With():
                 _scan(module, s.body.body, guards)
@@ -257,6 +260,35 @@ def _scan(module: Module, body: Sequence[cst.CSTNode], guards: tuple[tuple[cst.B
                         define(name, d)
             case _:
                 pass
+
+
+def _imports_a_language(body: cst.BaseSuite) -> bool:
+    """Whether statements that are tried import TileLang and nothing but it: it is there where a kernel written in it runs."""
+    bound = [d for s in body.body if isinstance(s, cst.SimpleStatementLine) for small in s.body if isinstance(small, (cst.Import, cst.ImportFrom))
+             for _, d in small_definitions(Module(Path(), "", "", cst.Module(body=[])), small)]
+    return bool(bound) and all(isinstance(d, Imported) and d.module.split(".")[0] == "tilelang" for d in bound)
+
+
+def late_imports(module: Module) -> dict[str, Imported]:
+    """Names of the module that a function of it declares `global` and binds to `importlib.import_module` of a literal, itself or through
+    names of its own: until it is called they hold a stand-in."""
+    out: dict[str, Imported] = {}
+    for f in module.functions:
+        said = {item.name.value for x in _below(f.body) if isinstance(x, cst.Global) for item in x.names}
+        if not said:
+            continue
+        known: dict[str, Imported] = {}
+        for x in _below(f.body):
+            match x:
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Call(func=fn, args=[cst.Arg(value=text)])):
+                    if dotted_name(fn).rpartition(".")[2] == "import_module" and isinstance(text, cst.SimpleString):
+                        known[name] = Imported(str(text.evaluated_value), None)
+                case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=cst.Name(value=other)) if other in known:
+                    known[name] = known[other]
+                case _:
+                    pass
+        out.update({name: d for name, d in known.items() if name in said})
+    return out
 
 
 AUGMENTED: Mapping[type, type[cst.BaseBinaryOp]] = {

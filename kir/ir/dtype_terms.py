@@ -32,6 +32,7 @@ def join(a: DType, b: DType) -> DType:
     return promote(a, b)
 
 
+_NUMBERS = frozenset(name for name, d in DTYPES.items() if not d.is_bool)
 _RAISING = ("widened", "rounded", "quotient", "with_float", "with_int")
 """Functions whose value joins with their argument to themselves."""
 
@@ -83,7 +84,9 @@ _SETTLED = {
 
 
 def with_int(a: DType) -> DType:
-    """The dtype of arithmetic of `a` with an integer literal, which yields to it unless it is bool."""
+    """The dtype of arithmetic of `a` with an integer literal, which yields to it unless it is bool, as no join with a number is."""
+    if a.name.startswith("join(") and not _NUMBERS.isdisjoint(_joined(a)):
+        return a
     return _applied("with_int", a) if a.is_symbolic else I32 if a.is_bool else a
 
 

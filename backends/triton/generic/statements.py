@@ -8,6 +8,7 @@ from kir.analysis.facts import descends
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
+from kir.ir.bindings.policies import EVICTED_BY
 from kir.ir.canonical import bound_names
 from kir.ir.dtype_terms import PRECISIONS, accumulated
 from kir.ir.types import F32, I32, I64, dtype_of, shape_of
@@ -78,6 +79,9 @@ class GenericMemory(Memory):
     def _options(self, cache: str) -> str:
         """A modifier, an eviction policy, volatile, or several of them."""
         rest, out = cache, ""
+        if EVICTED_BY in cache:
+            rest, _, name = cache.partition(EVICTED_BY)
+            rest, out = rest.rstrip("_"), f", eviction_policy={name}"
         for word in ("volatile", "evict_first", "evict_last"):
             if rest == word or rest.endswith(f"_{word}"):
                 out = super()._options(word) + out

@@ -326,11 +326,10 @@ class Expressions:
         return f"{spelling}({', '.join(map(self.tensor, args))})"
 
     def _asm(self, e: n.Call, args: list[n.Expr]) -> str:
-        """A row that Triton has no function for, as the PTX instruction that it is; waiting for other kernels, in the form that
-        gives Triton a value to ignore."""
-        waits = {"grid_dependency_wait": "griddepcontrol.wait;", "grid_dependency_launch": "griddepcontrol.launch_dependents;"}
+        """A row that Triton has no function for, as the PTX instruction that it is; waiting for other kernels by its own functions."""
+        waits = {"grid_dependency_wait": "gdc_wait", "grid_dependency_launch": "gdc_launch_dependents"}
         if e.fn in waits and e.of is None:
-            return (f'tl.inline_asm_elementwise("{waits[e.fn]} // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)')
+            return f"tl.extra.cuda.{waits[e.fn]}()"
         made = spelled(e.fn, tuple(dtype_of(a.type) for a in args), dict(e.attrs)) if e.of is None else None
         if made is None:
             raise refuse("KIR-B008", f"Triton has no spelling for '{e.fn}'")

@@ -72,10 +72,9 @@ def _configured(r: Reader, f: cst.FunctionDef, scope: Scope) -> None:
             if a.keyword is None or a.keyword.value != "pass_configs":
                 continue
             try:
-                found = r.decided(evaluate(r, scope, a.value))
-            except (NotUnderstood, Undecided):
+                configured(r, r.decided(evaluate(r, scope, a.value)))
+            except (NotUnderstood, Undecided):  # how it is compiled, not what it computes
                 continue
-            configured(r, found)
 
 
 def is_eager(node: cst.FunctionDef) -> bool:

@@ -23,7 +23,9 @@ from ..values.values import (
     BlockPointer,
     Builtin,
     Descriptor,
+    Host,
     Items,
+    ModuleValue,
     NotUnderstood,
     Pointer,
     Run,
@@ -36,7 +38,7 @@ from ..values.values import (
     items_of,
 )
 from . import asm, memory, random, reductions, tiles
-from .hints import assume, barrier, hint, identity, nothing
+from .hints import assume, barrier, dependency, hint, identity, nothing
 
 Handler = Callable[[State, Arguments], Value]
 MOST_NUMBERS = 1 << 16
@@ -90,6 +92,8 @@ def _python(r: State, name: str, word: str, a: Arguments) -> Value:
         if not 1 <= len(ends) <= 3 or ends[2:] == [0] or max(map(abs, ends)) > MOST_NUMBERS:
             raise NotUnderstood(f"'{word}' of {', '.join(map(str, ends)) or 'nothing'}")
         return Items(tuple(range(*ends)))
+    if word == "getattr" and len(a.args) == 2 and isinstance(a.args[1], str) and isinstance(a.args[0], (Builtin, Host, ModuleValue)):
+        return r.root.attribute(a.args[0], a.args[1])
     if word in ("tuple", "list"):
         return Items(items_of(a.need(0, "x")))
     if word == "zip":
@@ -299,6 +303,8 @@ HANDLERS: Mapping[str, Handler] = {
     "_experimental_make_tensor_descriptor": memory.make_descriptor,
     "_experimental_descriptor_load": _descriptor_load,
     "_experimental_descriptor_store": _descriptor_store,
+    "load_tensor_descriptor": _descriptor_load,
+    "store_tensor_descriptor": lambda r, a: memory.descriptor_store(r, _descriptor(a.need(0, "desc")), a.need(1, "offsets"), a.need(2, "value")),
     "dot": reductions.dot,
     "sum": reductions.total,
     "max": lambda r, a: reductions.extreme(r, "max", a),
@@ -335,6 +341,8 @@ HANDLERS: Mapping[str, Handler] = {
     "max_constancy": partial(hint, "max_constancy"),
     "assume": assume,
     "debug_barrier": barrier,
+    "gdc_wait": partial(dependency, "grid_dependency_wait"),
+    "gdc_launch_dependents": partial(dependency, "grid_dependency_launch"),
     "static_assert": nothing,
     "device_assert": nothing,
     "device_print": nothing,

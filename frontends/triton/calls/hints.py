@@ -37,6 +37,12 @@ def barrier(r: State, a: Arguments) -> Value:
     return None
 
 
+def dependency(row: str, r: State, a: Arguments) -> Value:
+    """`gdc_wait` and `gdc_launch_dependents`: the order of this grid and the ones launched before and after it."""
+    r.out.emit(n.Eval(build.call(row)))
+    return None
+
+
 def nothing(r: State, a: Arguments) -> Value:
     """A call that has no effect on what is computed."""
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.bindings.policies import EVICTED_BY
 from kir.ir.types import I32, I64, broadcast_shapes, shape_of
 
 from ..state.arithmetic import converted
@@ -12,7 +13,7 @@ from ..types.shapes import may_stretch, shape_from, stretched
 from ..values import operators
 from ..values.arguments import Arguments
 from ..values.emitter import whole
-from ..values.values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Value, describe, items_of
+from ..values.values import BlockPointer, Descriptor, Items, NotUnderstood, Pointer, Run, Shape, Static, Value, describe, items_of
 
 ATOMICS = {
     "atomic_add": "atomic_add",
@@ -26,12 +27,15 @@ ATOMICS = {
 
 
 def policy(a: Arguments) -> str:
-    """The cache policy of a load or store: `.cg`, an eviction priority, or volatile."""
+    """The cache policy of a load or store: `.cg`, an eviction priority (of a meta: `evict_by_NAME`), or volatile."""
     modifier, eviction = a.named.get("cache_modifier", ""), a.named.get("eviction_policy", "")
     volatile = a.named.get("volatile", False)
     words = []
     for v, what in ((modifier, "a cache modifier"), (eviction, "an eviction policy")):
         if v is None or v == "":
+            continue
+        if isinstance(v, Static) and isinstance(v.expr, n.Var) and v is eviction:
+            words.append(f"{EVICTED_BY}{v.expr.name}")
             continue
         if not isinstance(v, str):
             raise NotUnderstood(f"{what} that the binding decides")

@@ -41,6 +41,7 @@ HOST_CALLS: Mapping[str, Callable[..., Any]] = {
     "math.ceil": math.ceil,
     "math.floor": math.floor,
     "math.exp": math.exp,
+    "math.gcd": math.gcd,
     "packaging.version.parse": lambda text: tuple(int(x) for x in re.findall(r"\d+", str(text).partition("+")[0])),
     "triton.next_power_of_2": lambda x: 1 << max(int(x) - 1, 0).bit_length(),
     "triton.cdiv": lambda x, y: -(-x // y),

@@ -30,8 +30,9 @@ from ..._python.project import (
     small_definitions,
 )
 from ..._python.python_operators import BINARY, COMPARE, UNARY
-from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit, ModuleValue, NotUnderstood, Table, TypeOf, Value, is_known
+from ..values.values import Builtin, Configuration, Host, HostLambda, Items, Jit, Member, ModuleValue, NotUnderstood, Table, TypeOf, Value, is_known
 from . import strings
+from .classes import member
 from .element_functions import element_row
 from .known_packages import CALLS, DTYPES, EXTERNAL, MACHINE
 from .python_functions import HOST_CALLS, LIBDEVICE, PYTHON, TRITON_HAS
@@ -227,6 +228,12 @@ class HostScope:
                     return ModuleValue(inner)
             case Jit() | Host() if name == "__name__":
                 return owner.node.name.value
+            case Host(node=cst.ClassDef()):
+                return member(owner, name, self.scope(owner.module).evaluate)
+            case Member() if name in ("value", "name"):
+                return owner.value if name == "value" else owner.name
+            case int() | float() | str() if name == "value":  # of a constexpr, or of a member that is a number itself
+                return owner
             case _:
                 raise NotUnderstood(f"attribute '{name}' of a host value")
 

@@ -239,7 +239,7 @@ def is_kernel(fn: Jit, inference: Inference) -> bool:
             if isinstance(node.func, cst.Attribute) and node.func.attr.value in ("store",):
                 effects = True
             found = inference.callee(fn, node.func, set())
-            if isinstance(found, str) and (found in ("store", "_experimental_descriptor_store") or found.startswith("atomic_")):
+            if isinstance(found, str) and (found in ("store", "store_tensor_descriptor", "_experimental_descriptor_store") or found.startswith("atomic_")):
                 effects = True
             elif isinstance(found, Jit) and found.node is not fn.node and not effects:
                 effects = is_kernel(found, inference) or _has_effect(found, inference)

@@ -5,7 +5,7 @@ Address arithmetic is taken not to wrap: `i64(BLOCK * stride)` advanced over a l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kir.ir import build
 from kir.ir import nodes as n
@@ -14,12 +14,14 @@ from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import transform, walk
 
 from ..values.emitter import buffer_read, mentions
+from ..values.operators import not_negative, truncating
 
 
 def closed_forms(
-    var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr, body: Sequence[n.Stmt], mutable: set[str]
+    var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr, body: Sequence[n.Stmt], mutable: set[str], counts: Collection[str] = ()
 ) -> tuple[list[n.Stmt], dict[str, n.Expr]]:
-    """The body with such buffers no longer written, and each one's value after the loop, as an expression over its value before."""
+    """The body with such buffers no longer written, and each one's value after the loop, as an expression over its value before. `counts` are
+    names that are never negative."""
     out = list(body)
     finals: dict[str, n.Expr] = {}
     stores: dict[str, int] = {}
@@ -49,9 +51,16 @@ def closed_forms(
         if first.type != entry.type:
             continue
         out = [*(_replaced(s, buffer, first) for s in out[:at]), *(_replaced(s, buffer, second) for s in out[at + 1 :])]
-        trips = build.cast(build.maximum(build.ceildiv(build.sub(hi, lo), step), 0), dtype_of(amount.type))
+        trips = build.cast(_trips(build.sub(hi, lo), step, counts), dtype_of(amount.type))
         finals[name] = build.add(*_aligned(entry, build.mul(trips, amount)))
     return out, finals
+
+
+def _trips(span: n.Expr, step: n.Expr, counts: Collection[str]) -> n.Expr:
+    """How often a loop goes round, in words that Triton has: its division truncates, so what may be negative is cut off before it is divided."""
+    if not_negative(span, counts) and not_negative(step, counts):
+        return build.maximum(build.ceildiv(span, step), 0)
+    return truncating("floordiv", build.add(build.maximum(span, 0), build.sub(step, 1)), step, counts)
 
 
 def _aligned(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:

@@ -110,7 +110,7 @@ def counted(r: State, s: cst.For, args: Arguments, static: bool) -> Flow:
         r.frame.env[name] = Static(value) if kind == "static" else Run(value)
 
     body, buffers = carried(r, s, head, None)
-    made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, buffers)
+    made, finals = closed_forms(var, bounds[0], bounds[1], bounds[2], body, buffers, r.counts)
     r.out.emit(n.For(var, *bounds, tuple(made), kind, attrs))
     for buffer, final in finals.items():
         # The buffer gets its value after the loop, for the rare reader there; an unused one is dropped with the dead code.

@@ -36,7 +36,7 @@ POINTER_CALLS = frozenset(
     }
 )
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "cumsum", "cumprod", "associative_scan", "reduce", "sort", "topk", "flip", "xor_sum"})
-DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store"})
+DESCRIPTOR_CALLS = frozenset({"_experimental_descriptor_load", "_experimental_descriptor_store", "load_tensor_descriptor", "store_tensor_descriptor"})
 INTEGER_CALLS = frozenset({"arange", "cdiv", "range", "static_range", "program_id", "num_programs"})
 THROUGH_CALLS = frozenset({"multiple_of", "max_contiguous", "max_constancy", "minimum", "maximum", "min", "max", "broadcast_to", "where"})
 INTEGER_OPERATORS = (cst.FloorDivide, cst.Modulo, cst.LeftShift, cst.RightShift)
@@ -382,7 +382,7 @@ class _Reading:
             if fn == "advance" and len(args) > 1:
                 self.integer(args[1])
         elif fn in DESCRIPTOR_CALLS and args and isinstance(args[0], cst.Name):
-            first = 1 if fn.endswith("load") else 2
+            first = 2 if fn == "_experimental_descriptor_store" else 1
             at = args[first] if len(args) > first else by_name.get("offsets")
             if isinstance(at, (cst.List, cst.Tuple)):
                 self.facts.descriptors.setdefault(args[0].value, len(at.elements))

@@ -173,7 +173,9 @@ def not_negative(e: n.Expr, counts: Collection[str]) -> bool:
             return name in counts or dtype_of(e.type).kind == "uint"
         case n.Cast(x=x, dtype=dtype):
             return dtype.is_integer and dtype_of(x.type).is_integer and dtype.bits >= dtype_of(x.type).bits and not_negative(x, counts)
-        case n.Binary(op="add" | "mul" | "floordiv" | "mod" | "min" | "max" | "and" | "tdiv" | "trem" | "ceildiv"):
+        case n.Binary(op="max"):
+            return not_negative(e.a, counts) or not_negative(e.b, counts)
+        case n.Binary(op="add" | "mul" | "floordiv" | "mod" | "min" | "and" | "tdiv" | "trem" | "ceildiv"):
             return not_negative(e.a, counts) and not_negative(e.b, counts)
         case n.Call(fn="iota"):
             return True

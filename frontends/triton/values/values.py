@@ -118,6 +118,15 @@ class Host:
 
 
 @dataclass(frozen=True)
+class Member:
+    """A member of an enumeration of the host; its own value is a number, text or boolean."""
+
+    of: str
+    name: str
+    value: int | float | bool | str | None
+
+
+@dataclass(frozen=True)
 class Builtin:
     """A function or module of Triton, torch, math or Python by its dotted name."""
 
@@ -209,6 +218,7 @@ Value: TypeAlias = (
     | Items
     | Jit
     | Host
+    | Member
     | Builtin
     | ModuleValue
     | Method

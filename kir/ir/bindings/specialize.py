@@ -18,6 +18,7 @@ from kir.ir.bindings.binding_facts import check_extents, check_facts
 from kir.ir.bindings.binding_made import check_made
 from kir.ir.bindings.binding_uses import check_roles, check_uses, idle_sizes, unmentioned
 from kir.ir.bindings.binding_values import shown, words
+from kir.ir.bindings.policies import settled
 from kir.ir.bindings.statics import Statics
 from kir.ir.build import row_major
 from kir.ir.canonical import bound_names, outer_names, rename
@@ -121,6 +122,7 @@ class _Specializer:
         renamed = {k: t.name for k, t in self.binding.tensors.items() if t.name}
         maps = tuple(replace(m, of=renamed.get(m.of, m.of)) for m in self.program.tensor_maps)
         made = replace(self.program, metas=(), params=tuple(params), facts=facts, tensor_maps=maps, functions=tuple(functions), kernels=tuple(kernels))
+        made = settled(made, self.settings)
         used = {x.fn for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call)}
         used |= {
             str(v) for k in made.kernels for s in k.body for x in walk(s) if isinstance(x, n.Call) for key, v in x.attrs if key == "combine"

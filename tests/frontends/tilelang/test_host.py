@@ -226,3 +226,47 @@ def test_lanes_that_are_not_all_are_refused(tmp_path: Path, call: str, reason: s
 def test_a_tile_of_an_extent_that_only_the_running_kernel_knows_is_refused(tmp_path: Path) -> None:
     text = source("pass", "1.0").replace("            for i in", '            s = T.alloc_shared((bx + 1,), "float32")\n            for i in', 1)
     assert any("memory of the extent 'bx + 1', which is only known when the kernel runs" in x for x in left_open(tmp_path, text))
+
+
+LATE = """
+import importlib
+import threading
+_lock = threading.Lock()
+
+class _Attribute:
+    def __getattr__(self, name):
+        return _Attribute()
+
+def load():
+    global tilelang, T
+    if isinstance(T, _Attribute):
+        with _lock:
+            found = importlib.import_module("tilelang.language")
+            tilelang = importlib.import_module("tilelang")
+            T = found
+
+tilelang = _Attribute()
+T = _Attribute()
+"""
+TRIED = """
+try:
+    import tilelang
+    from tilelang import language as T
+except ImportError:
+    tilelang = T = None
+"""
+
+
+@pytest.mark.parametrize("head", [LATE, TRIED])
+def test_a_language_that_is_imported_late_or_tried(tmp_path: Path, head: str) -> None:
+    file, binding = tmp_path / "source.py", tmp_path / "binding.toml"
+    file.write_text(head + source("pass", "2.0"))
+    binding.write_text(Binding(kernel="kernel", sizes=["n"], facts=["n >= 1"]).text())
+    program = load_expert(f"{file}::kernel", binding).program
+    assert opaque(program) == []
+    assert float(run(program, {"A": np.zeros(40, np.float32)}).outputs["B"][39]) == 2.0
+
+
+def test_how_a_kernel_is_compiled_may_stay_unknown(tmp_path: Path) -> None:
+    before = 'configs = {"tl.disable_tma_lower": True}\nif hasattr(tilelang, "other"):\n    configs["tl.other"] = True\n\n@tilelang.jit(pass_configs=configs)'
+    assert added(tmp_path, source("pass", "4.0", before)) == 4.0

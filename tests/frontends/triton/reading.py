@@ -16,6 +16,8 @@ from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
+from kir.learning.corpus.roundtrip.equal import same_program
+from kir.surface import backend
 from tests.frontends.reading import opaque
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"
@@ -30,6 +32,14 @@ def read(folder: Path, source: str, kernel: str = "kernel") -> Program:
     assert parse_program(program_text(program)) == program
     assert verify(program) == ()
     return program
+
+
+def written_back(folder: Path, source: str, kernel: str = "kernel") -> str:
+    """The kernel as KIR writes it, which must read back as the same program."""
+    program = read(folder, source, kernel)
+    text = backend("triton").emit(program).text
+    assert same_program(program, TritonFrontend().parse_text(folder / "again.py", text, kernel)), text
+    return text
 
 
 def execute(

@@ -1,0 +1,40 @@
+"""Cache policies that a setting decides: `evict_by_NAME` is the eviction policy that the meta NAME holds, a text or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kir.base.diagnostic import error
+
+from .. import nodes as n
+from ..visit import transform, walk
+
+EVICTED_BY = "evict_by_"
+POLICIES = frozenset({"", "evict_first", "evict_last", "evict_normal"})
+"""Texts that Triton takes as an eviction policy; `evict_normal` is what an access has without one."""
+
+
+def settled(program: n.Program, settings: Mapping[str, object]) -> n.Program:
+    """The program with each policy that a setting decides in words. Raises KirError KIR-F012 for a setting that is no policy."""
+    if not any(EVICTED_BY in x.cache for k in program.kernels for s in k.body for x in walk(s) if isinstance(x, (n.Load, n.Store))):
+        return program
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, (n.Load, n.Store)) and EVICTED_BY in new.cache:
+            return replace(new, cache=_word(new.cache, settings))
+        return new
+
+    made: n.Program = transform(program, leave)
+    return made
+
+
+def _word(cache: str, settings: Mapping[str, object]) -> str:
+    before, _, name = cache.partition(EVICTED_BY)
+    volatile = name.endswith("_volatile") and name not in settings
+    name = name.removesuffix("_volatile") if volatile else name
+    value = settings.get(name) or ""
+    if value not in POLICIES:
+        raise error("KIR-F012", f"meta '{name}' is {value!r}, and an eviction policy is meant", needs=f"one of {', '.join(sorted(POLICIES - {''}))}")
+    words = (before.rstrip("_"), "" if value == "evict_normal" else str(value), "volatile" if volatile else "")
+    return "_".join(w for w in words if w)

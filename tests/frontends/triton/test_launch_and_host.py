@@ -1,0 +1,153 @@
+"""What kernels take from their launch and from the host around them: policies, counts, enumerations, dependent launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, Tensor
+from kir.ir.bindings.specialize import specialize
+from kir.ir.visit import statements
+from tests.frontends.reading import opaque
+from tests.frontends.triton.reading import execute, read, written_back
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def test_dependent_launches_are_written_as_triton_has_them(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, B: tl.constexpr):
+    tl.extra.cuda.gdc_wait()
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i) + 1)
+    tl.extra.cuda.gdc_launch_dependents()
+"""
+    x = values(8)
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros(8, np.float32)}, metas={"B": 8})
+    np.testing.assert_array_equal(out["y"], x + 1)
+    text = written_back(tmp_path, source)
+    assert "tl.extra.cuda.gdc_wait()" in text and "tl.extra.cuda.gdc_launch_dependents()" in text
+
+
+EVICTED = """
+@triton.jit
+def through(p, mask, policy):
+    return tl.load(p, mask=mask, other=0.0, eviction_policy=policy)
+
+@triton.jit
+def kernel(x, y, N, B: tl.constexpr, keep: tl.constexpr = ""):
+    i = tl.arange(0, B)
+    v = through(x + i, i < N, keep)
+    if keep == "evict_last":
+        v = v * 2
+    tl.store(y + i, v, mask=i < N, eviction_policy=keep)
+"""
+
+
+@pytest.mark.parametrize(("keep", "times", "cache"), [("evict_last", 2, "evict_last"), ("", 1, ""), ("evict_normal", 1, "")])
+def test_an_eviction_policy_that_a_meta_holds(tmp_path: Path, keep: str, times: int, cache: str) -> None:
+    x = values(7)
+    out = execute(tmp_path, EVICTED, {"x": x, "y": np.zeros(7, np.float32)}, metas={"B": 8, "keep": keep}, scalars={"N": 7})
+    np.testing.assert_array_equal(out["y"], x * np.float32(times))
+    made = specialize(read(tmp_path, EVICTED), Binding(
+        recorded=True, grid=[1], metas={"B": 8, "keep": keep}, scalars={"N": 7}, tensors={k: Tensor(shape=[7], dtype="f32") for k in "xy"}))
+    assert {s.cache for s in statements(made.kernels[0].body) if isinstance(s, n.Store) and s.at.buffer.space == "global"} == {cache}
+    assert written_back(tmp_path, EVICTED).count("eviction_policy=keep") == 2
+
+
+def test_an_eviction_policy_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(KirError, match="KIR-F012"):
+        execute(tmp_path, EVICTED, {"x": values(7), "y": np.zeros(7, np.float32)}, metas={"B": 8, "keep": "evict_soon"}, scalars={"N": 7})
+
+
+def test_a_pointer_after_a_loop_that_may_not_run(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(x, y, lo, hi, B: tl.constexpr):
+    p = x + tl.arange(0, B)
+    total = tl.zeros([B], tl.float32)
+    for k in range(lo, hi, B):
+        total += tl.load(p)
+        p += B
+    tl.store(y + tl.arange(0, B), total + tl.load(p))
+"""
+    x = np.arange(24, dtype=np.float32)
+    written_back(tmp_path, source)
+    for lo, hi, rounds in ((1, 9, 2), (0, 9, 3), (9, 1, 0), (4, 4, 0)):
+        out = execute(tmp_path, source, {"x": x, "y": np.zeros(4, np.float32)}, metas={"B": 4}, scalars={"lo": lo, "hi": hi})
+        np.testing.assert_array_equal(out["y"], x[: 4 * rounds + 4].reshape(-1, 4).sum(axis=0))
+
+
+ENUMERATED = """
+from enum import Enum
+
+class Kind(Enum):
+    ONE = 1
+    TWO = 2
+
+class Sizes:
+    WIDE = 3
+
+TWO: tl.constexpr = tl.constexpr(Kind.TWO.value)
+WIDE: tl.constexpr = tl.constexpr(Sizes.WIDE)
+
+@triton.jit
+def kernel(x, y, B: tl.constexpr, kind: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i)
+    if kind == TWO:
+        v = v * WIDE
+    tl.store(y + i, v)
+"""
+
+
+def test_members_of_host_enumerations(tmp_path: Path) -> None:
+    x = values(8)
+    for kind, times in ((1, 1), (2, 3)):
+        out = execute(tmp_path, ENUMERATED, {"x": x, "y": np.zeros(8, np.float32)}, metas={"B": 8, "kind": kind})
+        np.testing.assert_array_equal(out["y"], x * np.float32(times))
+
+
+@pytest.mark.parametrize(("old", "new"), [("ONE = 1", "THREE = 1\n    TWO_ = 2"), ("class Kind(Enum)", "class Kind(Enum, metaclass=Other)")])
+def test_a_class_that_is_more_than_its_body_is_not_guessed(tmp_path: Path, old: str, new: str) -> None:
+    source = ENUMERATED.replace(old, new).replace("Kind.TWO.value", "Kind.ONE.value")
+    assert any("'ONE'" in text for text in opaque(read(tmp_path, source)))
+
+
+def test_counts_of_several_dtypes_that_the_binding_decides(tmp_path: Path) -> None:
+    source = """
+@triton.jit
+def kernel(lengths, y, N, B: tl.constexpr):
+    length = tl.load(lengths)
+    rounds = tl.cdiv(length, B)
+    each = tl.cdiv(rounds * B, N)
+    tl.store(y, tl.cdiv(length + each, each))
+"""
+    written_back(tmp_path, source)
+    out = execute(tmp_path, source, {"lengths": np.array([37], np.int64), "y": np.zeros(1, np.int64)}, metas={"B": 8}, scalars={"N": 3})
+    assert out["y"][0] == -(-(37 + 14) // 14)
+
+
+def test_descriptors_through_functions_getattr_and_a_fast_division(tmp_path: Path) -> None:
+    source = """
+import math
+WIDE: tl.constexpr = tl.constexpr(math.gcd(24, 16))
+
+@triton.jit
+def kernel(x, y, M, N, B: tl.constexpr):
+    a = tl.make_tensor_descriptor(x, [M, N], [N, 1], [B, B])
+    b = tl.make_tensor_descriptor(y, [M, N], [N, 1], [B, B])
+    v = tl.load_tensor_descriptor(a, [0, 0])
+    tl.store_tensor_descriptor(b, [0, 0], libdevice.fast_dividef(v, v + getattr(tl, "constexpr")(WIDE)))
+"""
+    x = values(6, 8) + 9
+    out = execute(tmp_path, source, {"x": x, "y": np.zeros((6, 8), np.float32)}, metas={"B": 8}, scalars={"M": 6, "N": 8})
+    np.testing.assert_allclose(out["y"], x / (x + 8), rtol=1e-6)
+    assert "libdevice.fast_dividef(" in written_back(tmp_path, source)
