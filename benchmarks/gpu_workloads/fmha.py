@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.launching import compiled, launcher
 from benchmarks.gpu_workloads.measuring import Case
 from kir.base.diagnostic import KirError
+from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 
 MOST_WRONG = 5e-3
@@ -21,9 +24,21 @@ SHAPES = ((8, 64, 2048, 128), (4, 16, 4096, 64), (8, 64, 512, 128), (1, 16, 8192
 
 def cases() -> Iterator[Case]:
     """Each shape full and causal."""
+    with ThreadPoolExecutor() as pool:  # compilers run beside each other
+        list(pool.map(_ahead, (x for pair in HEADS.values() for x in pair)))
     for b, h, length, dim in SHAPES:
         for causal in (False, True):
             yield _case(b, h, length, dim, causal)
+
+
+def _program(expert: str) -> Program:
+    file = ROOT / "skills" / "experts" / "fmha" / f"{expert}.kir"
+    return parse_program(file.read_text(), str(file))
+
+
+def _ahead(expert: str) -> None:
+    with suppress(KirError, OSError):  # said again in its rows
+        compiled(_program(expert))
 
 
 def _case(b: int, h: int, length: int, dim: int, causal: bool) -> Case:
@@ -36,8 +51,7 @@ def _case(b: int, h: int, length: int, dim: int, causal: bool) -> Case:
     want = ways["FlashAttention 2"]()
     expert, missing = HEADS[dim][causal], {}
     try:
-        file = ROOT / "skills" / "experts" / "fmha" / f"{expert}.kir"
-        call = launcher(parse_program(file.read_text(), str(file)), {"Q": q, "K": k, "V": v, "O": o}, {"B": b, "H": h, "L": length})
+        call = launcher(_program(expert), {"Q": q, "K": k, "V": v, "O": o}, {"B": b, "H": h, "L": length})
         ways[expert] = lambda: (call(), o)[1]
     except (KirError, OSError) as refused:
         missing[expert] = str(refused).splitlines()[0]

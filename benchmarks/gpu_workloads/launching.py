@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from kir.gate.gpu.images.executable import Executable, bound
@@ -20,10 +21,8 @@ def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, i
     Raises KirError for what is not emitted or does not compile."""
     import torch
 
-    surface = backend("cuda")
-    emitted = surface.emit(program)
-    of = target(architecture)
-    executable = Executable(program, emitted, {Executable.variant(emitted): surface.compile(emitted, of)})
+    executable = compiled(program, architecture)
+    emitted = executable.emitted
     at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
     driver = Libcuda()
     work = []
@@ -38,6 +37,14 @@ def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, i
             driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
 
     return call
+
+
+@cache
+def compiled(program: Program, architecture: str = "sm_90a") -> Executable:
+    """A program of the CUDA surface, compiled once."""
+    surface = backend("cuda")
+    emitted = surface.emit(program)
+    return Executable(program, emitted, {Executable.variant(emitted): surface.compile(emitted, target(architecture))})
 
 
 def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> Any:

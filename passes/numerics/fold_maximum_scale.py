@@ -65,7 +65,8 @@ def _keeps_order(program: n.Program, site: Site, context: Context) -> Verdict:
     if scale > 0 and 2.0 ** -126 <= scale * LOG2_E < 2.0 ** 128:
         return proved(f"{scale} is positive, and {scale} * log2(e) is a normal number of f32")
     return refuted(f"the maximum is not {scale} times that of the bare values, or the factor is no normal number of f32",
-                   f"of -1 and 1 the larger is {'the first' if scale < 0 else 'lost'} once they are multiplied", needs="a positive factor between 2^-126 and 2^127")
+                   f"of -1 and 1 the larger is {'the first' if scale < 0 else 'lost'} once they are multiplied",
+                   needs="a positive factor between 2^-126 and 2^127")
 
 
 @dataclass(frozen=True)
