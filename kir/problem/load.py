@@ -41,9 +41,13 @@ def load_problem(name_or_path: str | Path) -> Problem:
                     needs=f"a folder with a problem.toml, or one of {', '.join(problem_names())}")
     raw = _read(file)
     home = file.parent
-    if base := raw.pop("extends", None):
+    read = {home}
+    while base := raw.pop("extends", None):
         other = file.parent.parent / str(base)
-        home = file.parent if (file.parent / "reference.py").is_file() else other
+        if other in read:
+            raise error("KIR-G905", f"{file}: it extends '{base}', which extends it", origin=_origin(file, ("extends",)), needs="a problem that is whole")
+        read.add(other)
+        home = home if (home / "reference.py").is_file() else other
         raw = {**_read(other / "problem.toml"), **raw}
     try:
         spec = ProblemFile.model_validate(raw)

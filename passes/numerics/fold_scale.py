@@ -28,8 +28,6 @@ kernel main grid (i: N) threads 1
 """
 from __future__ import annotations
 
-import math
-import struct
 from typing import ClassVar
 
 from kir.base.dataclass import dataclass
@@ -41,16 +39,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import node_at
 from kir.rewrite.match import edited, matched_as, params_as
 
-LOG2_E = 1.4426950408889634
-
-
-def rounded(x: float) -> float:
-    """The nearest number of f32, in the fewest digits that mean it."""
-    try:
-        exact = struct.unpack("<f", struct.pack("<f", x))[0]
-    except OverflowError:
-        return math.copysign(math.inf, x)
-    return next(v for digits in range(6, 10) if struct.pack("<f", v := float(f"{exact:.{digits}g}")) == struct.pack("<f", exact))
+from ._base_two import LOG2_E, rounded
 
 
 def _normal(program: n.Program, site: Site, context: Context) -> Verdict:

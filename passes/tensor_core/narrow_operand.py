@@ -57,7 +57,7 @@ def _in_range(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _is_share_of_maximum(e: n.Expr, before: n.Block) -> bool:
-    """Whether a value is exp or exp2 of `x - m`, m being no less than the maximum of all x along an axis."""
+    """Whether a value is exp or exp2 of `x - m`, or of that with one positive factor on both sides, m being no less than the maximum of all x along an axis."""
     lets = {s.names[0]: s.value for s in before if isinstance(s, n.Let) and len(s.names) == 1}
 
     def meant(x: n.Expr) -> n.Expr:
@@ -70,11 +70,18 @@ def _is_share_of_maximum(e: n.Expr, before: n.Block) -> bool:
     exponent = meant(power.args[0])
     if not (isinstance(exponent, n.Binary) and exponent.op == "sub"):
         return False
-    top = exponent.b
+    values, top = _without_scale(exponent.a, exponent.b)
     while isinstance(top, n.Call) and top.fn == "expand" and isinstance(top.args[0], n.Expr):
         top = top.args[0]
-    return any(isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") == "max" and x.args[0] == exponent.a
+    return any(isinstance(x, n.Call) and x.fn == "reduce" and dict(x.attrs).get("op") == "max" and x.args[0] == values
                for x in _maxima(meant(top), meant))
+
+
+def _without_scale(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
+    """Both sides of a difference without the positive literal that both are multiplied by."""
+    if isinstance(a, n.Binary) and isinstance(b, n.Binary) and (a.op, b.op) == ("mul", "mul") and a.b == b.b and isinstance(a.b, n.Const) and a.b.value > 0:
+        return a.a, b.a
+    return a, b
 
 
 def _maxima(e: n.Expr, meant: object) -> list[n.Expr]:

@@ -21,6 +21,7 @@ from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
 from ..instructions.im2col import shown_by
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, offset_of, refuse, sizes_of
+from .overlap import computed_before, size_of
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare statically (CUDA C++ Programming Guide)."""
@@ -47,9 +48,13 @@ class Statements(InstructionCalls):
     def block(self, block: n.Block, path: StatementPath, team: Team) -> None:
         """A block, whose statements are at (*path, 0), (*path, 1), .."""
         facts = self.to.facts
+        before = computed_before(block)
         for i, s in enumerate(block):
             here = (*path, i)
             self.to.writer.path = here
+            for b in before.get(i, ()):
+                places = ", ".join(f'"+f"({self.to.names[b.name]}[{k}])' for k in range(size_of(b)))
+                self.to.writer.put(f'asm volatile("" : {places});')
             self.to.replaced.clear()
             if s.label:
                 self.to.writer.put(f"// @{s.label}")

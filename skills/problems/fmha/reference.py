@@ -1,4 +1,5 @@
 """Attention in float64."""
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,17 +10,17 @@ Array = NDArray[Any]
 
 
 def _probabilities(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> tuple[Array, Array]:
-    """softmax(Q K^T / 8) with the mask, and the mask (0 or 1); [B, H, L, L] and [L, L]."""
+    """softmax(Q K^T / sqrt(d)) with the mask, and the mask (0 or 1); [B, H, L, L] and [L, L]."""
     q, k = inputs["Q"], inputs["K"]
     length = q.shape[-2]
     mask = np.tril(np.ones((length, length))) if sizes["causal"] else np.ones((length, length))
-    scores = np.where(mask > 0, q @ k.swapaxes(-1, -2) / 8, -np.inf)
+    scores = np.where(mask > 0, q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1]), -np.inf)
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True), mask
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:
-    """O [B, H, L, 64]."""
+    """O [B, H, L, d], d being 64 or 128."""
     return {"O": _probabilities(inputs, sizes)[0] @ inputs["V"]}
 
 
@@ -28,6 +29,6 @@ def magnitudes(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[
     each probability times the magnitude of its score and of the row's largest."""
     p, mask = _probabilities(inputs, sizes)
     v = np.abs(inputs["V"])
-    scores = np.abs(inputs["Q"]) @ np.abs(inputs["K"]).swapaxes(-1, -2) / 8 * mask
+    scores = np.abs(inputs["Q"]) @ np.abs(inputs["K"]).swapaxes(-1, -2) / math.sqrt(inputs["Q"].shape[-1]) * mask
     return {"weighted": {"O": p @ v + 2.0**-14 * (mask @ v)},
             "exponents": {"O": (p * (scores + scores.max(axis=-1, keepdims=True))) @ v}}

@@ -1,0 +1,27 @@
+"""``python -m benchmarks.gpu_workloads [--out DIR] [--seconds N] WORKLOAD ..``; without names, all workloads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.gpu_workloads.table import RESULTS, WORKLOADS, run
+
+
+def main(words: list[str]) -> int:
+    """0, or 1 where one of KIR's kernels was wrong or did not run, or 2 for words that are none."""
+    given = {"--out": str(RESULTS), "--seconds": "inf"}
+    while len(words) > 1 and words[0] in given:
+        option, value, *words = words
+        given[option] = value
+    if unknown := [w for w in words if w not in WORKLOADS]:
+        print(f"no workload {unknown[0]}; there are {', '.join(WORKLOADS)}", file=sys.stderr)
+        return 2
+    faults = run(words or list(WORKLOADS), Path(given["--out"]), float(given["--seconds"]))
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+"""A KIR program as a function of torch tensors: emitted, compiled for the GPU at hand, and launched beside torch in its context and on its stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from kir.gate.gpu.images.executable import Executable, bound
+from kir.hardware.device.libcuda import Libcuda, Map
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.surface import backend
+
+SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
+
+
+def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a") -> Callable[[], None]:
+    """A call without arguments that runs a program of the CUDA surface, without workspaces, on contiguous tensors by their names in the program.
+    Raises KirError for what is not emitted or does not compile."""
+    import torch
+
+    executable = compiled(program, architecture)
+    emitted = executable.emitted
+    at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
+    driver = Libcuda()
+    work = []
+    for row in executable.launches(emitted, at):
+        image = executable.images[row["image"]]
+        function = driver.function(image.cubin, image.function, image.dynamic_shared, image.cluster)
+        work.append((function, row, image, [_value(driver, a, tensors) for a in row["arguments"]]))
+
+    def call() -> None:
+        driver.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        for function, row, image, values in work:
+            driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
+
+    return call
+
+
+@cache
+def compiled(program: Program, architecture: str = "sm_90a") -> Executable:
+    """A program of the CUDA surface, compiled once."""
+    surface = backend("cuda")
+    emitted = surface.emit(program)
+    return Executable(program, emitted, {Executable.variant(emitted): surface.compile(emitted, target(architecture))})
+
+
+def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> Any:
+    """An argument of a launch as ctypes passes it."""
+    kind, *of = argument
+    if kind == "buffer":
+        return ctypes.c_void_p(tensors[of[0]].data_ptr())
+    if kind == "scalar":
+        return SCALARS[of[0]](of[1])
+    row = dict(of[0])
+    address = tensors[row.pop("of")].data_ptr()
+    made = driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"])
+    return Map.from_buffer_copy(made)

@@ -1,0 +1,73 @@
+"""Times of several ways to compute one thing, taken in turns in one process, with CUDA events; the answers are compared first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ROUNDS, WARM_UPS, LEAST_SECONDS = 15, 3, 2e-4
+"""Samples of each way, calls before the first, and the seconds that a sample lasts at least."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: `ways` compute the same on the GPU; those named in `ours` are KIR's, the others are references. `wrong` looks at what a way
+    returned and says what is wrong with it ("" where nothing is). `missing` says of a way that could not be had why."""
+
+    workload: str
+    shape: str
+    ways: Mapping[str, Callable[[], Any]]
+    ours: tuple[str, ...]
+    wrong: Callable[[Any], str]
+    operations: float = 0.0
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one way took: the median, the fastest and the slowest sample, in seconds; `fault` where it was not timed."""
+
+    way: str
+    ours: bool
+    median: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    fault: str = ""
+
+
+def measured(case: Case) -> list[Taken]:
+    """Every way that gives the right answer, timed: one sample of each in turn, `ROUNDS` times; fastest first, faults last."""
+    sound: dict[str, tuple[Callable[[], Any], int]] = {}
+    faults = [Taken(way, way in case.ours, fault=why) for way, why in case.missing.items()]
+    for way, call in case.ways.items():
+        try:
+            fault = case.wrong(call())
+            for _ in range(WARM_UPS):
+                call()
+            sound[way] = (call, max(1, round(LEAST_SECONDS / max(_seconds(call, 1), 1e-7))))
+        except Exception as broken:  # a reference that does not take the shape harms no other
+            fault = f"{type(broken).__name__}: {str(broken).splitlines()[0] if str(broken) else ''}"
+        if fault:
+            sound.pop(way, None)
+            faults.append(Taken(way, way in case.ours, fault=fault))
+    samples: dict[str, list[float]] = {way: [] for way in sound}
+    for _ in range(ROUNDS):
+        for way, (call, calls) in sound.items():
+            samples[way].append(_seconds(call, calls))
+    taken = [Taken(way, way in case.ours, statistics.median(x), min(x), max(x)) for way, x in samples.items()]
+    return sorted(taken, key=lambda t: t.median) + faults
+
+
+def _seconds(call: Callable[[], Any], calls: int) -> float:
+    """Seconds of one call, of so many in a row between two events."""
+    import torch
+
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / calls

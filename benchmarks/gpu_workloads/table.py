@@ -1,0 +1,79 @@
+"""The table of all workloads, from the samples that are kept: a workload that is not measured this time keeps its rows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_workloads.measuring import Case, Taken, measured
+from kir.base.store import write_atomic
+
+WORKLOADS = {"fmha": "benchmarks.gpu_workloads.fmha"}
+"""The module of each workload: its `cases()` yields the rows one by one, on the GPU at hand."""
+RESULTS = Path(__file__).parents[1] / "results"
+HEAD = ("workload", "shape", "kernel", "median", "fastest .. slowest", "TFLOP/s", "fastest reference", "its median", "times as fast", "measured")
+
+
+def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf")) -> list[str]:
+    """Measure the workloads named, keep the samples in `gpu-workloads.jsonl`, and write `gpu-workloads.md` again after each row; no row is
+    begun after so many seconds. Returns what went wrong with KIR's own kernels."""
+    import torch
+
+    until, faults = time.monotonic() + seconds, []
+    for name in names:
+        cases: Iterator[Case] = importlib.import_module(WORKLOADS[name]).cases()
+        for case in cases:
+            taken = measured(case)
+            keep(out, case, taken, torch.cuda.get_device_name())
+            write_atomic(out / "gpu-workloads.md", page(kept(out)))
+            faults += [f"{case.workload} {case.shape} {t.way}: {t.fault}" for t in taken if t.ours and t.fault]
+            if time.monotonic() > until:
+                return [*faults, "time is over"]
+    return faults
+
+
+def keep(out: Path, case: Case, taken: list[Taken], device: str) -> None:
+    """Put a case's samples in the place of those that were kept for it."""
+    row = {"workload": case.workload, "shape": case.shape, "device": device, "operations": case.operations,
+           "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "taken": [vars(t) for t in taken]}
+    rows = [r for r in kept(out) if (r["workload"], r["shape"]) != (case.workload, case.shape)]
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(out / "gpu-workloads.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, row]))
+
+
+def kept(out: Path) -> list[dict[str, Any]]:
+    """What is kept, one object a case."""
+    file = out / "gpu-workloads.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The table, one row for each of KIR's kernels at each case, with the fastest reference of the same run."""
+    names = sorted({str(r["workload"]) for r in rows})
+    devices = ", ".join(sorted({str(r["device"]) for r in rows}))
+    lines = ["# The workloads beside the fastest references", "",
+             f"Made by `python -m benchmarks.gpu_workloads {' '.join(names)}` on {devices}. All ways of a row were timed in turns in one process; "
+             "a ratio over 1 means that KIR's kernel is faster.", "",
+             "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
+    for row in sorted(rows, key=lambda r: str(r["workload"])):
+        references = [t for t in row["taken"] if not t["ours"] and not t["fault"]]
+        best = min(references, key=lambda t: float(t["median"]), default=None)
+        lines += ["| " + " | ".join(_cells(row, t, best)) + " |" for t in row["taken"] if t["ours"]]
+    return "\n".join([*lines, ""])
+
+
+def _cells(row: dict[str, Any], t: dict[str, Any], best: dict[str, Any] | None) -> list[str]:
+    first = [str(row["workload"]), str(row["shape"]), str(t["way"])]
+    if t["fault"]:
+        return [*first, f"not timed: {t['fault']}", *[""] * 5, str(row["when"])]
+    rate = f"{row['operations'] / t['median'] / 1e12:.0f}" if row["operations"] else ""
+    beside = [str(best["way"]), _microseconds(best["median"]), f"{best['median'] / t['median']:.3f}"] if best else ["none", "", ""]
+    return [*first, _microseconds(t["median"]), f"{_microseconds(t['low'])} .. {_microseconds(t['high'])}", rate, *beside, str(row["when"])]
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"
