@@ -42,7 +42,7 @@ ANSWERS = {f"{name}/{p.stem}": read_record(p, shipped=True) for name, c in CONTR
 
 def test_every_file_beside_a_contract_belongs_to_it() -> None:
     for c in CONTRACTS.values():
-        stems = {p.stem for p in c.folder.glob("*.kir")}
+        stems = {p.name.partition(".")[0] for p in (*c.folder.glob("*.kir"), *c.folder.glob("*.kir.in"))}
         assert stems == {p.stem for p in c.folder.glob("*.toml")} - {"contract"} | {"naive"}
 
 
