@@ -130,6 +130,8 @@ def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) ->
         text = path.read_text(encoding="utf-8")
         record = RecordFile.model_validate(tomllib.loads(text))
         answer, family = held_by(path, record)
+    except KeyError as bad:
+        raise error("KIR-H140", f"{path} does not list the parameter {bad} of the text beside it", origin=Origin(str(path), 1, 1, 1, 1)) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as bad:
         raise error("KIR-H140", f"{path}: {bad}", origin=Origin(str(path), 1, 1, 1, 1)) from bad
     except ValidationError as bad:

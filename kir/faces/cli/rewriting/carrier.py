@@ -31,7 +31,7 @@ Targets = Annotated[str, typer.Option("--target", help="targets to compile for, 
 
 
 def _contracts(folders: Sequence[Path] | None) -> list[Contract]:
-    from kir.lineage.carrier import Answer, Contract
+    from kir.lineage.carrier import Contract
 
     return [Contract(each) for each in folders or ()]
 
