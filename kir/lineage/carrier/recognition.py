@@ -22,7 +22,7 @@ from kir.ir.types import DType
 from kir.lineage.carrier.checking import CASE_STEPS, cases, held_out
 from kir.lineage.carrier.contract import Contract
 from kir.lineage.carrier.operands import in_dtype
-from kir.lineage.carrier.records import find, folders, program_of
+from kir.lineage.carrier.records import find, folders, program_of, spelled
 
 ENOUGH_STEPS = 150_000
 """Interpreted statements after which no more cases are run, once every distribution has been at the smallest shape of some size."""
@@ -56,8 +56,15 @@ class Agreement:
 
 
 def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
-    """The answer called `wanted`: the name, hash or first digits of a recorded one, or the hash of a kept one. One that is written for
-    another storage dtype of the contract is carried over to `dtype`. Raises KirError as `find`."""
+    """The answer called `wanted`: the name, hash or first digits of a recorded one, one of a recorded family (`rows(threads=256)`), or the
+    hash of a kept one. One that is written for another storage dtype of the contract is carried over to `dtype`. Raises KirError as `find`,
+    and KIR-H144 for a parameter that a family does not have."""
+    name, settings = spelled(wanted)
+    if settings:
+        family = find(contract, name)
+        chosen = family.chosen(settings)
+        source = "shipped" if chosen == family.answer and family.shipped else "recorded"
+        return Known(wanted, chosen.hash, in_dtype(contract, program_of(contract, family, chosen), dtype), source, family.record.note)
     try:
         found = find(contract, wanted)
     except KirError as missing:

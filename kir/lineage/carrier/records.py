@@ -12,15 +12,22 @@
     note = ""
     binding = ""                  # of a fragment that is generic
     [gate]                        # what the CPU gate said of the answer by itself
+    [parameters]                  # of a family of answers: each name's values, the first of which the record is about
+    threads = [128, 256, 512]
+
+The text of a family, `<name>.kir.in`, has holes `${threads}`; `rows(threads=256)` names one of its answers, `rows` the one that is recorded.
 """
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from shlex import quote
+from string import Template
 from typing import Any, Literal
 
 import tomli_w
@@ -30,6 +37,8 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin, error, usage
 from kir.base.store import HASH_PATTERN, write_atomic
 from kir.ir import nodes as n
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.lineage.carrier.answer import Answer, read
 from kir.lineage.carrier.checking import conforms
 from kir.lineage.carrier.contract import Contract
@@ -56,18 +65,30 @@ class RecordFile(BaseModel):
     prompt: str = ""
     note: str = ""
     binding: str = ""
+    parameters: dict[str, tuple[int, ...]] = Field(default={})
     gate: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A record and its answer. `name` is the file's stem, `shipped` whether it came with KIR."""
+    """A record and its answer. `name` is the file's stem, `shipped` whether it came with KIR, `family` the text with holes that the answer
+    is one of, or nothing."""
 
     name: str
     path: Path
     record: RecordFile
     answer: Answer
     shipped: bool
+    family: str = ""
+
+    def chosen(self, settings: Mapping[str, int]) -> Answer:
+        """The answer of the family with some parameters other than recorded. Raises KirError KIR-H144 for what the record does not list."""
+        listed = self.record.parameters
+        for name, value in settings.items():
+            if value not in listed.get(name, ()):
+                raise usage("KIR-H144", f"'{self.name}' has no answer with {name}={value}",
+                            needs=f"{name} one of {', '.join(map(str, listed[name]))}" if name in listed else f"one of {', '.join(listed) or 'no parameters'}")
+        return replace(self.answer, text=_text(self.family or self.answer.text, listed, settings))
 
     def must_fit(self, contract: Contract) -> None:
         """Raises KirError KIR-H141 when it was given for another version of the contract."""
@@ -108,7 +129,9 @@ def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) ->
     try:
         text = path.read_text(encoding="utf-8")
         record = RecordFile.model_validate(tomllib.loads(text))
-        held = path.with_suffix(SUFFIX[record.surface]).read_text(encoding="utf-8")
+        answer, family = held_by(path, record)
+    except KeyError as bad:
+        raise error("KIR-H140", f"{path} does not list the parameter {bad} of the text beside it", origin=Origin(str(path), 1, 1, 1, 1)) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as bad:
         raise error("KIR-H140", f"{path}: {bad}", origin=Origin(str(path), 1, 1, 1, 1)) from bad
     except ValidationError as bad:
@@ -116,11 +139,33 @@ def _read(path: Path, as_of: tuple[tuple[str, int, int], ...], shipped: bool) ->
         name = str(first["loc"][0]) if first["loc"] else ""
         at = max(0, text.find(name))
         raise error("KIR-H140", f"{name}: {first['msg']}", origin=Origin.of(str(path), text, at, at + len(name))) from None
-    answer = Answer(held, record.surface, record.binding, str(path.with_suffix(SUFFIX[record.surface])))
     if answer.hash != record.answer:
         raise error("KIR-H143", f"the text of '{path.stem}' has the hash {answer.hash[:12]}, and its record says {record.answer[:12]}",
                     origin=Origin(answer.file, 1, 1, 1, 1), attempt=f"kir carrier check {quote(str(path))} --record")
-    return Recorded(path.stem, path, record, answer, shipped)
+    return Recorded(path.stem, path, record, answer, shipped, family)
+
+
+def held_by(path: Path, record: RecordFile) -> tuple[Answer, str]:
+    """The answer that lies beside a record, and the text of its family or nothing. Raises OSError, UnicodeDecodeError, and KirError for a
+    family whose text is no program."""
+    beside = path.with_suffix(SUFFIX[record.surface] + (".in" if record.parameters else ""))
+    text = beside.read_text(encoding="utf-8")
+    held = _text(text, record.parameters, {}) if record.parameters else text
+    return Answer(held, record.surface, record.binding, str(beside)), text if record.parameters else ""
+
+
+def _text(family: str, listed: Mapping[str, tuple[int, ...]], settings: Mapping[str, int]) -> str:
+    """The text of one answer of a family, its comments at the top aside: those are about all of them."""
+    values = {name: values[0] for name, values in listed.items()} | dict(settings)
+    return program_text(parse_program(Template(family).substitute(values)))
+
+
+def spelled(wanted: str) -> tuple[str, dict[str, int]]:
+    """The name and the parameters in `name(threads=256, ctas=4)`; no parameters in a plain name, or in what is not of this form."""
+    found = re.fullmatch(r"(\w+)\(\s*(\w+\s*=\s*\d+(?:\s*,\s*\w+\s*=\s*\d+)*)\s*\)", wanted)
+    if found is None:
+        return wanted, {}
+    return found[1], {name.strip(): int(value) for name, value in (part.split("=") for part in found[2].split(","))}
 
 
 def find(contract: Contract, wanted: str = "") -> Recorded:
@@ -146,11 +191,11 @@ def _program(contract: Contract, hash: str, answer: Answer) -> n.Program:
     return program
 
 
-def program_of(contract: Contract, found: Recorded) -> n.Program:
-    """The program of a recorded answer: read, and held to the contract's types and effects. Its oracle was asked when it was recorded,
-    and is asked again by `kir carrier check` and by every gate. Raises KirError as `find` and `read`."""
+def program_of(contract: Contract, found: Recorded, answer: Answer | None = None) -> n.Program:
+    """The program of a recorded answer, or of another one of its family: read, and held to the contract's types and effects. Its oracle was
+    asked when it was recorded, and is asked again by `kir carrier check` and by every gate. Raises KirError as `find` and `read`."""
     found.must_fit(contract)
-    return _program(contract, contract.hash, found.answer)
+    return _program(contract, contract.hash, answer or found.answer)
 
 
 def fill_recorded(contract: Contract, program: n.Program, path: IrPath, wanted: str = "") -> n.Program:
@@ -170,14 +215,16 @@ def _one(contract: Contract, found: list[Recorded], wanted: str) -> Recorded:
 
 
 def save(contract: Contract, name: str, answer: Answer, *, who: str, provider: str, gate: dict[str, Any], model: str = "", prompt: str = "",
-         note: str = "", folder: Path | None = None, when: datetime | None = None) -> Path:
-    """Write a record and its text, by default to the user's own library; the text first, so that a record never lacks it."""
+         note: str = "", folder: Path | None = None, when: datetime | None = None, parameters: Mapping[str, tuple[int, ...]] | None = None) -> Path:
+    """Write a record and its text, by default to the user's own library; the text first, so that a record never lacks it. With `parameters` it
+    is about a family, whose text is there already."""
     home = folder or folders(contract)[0][0]
     path = home / f"{name}.toml"
     record = {"schema": "kir.answer/1", "contract": contract.id, "contract_hash": contract.hash, "answer": answer.hash, "surface": answer.surface,
               "who": who, "when": (when or datetime.now(UTC)).strftime("%Y-%m-%d"), "provider": provider, "model": model, "prompt": prompt,
-              "note": note, "binding": answer.binding, "gate": gate}
+              "note": note, "binding": answer.binding, "gate": gate, **({"parameters": {k: list(v) for k, v in parameters.items()}} if parameters else {})}
     RecordFile.model_validate(record)
-    write_atomic(path.with_suffix(SUFFIX[answer.surface]), answer.text)
+    if not parameters:
+        write_atomic(path.with_suffix(SUFFIX[answer.surface]), answer.text)
     write_atomic(path, tomli_w.dumps(record))
     return path

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kir.ir.nodes import Program
-    from kir.lineage.carrier import Contract
+    from kir.lineage.carrier import Answer, Contract
     from kir.lineage.carrier.gating import Gated
     from kir.lineage.carrier.providers.journal import Journal
     from kir.lineage.carrier.providers.provider import CarrierProvider
     from kir.lineage.carrier.providers.settings import Settings
+    from kir.lineage.carrier.records import RecordFile
     from kir.lineage.carrier.sessions.session import Outcome
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -99,8 +100,10 @@ def check(
     from kir.surface.reading import read_text
 
     more = _contracts(contract_folder)
+    parameters: dict[str, tuple[int, ...]] = {}
     if answer.suffix == ".toml":
-        held, contract, who = _recorded(answer, contract, who)
+        held, old = _recorded(answer)
+        contract, who, note, parameters = contract or old.contract, who or old.who, note or old.note, old.parameters
         name, to = name or answer.stem, to or answer.parent
     else:
         kind = surface or next((s for s, suffix in SUFFIX.items() if suffix == answer.suffix), "")
@@ -121,26 +124,24 @@ def check(
     if gated is not None:
         text += f"\ngate: {gated.verdict.reason}"
     if record and accepted and gated is not None:
-        data["record"] = str(_record(found, name or answer.stem, held, gated, who, note, to))
+        data["record"] = str(_record(found, name or answer.stem, held, gated, who, note, to, parameters=parameters))
         text += f"\nrecorded: {data['record']}"
     return Result(data, text, 0 if accepted else 1, verdict.diagnostics + (gated.diagnostics if gated is not None else ()))
 
 
-def _recorded(path: Path, contract: str, who: str) -> tuple[Any, str, str]:
-    """Answer, contract and author of a record, whether or not its hashes still fit: checking is what mends it."""
+def _recorded(path: Path) -> tuple[Answer, RecordFile]:
+    """A record and its answer, whether or not its hashes still fit: checking is what mends it."""
     import tomllib
 
     from kir.base.diagnostic import error
-    from kir.lineage.carrier import Answer
-    from kir.lineage.carrier.records import SUFFIX, RecordFile
+    from kir.lineage.carrier.records import RecordFile, held_by
     from kir.surface.reading import read_text
 
     try:
         record = RecordFile.model_validate(tomllib.loads(read_text(path)))
-    except ValueError as bad:
+        return held_by(path, record)[0], record
+    except (ValueError, OSError) as bad:
         raise error("KIR-H140", f"{path}: {str(bad).splitlines()[0]}") from None
-    beside = path.with_suffix(SUFFIX[record.surface])
-    return Answer(read_text(beside), record.surface, record.binding, str(beside)), contract or record.contract, who or record.who
 
 
 def _gated(contract: Contract, verdict: Any, target: str) -> Gated:
@@ -151,13 +152,14 @@ def _gated(contract: Contract, verdict: Any, target: str) -> Gated:
 
 
 def _record(contract: Contract, name: str, answer: Any, gated: Gated, who: str, note: str, to: Path | None, provider: str = "person",
-            model: str = "", prompt: str = "") -> Path:
+            model: str = "", prompt: str = "", parameters: dict[str, tuple[int, ...]] | None = None) -> Path:
     from kir.base.diagnostic import usage
     from kir.lineage.carrier.records import save
 
     if not who.strip():
         raise usage("KIR-H404", "a record says who gave the answer", needs="--who NAME")
-    return save(contract, name, answer, who=who, provider=provider, model=model, prompt=prompt, note=note, gate=gated.record(), folder=to)
+    return save(contract, name, answer, who=who, provider=provider, model=model, prompt=prompt, note=note, gate=gated.record(), folder=to,
+                parameters=parameters)
 
 
 @app.command()
