@@ -24,7 +24,8 @@ from .kernel import read_kernel
 from .launch.arguments import compile_time, named_arguments
 from .launch.binding_skeleton import UNKNOWN, skeleton
 from .launch.geometry import BLOCK, Geometry, words_of
-from .launch.host_code import Passed, cuda_calls, cuda_launches
+from .launch.host_code import cuda_calls, cuda_launches
+from .launch.host_parts import Passed
 from .launch.specializations import specializations
 from .reader import reading
 from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type

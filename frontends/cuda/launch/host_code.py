@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
@@ -20,11 +19,10 @@ from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
-from .host_parts import function_name, is_integer, literal, opposite, parameters, template_names, template_of
+from .host_parts import Passed, beside, function_name, given, is_integer, literal, opposite, parameters, template_names, template_of
 from .host_parts import functions as functions_of
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Rank, Sizes, allocated, bytes_of, method, named_types, torch_made
 
-MOST_FILES, MOST_BYTES = 20, 400_000
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 MOST_LAUNCHES = 4_000
 """Launches of one translation unit that are kept, each with its values."""
@@ -32,12 +30,11 @@ _OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, 
 _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
-_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
 
 
 def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> list[HostLaunch]:
     """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first."""
-    units = [*sources.units, *_beside(source, kernel, {u.path.resolve() for u in sources.units})]
+    units = [*sources.units, *beside(source, kernel, {u.path.resolve() for u in sources.units})]
     functions = _launching_functions(units, main)
     names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
     found: dict[str, HostLaunch] = {}
@@ -80,32 +77,8 @@ def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, argume
     if function not in functions:
         return []
     follower = _Follower(functions, units, True)
-    follower.entry(*functions[function], [_given(follower.known, each) for each in arguments])
+    follower.entry(*functions[function], [given(follower.known, each) for each in arguments])
     return follower.launches
-
-
-Passed = tuple[str, tuple[int, ...], tuple[int, ...]] | int | float | bool | None
-"""An argument of a call: of a tensor its dtype, shape and strides."""
-
-
-def _given(known: Known, v: Passed) -> Value:
-    if isinstance(v, tuple):
-        shape = tuple(build.const(d) for d in v[1])
-        strides = [build.const(s) for s in v[2]]
-        return Array(known, "", shape, v[0], None if tuple(strides) == build.row_major(shape) else strides)
-    return build.const(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 31 else v
-
-
-def _beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
-    out: list[Unit] = []
-    for path in sorted(p for p in source.parent.iterdir() if p.suffix in _ENDINGS and p.resolve() not in seen)[:400]:
-        try:
-            data = path.read_bytes()
-            if len(data) <= MOST_BYTES and kernel.encode() in data and (b"<<<" in data or b"LaunchKernel" in data) and len(out) < MOST_FILES:
-                out.append(Sources("sm_80").read(path))
-        except (OSError, KirError):
-            continue
-    return out
 
 
 class _Return(Exception):

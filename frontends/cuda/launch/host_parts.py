@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Unknown, Value
+from kir.surface.launches.values import Array, Known, Unknown, Value
 
-from ..source.source import Node
+from ..source.source import Node, Sources, Unit
 from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
 from ..types.errors import NotUnderstood
 from .host_values import TYPES
 
+MOST_FILES, MOST_BYTES = 20, 400_000
+_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
@@ -84,3 +89,29 @@ def opposite(test: Value) -> Value:
     if isinstance(test, n.Binary) and test.op in _NEGATED:
         return build.compare(_NEGATED[test.op], test.a, test.b)
     return Unknown("the opposite of a condition")
+
+
+Passed = tuple[str, tuple[int, ...], tuple[int, ...]] | int | float | bool | None
+"""An argument of a call: of a tensor its dtype, shape and strides."""
+
+
+def given(known: Known, v: Passed) -> Value:
+    """The value of an argument that a call is given."""
+    if isinstance(v, tuple):
+        shape = tuple(build.const(d) for d in v[1])
+        strides = [build.const(s) for s in v[2]]
+        return Array(known, "", shape, v[0], None if tuple(strides) == build.row_major(shape) else strides)
+    return build.const(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 31 else v
+
+
+def beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
+    """The files of a source's folder, but those `seen`, in which a kernel is named and something is launched."""
+    out: list[Unit] = []
+    for path in sorted(p for p in source.parent.iterdir() if p.suffix in _ENDINGS and p.resolve() not in seen)[:400]:
+        try:
+            data = path.read_bytes()
+            if len(data) <= MOST_BYTES and kernel.encode() in data and (b"<<<" in data or b"LaunchKernel" in data) and len(out) < MOST_FILES:
+                out.append(Sources("sm_80").read(path))
+        except (OSError, KirError):
+            continue
+    return out

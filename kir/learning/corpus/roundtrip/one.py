@@ -4,6 +4,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def examine(path: Path, skip: frozenset[str], started: Callable[[str], None]) ->
             continue
         started(ref.name)
         record: Record = {"file": str(path), "kernel": ref.name, "line": ref.line, "surface": ref.surface, "role": role}
-        yield _guarded(record, lambda reader=reader, ref=ref: _through(reader, ref, path))
+        yield _guarded(record, partial(_through, reader, ref, path))
     if digest(path) != before:
         yield {"file": str(path), "kernel": "", "state": "changed", "id": "KIR-C112", "message": "the file changed while it was read"}
 
@@ -106,7 +107,7 @@ def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Cal
         started(each.label)
         record: Record = {"file": str(path), "kernel": each.label, "line": 0, "surface": reader.surface, "role": "kernel", "function": each.kernel,
                           "guessed": list(each.guessed), "more": each.more}
-        yield _guarded(record, lambda each=each: through(reader, each, path))
+        yield _guarded(record, partial(through, reader, each, path))
 
 
 def _through(reader: Frontend, ref: KernelRef, path: Path) -> Record:
