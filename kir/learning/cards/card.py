@@ -206,7 +206,9 @@ class Card(Part):
 def card_text(card: Card) -> str:
     """The file's text."""
     value = {"schema": SCHEMA, **card.model_dump(mode="json", by_alias=True, exclude_defaults=True)}
-    record = json.dumps(value, indent=1, ensure_ascii=False)
+    uses, value["evidence"]["uses"] = value["evidence"]["uses"], []
+    listed = ",\n".join("   " + json.dumps(use, ensure_ascii=False) for use in uses)  # a line each: a skill may have a thousand
+    record = json.dumps(value, indent=1, ensure_ascii=False).replace('"uses": []', f'"uses": [\n{listed}\n  ]' if uses else '"uses": []', 1)
     return f"{card.prose}{OPEN}{record}{CLOSE}"
 
 
