@@ -34,7 +34,7 @@ MOST_VALUES = 48
 """Values of one size that are tried."""
 MOST_JOINT = 400
 """Combinations that are tried."""
-MOST_SHAPES = 6
+MOST_SHAPES = 8
 FEW = 7
 """Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
 SECONDS = 1.0
