@@ -71,9 +71,11 @@ SECOND_SIZES: dict[str, list[dict[str, int]]] = {
     "trisolve": [{"N": 1024, "C": 64}, {"N": 2048, "C": 32}],
 }
 """Those of the second part."""
-KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fused_add_rmsnorm": "rows", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
+KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha",
+        "fused_add_rmsnorm": "rows", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
 FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "fmha": "attention", "fmha_causal": "attention",
+          "fmha_d128": "attention", "fmha_d128_causal": "attention",
           "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
           "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
 SAME_FAMILY = {"matmul": "gemm"}

@@ -19,7 +19,7 @@ CALLS: tuple[tuple[str, ...], ...] = (
     ("opt", NAIVE, "-p", "tile"), ("opt", NAIVE, "-p", "tile", "--emit", "cuda", "--trace"), ("opt", NAIVE, "-p", "no-such-pass"), ("gate", NAIVE),
     ("skills", "search", "async"), ("skills", "show", CARD), ("skills", "why", CARD), ("skills", "apply", CARD, SOFTMAX), ("lineages",), ("problems",),
     ("plugins",), ("doctor",), ("explain", "KIR-P520"), ("explain", "KIR-C001"), ("explain",), ("completion", "bash"), ("schema",), ("schema", "run"),
-    ("carrier", "list"), ("replay", "softmax_cuda"), ("bind", "skills/experts/gemm/gemm_sm80.cu"))
+    ("check", NAIVE), ("carrier", "list"), ("replay", "softmax_cuda"), ("bind", "skills/experts/gemm/gemm_sm80.cu"))
 
 
 def test_every_command_has_a_schema_that_is_one() -> None:

@@ -124,9 +124,9 @@ def test_kernels_of_surfaces_are_compared(folder: Path, capsys: pytest.CaptureFi
 
 
 def test_brackets_in_tables_are_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "kernels").mkdir()
-    (folder / "kernels" / "t.cu").write_text("template <typename T> __global__ void f(T* x) { x[0] = T(1); }\n")
-    assert "[metas]" in called(capsys, "corpus", "kernels", "--restart", "-j", "1")[1]
+    (folder / "k[metas]").mkdir()
+    (folder / "k[metas]" / "t.cu").write_text("template <typename T> __global__ void f(T* x) { x[0] = T(1); }\n")
+    assert "[metas]" in called(capsys, "corpus", "k[metas]", "--restart", "-j", "1")[1]
 
 
 def test_help_is_one_json_object_too(capsys: pytest.CaptureFixture[str]) -> None:

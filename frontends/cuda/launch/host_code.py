@@ -234,6 +234,8 @@ class _Follower:
                 continue
             pointer = "pointer_declarator" in (d.type, (i.type if (i := d.child_by_field_name("declarator")) is not None else ""))
             init = d.child_by_field_name("value")
+            if d.type == "function_declarator" and kind == "void":  # a function that is only declared is no variable
+                continue
             if d.type == "function_declarator":  # `dim3 grid(m, n)` looks like one
                 listed = d.child_by_field_name("parameters")
                 items = [self._name(text(x), scope) for x in (listed.named_children if listed is not None else [])]

@@ -103,7 +103,7 @@ def _needed(problem: Problem) -> dict[str, frozenset[str]]:
     """By output, the tensors and scalars that arrive there in the problem's own program; nothing where it has none."""
     try:
         naive = problem.naive
-    except KirError:
+    except (KirError, FileNotFoundError):
         return {}
     wanted = {t.name for t in problem.spec.tensors} | set(problem.spec.scalars)
     optional = {t.name for t in problem.spec.tensors if t.optional}
