@@ -1,6 +1,7 @@
 """What somebody meets who knows none of this: files that are not what they should be, options that belong to others, plugins with faults."""
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -89,6 +90,15 @@ def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str
     found, out, err = called(capsys, *(GEMM if word == "GEMM" else word for word in line.split()))
     assert (found, out) == (code, "") and said in err and "Traceback" not in err and "KIR-C003" not in err
     assert not [each for each in folder.iterdir() if each.name.endswith(".partial")]
+
+
+def test_a_full_disk_is_said_and_leaves_no_half_file(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "fsync", full)
+    found, _, err = called(capsys, "opt", GEMM, "-p", "tile", "-o", "out.kir")
+    assert found == 1 and "KIR-C006] a file cannot be written: no space left" in err and "KIR-C003" not in err
+    assert not [each for each in folder.iterdir() if each.name.startswith((".", "out"))]
 
 
 def test_a_mark_of_byte_order_is_no_part_of_a_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

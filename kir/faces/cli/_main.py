@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import gc
 import importlib
 import io
@@ -229,12 +230,18 @@ def _json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
 
 
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
 def _of_the_machine(fault: Exception) -> Diagnostic | None:
     """What files and memory refuse, which is no fault of KIR's own: in words."""
     if isinstance(fault, OSError) and fault.filename is not None and fault.strerror:
         place = fault.filename2 or fault.filename
         return Diagnostic("KIR-C006", f"{place if isinstance(place, str) else os.fsdecode(place)}: {fault.strerror[:1].lower()}{fault.strerror[1:]}",
                           needs="a place that can be read and written")
+    if isinstance(fault, OSError) and fault.errno in _FULL and fault.strerror:  # a write, of which the system names no file
+        return Diagnostic("KIR-C006", f"a file cannot be written: {fault.strerror[:1].lower()}{fault.strerror[1:]}",
+                          needs="room where KIR writes; what was written before is whole, and the same command goes on")
     if isinstance(fault, MemoryError):
         text = str(fault)
         said = f": {text[:1].lower()}{text[1:]}" if text else ""
