@@ -93,10 +93,10 @@ def test_what_goes_wrong_is_said(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_full_disk_is_said_and_leaves_no_half_file(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(handle: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(os, "fsync", full)
-    found, _, err = called(capsys, "opt", GEMM, "-p", "tile", "-o", "out.kir")
+    found, _, err = called(capsys, "bind", "one.py", "-o", "out.toml")
     assert found == 1 and "KIR-C006] a file cannot be written: no space left" in err and "KIR-C003" not in err
     assert not [each for each in folder.iterdir() if each.name.startswith((".", "out"))]
 
