@@ -18,6 +18,8 @@ from tests.programs import EXPERTS, SHIPPED, SKILLS, parsed
 
 PROGRAMS = {**{name: (EXPERTS / e["file"], e["problem"]) for name, e in SHIPPED.items()},
             **{f"naive {p}": (file, p) for p in problem_names() if (file := SKILLS / "problems" / p / "naive.kir").is_file()}}
+TRIPS_APART = ("fmha_sm90", "fmha_causal_sm90", "fmha_d128_causal_sm90")
+"""Programs whose producer makes one trip more than its consumers: no size gives both loops their second trip, so they need a size more."""
 QUICK = [name for name in PROGRAMS if name not in ("gemm_sm90_lanes", "gemm_sm90_persistent", "gemm_sm80_lanes", "fmha_sm90")]
 
 
@@ -50,7 +52,7 @@ def test_what_is_foreseen_is_reached(name: str) -> None:
 def test_solved_sizes_reach_all_that_sizes_bring_about(name: str) -> None:
     program, problem = _read(name)
     plan = problem_plan(program, problem, {})
-    assert plan is not None and 1 <= len(plan.shapes) <= 10
+    assert plan is not None and 1 <= len(plan.shapes) <= (8 if name in TRIPS_APART else 7)
     space = of_problem(program, problem, tensor_names(program, problem, {}))
     found = predicted(program, [space.own(dict(at)) for at in plan.shapes])
     reached = {g for g, where in found.reached.items() if where.any()}
