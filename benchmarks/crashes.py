@@ -172,6 +172,7 @@ def accidents(at: Path) -> list[tuple[str, str, bool]]:
         prepared(at)
         said, right = how(at)
         bad = damaged(at)
+        said = said.replace(str(at), "FOLDER")
         rows.append((name, said + (f"; damaged: {bad[0]}" if bad else ""), right and not bad))
     return rows
 

@@ -170,6 +170,10 @@ class _Kernel:
 
     # ------------------------------------------------------------------------------------------------------------------ races
     def _of_split(self, split: Split) -> Iterator[Obligation]:
+        if any(isinstance(i, Split) and has_barrier(i.items) for i in every(split.items)):
+            for kind in ("race", "barrier"):
+                yield Obligation(kind, "open", "not followed", split.place.anchor, "a team splits again around a barrier")
+            return
         if has_barrier(split.items):
             yield from self._meetings(split)
         shared = self.params | set(self.axes) | {v.name for v in split.place.scope}

@@ -27,6 +27,7 @@ from kir.surface import backend
 FASTER = 1.02
 """The forecast speedup from which a try counts: what is between is no effect that a measurement would show."""
 MOST_TRANSFERS = 6
+"""Trials of one skill: each makes up to sixteen programs."""
 MOST_LOOKED_AT = 60
 """Kernels that are asked, in an order that only the hash of skill and kernel decides, whether the skill applies."""
 

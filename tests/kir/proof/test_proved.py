@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from kir.analysis.proof import question
+from kir.analysis.proof.decide import decided
 from kir.base.diagnostic import KirError
 from kir.gate.mutants import spread
 from kir.gate.proved import proved
@@ -108,3 +109,9 @@ def test_a_generic_program_is_refused() -> None:
     with pytest.raises(KirError) as refused:
         proved(parse_program("kir 1\nprogram p\n  meta B: int\n  size N: i32\n  out Y: f32[N]\nkernel main grid (b: N) threads B\n  Y[b] = 0.0\n"))
     assert refused.value.diagnostics[0].id == "KIR-I003"
+
+
+def test_a_team_that_splits_again_around_a_barrier_is_not_decided() -> None:
+    program = parse_program((EXPERTS / "gemm" / "gemm_sm90_lanes.kir").read_text(encoding="utf-8"))
+    found = [o for kernel in decided(program) for o in kernel.obligations if o.why == "a team splits again around a barrier"]
+    assert {o.kind for o in found} == {"race", "barrier"} and all(o.status == "open" for o in found)
