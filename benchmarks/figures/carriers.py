@@ -28,8 +28,8 @@ FILLS = 200
 
 def figures() -> Iterator[Figure]:
     """The two figures that carriers are held to."""
-    from tests.kir.carrier.asking import HOST, RIGHT, SERIAL, WRONG
-    from tests.kir.carrier.server import Says, loopback
+    from tests.kir.lineage.carrier.asking import HOST, RIGHT, SERIAL, WRONG
+    from tests.kir.lineage.carrier.server import Says, loopback
 
     with tempfile.TemporaryDirectory() as folder:
         for name in ("contract.toml", "reference.py"):

@@ -7,7 +7,7 @@ Sources, named in the docstrings below:
 
 - *guide*: CUDA C++ Programming Guide 13.0, "Compute Capabilities", table of technical specifications;
 - *occupancy*: ``cuda_occupancy.h`` of the CUDA 13.0 toolkit;
-- *ISA*: PTX ISA 9.0, the "Target ISA notes" of each instruction; ``tests/kir/test_target.py`` asks ptxas as well;
+- *ISA*: PTX ISA 9.0, the "Target ISA notes" of each instruction; ``tests/kir/hardware/test_target.py`` asks ptxas as well;
 - *A100*: NVIDIA A100 Tensor Core GPU Architecture whitepaper; *H100*: NVIDIA H100 Tensor Core GPU Architecture
   whitepaper; *H200*: NVIDIA H200 datasheet; *RTX*: NVIDIA RTX Blackwell GPU Architecture whitepaper;
 - *micro*: measured on an H100 and an H200 by ``python -m benchmarks.micro``, see ``docs/tables/micro-benchmarks.md``.

@@ -13,7 +13,7 @@ from kir.learning.forecast import Forecast
 from kir.learning.forecast.data import read, write
 from kir.learning.forecast.matrices import rows_of, states
 from kir.learning.forecast.training import LEVELS, Options, dealt
-from tests.kir.forecast.made import copying, rows
+from tests.kir.learning.forecast.made import copying, rows
 
 SURE = np.array([math.log(2.0), math.log(0.6), 0.0, math.log(1.02), math.log(1.3)])
 """Effects: three beyond 3 %, of which two are between 0.5x and 2x."""

@@ -14,8 +14,8 @@ import pytest
 from kir.faces.cli._main import run
 from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Move, Risk, Scope, Spread, Use
 from kir.learning.cards.library import Shelf
-from tests.kir.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
-from tests.kir.carrier.server import Says, loopback
+from tests.kir.lineage.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
+from tests.kir.lineage.carrier.server import Says, loopback
 
 ROOT = Path(__file__).parents[2]
 SELECT = """kir 1

@@ -8,7 +8,7 @@ import pytest
 
 from kir.learning.corpus.proved import Job, proved_all, table
 from tests.command_line import called
-from tests.kir.proof.programs import HEAD, RIGHT, WRONG
+from tests.kir.gate.proved.programs import HEAD, RIGHT, WRONG
 
 
 def _file(folder: Path, name: str, text: str) -> Path:

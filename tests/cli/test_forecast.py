@@ -9,7 +9,7 @@ import pytest
 
 from kir.faces.cli._main import run
 from kir.ir.printer import program_text
-from tests.kir.forecast.made import copying
+from tests.kir.learning.forecast.made import copying
 
 LINEAGE = str(Path(__file__).parents[2] / "skills" / "lineages" / "softmax_triton")
 

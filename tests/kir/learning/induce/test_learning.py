@@ -1,0 +1,349 @@
+"""From lineages to skills: the compact form, what is unified and related, what comes together, and a card put to use."""
+from __future__ import annotations
+
+import errno
+import lzma
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kir.base.diagnostic import KirError, UsageError
+from kir.base.store import EvidenceTable
+from kir.hardware.target import target
+from kir.ir.canonical import content_hash
+from kir.ir.parser import parse_program
+from kir.learning.cards.card import Card, Relation
+from kir.learning.cards.facts import facts_at, holds, relations, solved
+from kir.learning.cards.library import Library, Shelf
+from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, by_words, search, weights_of
+from kir.learning.cards.use import Application, NearMiss, applications, looked, materialized
+from kir.learning.corpus.lineages import Job, Row
+from kir.learning.evidence import walks as walks_
+from kir.learning.evidence.archive import read_archive, write_archive
+from kir.learning.evidence.ledger import LEAST_USES, ledger, tend, undo, used
+from kir.learning.evidence.walked import Walked, walked
+from kir.learning.evidence.walks import asked, experts, finished
+from kir.learning.forecast import Forecast, Pair
+from kir.learning.induce.build import build, write_cards
+from kir.learning.induce.composites import together
+from kir.learning.induce.hypotheses import Hypothesis, hypotheses
+from kir.learning.induce.rank import learned
+from kir.learning.induce.relate import related
+from kir.learning.induce.transfers import said_by, starts, transferred
+from kir.learning.induce.trials import decided, held_out, tried
+from kir.learning.induce.unify import shown, term, unified
+from kir.learning.induce.uses import distinct, uses
+from kir.lineage.records.folder import Folder
+from kir.rewrite import Context, Pipeline, run
+from tests.kir.learning.cards.test_card import a_card
+
+LINEAGES = Path(__file__).parents[4] / "skills" / "lineages"
+NAMES = ("rmsnorm_tilelang", "softmax_tilelang", "softmax_triton", "transpose_tilelang")
+NAIVE = """kir 1
+program copy
+  in X: f32[4, 1024]
+  out Y: f32[4, 1024]
+kernel main grid (i: 4) threads 1
+  @j for j in 0..1024
+    Y[i, j] = X[i, j]
+"""
+
+
+@pytest.fixture(scope="module")
+def walks() -> tuple[Walked, ...]:
+    return tuple(finished(LINEAGES / name for name in NAMES))
+
+
+@pytest.fixture(scope="module")
+def found(walks: Sequence[Walked]) -> dict[str, Hypothesis]:
+    return {each.card.name: each for each in hypotheses(walks, uses(distinct(walks)))}
+
+
+def test_walked_kernels_read_back_and_the_same_content_gives_the_same_file(walks: Sequence[Walked], tmp_path: Path) -> None:
+    first = write_archive(tmp_path / "a", walks)
+    again = write_archive(tmp_path / "b", reversed(walks))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    assert sorted(read_archive(tmp_path / "a"), key=lambda w: w.key) == sorted(walks, key=lambda w: w.key)
+    for each in walks:
+        for transition, before, after in each.chain():
+            assert (content_hash(before), content_hash(after)) == (transition.before, transition.after)
+
+
+def test_evidence_that_is_cut_off_or_changed_is_one_error(walks: Sequence[Walked], tmp_path: Path) -> None:
+    path = write_archive(tmp_path, walks[:1])[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:len(data) // 2])
+    with pytest.raises(KirError) as cut:
+        list(read_archive(tmp_path))
+    path.write_bytes(lzma.compress(lzma.decompress(data).replace(b"kir.walked/1", b"kir.walked/9")))
+    with pytest.raises(KirError) as newer:
+        list(read_archive(tmp_path))
+    path.write_bytes(lzma.compress(lzma.decompress(data).replace(b'"family"', b'"famly"')))
+    with pytest.raises(KirError) as changed:
+        list(read_archive(tmp_path))
+    assert [e.value.diagnostics[0].id for e in (cut, newer, changed)] == ["KIR-S051"] * 3
+    assert "kir.walked/9" in str(newer.value) and "did you mean 'family'" in str(changed.value)
+
+
+def test_a_full_disk_leaves_the_last_good_evidence(walks: Sequence[Walked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_archive(tmp_path, walks[:1])[0]
+    kept = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr(os, "fsync", full)
+        write_archive(tmp_path, walks)
+    assert path.read_bytes() == kept and not list(tmp_path.glob(".*partial"))
+
+
+def test_a_lineage_whose_programs_are_gone_is_one_error(tmp_path: Path) -> None:
+    shutil.copytree(LINEAGES / "softmax_tilelang", tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone" / "store")
+    with pytest.raises(KirError) as caught:
+        walked(Folder(tmp_path / "gone").read(), Folder(tmp_path / "gone"))
+    assert caught.value.diagnostics[0].id in ("KIR-S001", "KIR-S002")
+
+
+def test_what_is_learned_from_is_named_by_words(tmp_path: Path) -> None:
+    assert len(asked([str(LINEAGES)]).lineages) >= 13 and asked([str(LINEAGES / "softmax_tilelang")]).lineages == (LINEAGES / "softmax_tilelang",)
+    assert {job.place.rpartition("/")[2] for job in experts()} >= {"gemm_sm90.kir", "gdn.kir", "softmax.cu::softmax"}
+    with pytest.raises(UsageError) as caught:
+        asked(["no_such_package"])
+    assert caught.value.diagnostics[0].id == "KIR-S050"
+
+
+def test_places_are_unified_to_what_they_have_in_common() -> None:
+    one, two = (parse_program(NAIVE.replace("X[i, j]\n", f"{value}\n")).kernels[0].body[0] for value in ("X[i, j] + X[i, j]", "X[i, j] + 2.0"))
+    assert shown(unified([term(one), term(one)])) == shown(term(one))
+    assert shown(unified([term(one), term(two)])).count("?") == 1
+    same = unified([("f", "1", "1"), ("f", "2", "2")])
+    assert same == ("f", "?1", "?1"), "the same name where the same things differ"
+
+
+def test_relations_are_judged_and_solved() -> None:
+    assert holds("extent * itemsize == 128", {"extent": 64, "itemsize": 2}) is True
+    assert holds("extent * itemsize == 128", {"extent": 64}) is None
+    assert holds("trips % factor == 0", {"trips": 12, "factor": 5}) is False
+    assert solved("extent * itemsize == 128", "extent", {"itemsize": 4}) == 32
+    assert solved("extent == 2 * k", "extent", {"k": 16}) == 32 and solved("k % extent == 0", "extent", {"k": 16}) is None
+    for text in relations(("p", "q"), ("extent0", "itemsize", "threads")):
+        holds(text, {})
+
+
+def test_a_relation_is_found_where_it_holds_and_chance_would_not_do() -> None:
+    rows = [(f"k{n}", {"extent": 128 // size}, {"itemsize": size, "threads": 128}) for n, size in enumerate((1, 2, 4, 8, 2, 4))]
+    assert [each.text for each in related(rows, ())][:1] == ["extent * itemsize == 128"]
+    assert not related([(k, {"extent": 64}, {"itemsize": 2, "threads": 128}) for k, _, _ in rows], ()), "what never varies teaches no relation"
+    assert not related(rows[:2], ()), "two kernels are too few"
+
+
+def test_steps_that_come_together_are_found_and_others_are_not() -> None:
+    chains = {f"k{n}": ["tile", "stage", "swizzle", "ldmatrix", "unroll"] for n in range(4)} | {f"m{n}": ["tile", "unroll"] for n in range(8)}
+    assert [each.items for each in together(chains)] == [("stage", "swizzle", "ldmatrix")]
+    assert not together({"a": ["x", "y"], "b": ["x", "y"]}), "two kernels are too few"
+
+
+def test_uses_of_several_kernels_and_surfaces_become_one_card(found: dict[str, Hypothesis]) -> None:
+    card = found["partition-rows.for"].card
+    assert card.evidence.kernels == 4 and card.scope.surfaces == ("tilelang", "triton") and set(card.scope.families) >= {"norm", "softmax"}
+    assert card.state == "hypothesis" and card.effect.forecast["sm_90a"].uses == len(card.evidence.uses)
+    threads = found["multi-threaded-block.kernel"].card.carrier.steps[0].parameters[0]
+    assert (threads.name, threads.role, threads.low, threads.high) == ("threads", "chosen", 256, 256)
+    rejected = sum(len(each.rejected) for each in finished([LINEAGES / "rmsnorm_tilelang"]))
+    assert rejected == 2, "steps that the walk turned down are kept"
+
+
+def test_a_card_restores_the_state_that_it_came_from(found: dict[str, Hypothesis]) -> None:
+    each = found["partition-rows.for"]
+    for use in each.uses:
+        made = {content_hash(run(use.before, Pipeline(a.steps)).program) for a in applications(each.card, use.before)}
+        assert use.transition.after in made
+
+
+def test_trials_are_held_on_kernels_that_the_card_was_not_made_from(found: dict[str, Hypothesis]) -> None:
+    each = found["partition-rows.for"]
+    assert all(use.walked.package != each.uses[0].walked.package for use in held_out(each.uses, each.uses[0].walked))
+    trials = tried(each.lift, each.uses)
+    assert len(trials) == 4 and all(entry.skill and entry.basis == "forecast" for entry in trials)
+    card = decided(each.card, trials)
+    assert card.state == "admitted" and card.why.startswith("4 of 4 held-out trials succeeded")
+    assert decided(each.card, trials[:2]).state == "hypothesis"
+    assert decided(each.card, [t.model_copy(update={"skill": False}) for t in trials]).state == "hypothesis"
+    assert decided(each.card, [t.model_copy(update={"without": True}) for t in trials]).state == "hypothesis", "no better than without it"
+    idle = each.card.model_copy(update={"effect": each.card.effect.model_copy(update={"realized": 0, "forecast": {}})})
+    assert decided(idle, trials).state == "negative"
+
+
+class Says:
+    """A forecaster of one speedup, whatever it is asked."""
+
+    name = "says"
+
+    def __init__(self, speedup: float) -> None:
+        self.forecast = Forecast((0.1, 0.5, 0.9), (math.log(0.9 * speedup), math.log(speedup), math.log(1.1 * speedup)))
+
+    def __call__(self, pair: Pair) -> Forecast:
+        assert content_hash(pair.before) != content_hash(pair.after)
+        return self.forecast
+
+
+def test_a_skill_of_few_kernels_is_tried_where_no_expert_used_it(walks: Sequence[Walked]) -> None:
+    own = tuple(each for each in walks if each.family == "softmax")
+    card = next(each.card for each in hypotheses(own, uses(distinct(own))) if each.card.name == "multi-threaded-block.kernel")
+    found = tuple(starts(card, walks))
+    assert {each.walked.family for each in found} == {"norm", "copy"}, "its own family and package are left out"
+    assert all(said_by(each.before, each.surface) == each.surface and applications(card, each.before) for each in found)
+    faster, same = transferred(card, walks, Says(1.5)), transferred(card, walks, Says(1.0))
+    assert [entry.kernel for entry in faster] == [each.walked.kernel for each in found]
+    assert all(entry.skill and entry.without and entry.basis == "forecast" and entry.speedup == (1.5, 1.35, 1.65) for entry in faster)
+    assert not any(entry.skill or entry.without for entry in same), "what changes nothing does not succeed, with the skill or without"
+    assert decided(card, transferred(card, walks[:0], Says(1.5))).state == "hypothesis"
+
+
+def test_near_misses_name_the_condition_that_fails() -> None:
+    program = parse_program(NAIVE)
+    odd = a_card(carrier=a_card().carrier.model_copy(update={"steps": (a_card().carrier.steps[0].model_copy(update={"parameters": (
+        a_card().carrier.steps[0].parameters[0].model_copy(update={"values": (3,), "low": 3, "high": 3}),)}),)}))
+    (near,) = looked(odd, program)
+    assert isinstance(near, NearMiss) and near.anchor == "main/j" and near.conditions[0].startswith("KIR-P520: ")
+    with pytest.raises(KirError) as caught:
+        materialized(odd, program)
+    assert caught.value.diagnostics[0].id == "KIR-S025" and "KIR-P520" in str(caught.value)
+    asks = a_card(scope=a_card().scope.model_copy(update={"requires": ("mma",)}))
+    (lacking,) = looked(asks, program)
+    assert isinstance(lacking, NearMiss) and lacking.conditions == ("lacks mma",)
+
+
+def test_a_card_is_applied_at_every_place_with_parameters_in_its_range() -> None:
+    two = parse_program(NAIVE + "  @l for l in 0..1024\n    Y[i, l] = X[i, l] * 2.0\n")
+    done = materialized(a_card(), two)
+    assert sorted(step.at for step in done.steps) == ["main/j", "main/l"] and all(step.options["factor"] == 2 for step in done.steps)
+    assert [step.at for step in materialized(a_card(), two, at="main/l").steps] == ["main/l"]
+
+
+def test_a_relation_gives_a_parameter_that_was_never_seen() -> None:
+    program = parse_program(NAIVE)
+    facts = facts_at(program, ("main", 0))
+    assert facts["trips"] == 1024
+    related_ = a_card(carrier=a_card().carrier.model_copy(update={"relations": (Relation(text="factor * 128 == trips", kernels=3, chance=0.01),)}))
+    first = applications(related_, program)[0]
+    assert first.steps[0].options["factor"] == 8
+
+
+def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
+    parts = [found[name].card for name in ("multi-threaded-block.kernel", "partition-rows.for")]
+    both = parts[0].model_copy(update={"name": "both", "carrier": parts[0].carrier.model_copy(update={
+        "kind": "composite", "steps": tuple(p.carrier.steps[0] for p in parts), "relations": ()})})
+    use = found["partition-rows.for"].uses[0]
+    (rest,) = applications(both, use.before)
+    assert [step.name for step in rest.steps] == ["partition-rows"] and "multi-threaded-block is there already" in rest.reason
+
+
+def test_search_explains_hits_and_near_misses(found: dict[str, Hypothesis]) -> None:
+    cards = [each.card for each in found.values()]
+    use = found["partition-rows.for"].uses[0]
+    hits = search(cards, use.before, target("sm_90a"), "triton")
+    names = [hit.card.name for hit in hits if hit.applications]
+    assert "partition-rows.for" in names
+    hit = next(hit for hit in hits if hit.card.name == "partition-rows.for")
+    assert "surface: verified on triton" in hit.reasons and "platform: verified on sm_90a" in hit.reasons
+    assert all(isinstance(each, Application) for each in hit.applications)
+    assert all(hit.near for hit in hits if not hit.applications)
+
+
+def test_words_find_cards_and_what_is_blocked_comes_last() -> None:
+    cards = [a_card(), a_card("tile.kernel", title="tile at a whole kernel", intent="tile", prose="# Tile\n\nBlocks of rows and columns.\n")]
+    assert [hit.card.name for hit in by_words(cards, "columns of a block, blocks")][:1] == ["tile.kernel"]
+    assert by_words(cards, "zzz") == () and by_words([], "tile") == ()
+    asks = a_card("wants.mma", scope=a_card().scope.model_copy(update={"requires": ("mma",)}))
+    index = Index.of([asks, a_card()])
+    assert [number for number, _ in index.best(Query(frozenset(), frozenset({"for"})))] == [1, 0]
+    newer = Query(frozenset(), frozenset(), target="sm_90a")
+    older = a_card(scope=a_card().scope.model_copy(update={"platforms": ("sm_80",)}))
+    assert Index.of([older]).columns(newer)[0, 3] == 0.5, "a newer platform has all that an older one has"
+    assert Index.of([a_card()]).columns(Query(frozenset(), frozenset(), target="sm_80"))[0, 3] == 0.0
+
+
+def test_the_same_evidence_gives_the_same_cards(walks: Sequence[Walked], tmp_path: Path) -> None:
+    some = [each for each in walks if "softmax_row" in each.kernel]
+    first, again = (write_cards(tmp_path / name, build(some, trials=False)) for name in "ab")
+    assert [p.name for p in first] == [p.name for p in again] and all(p.read_bytes() == (tmp_path / "b" / p.name).read_bytes() for p in first)
+    shown_ = (tmp_path / "a" / "partition-rows.for.md").read_text()
+    for heading in ("## When it is right", "## When it pays", "## What can go wrong", "## Before and after", "## How it is known"):
+        assert heading in shown_
+    assert "As cuda writes it" in shown_ and "KIR-P471" in shown_
+    write_cards(tmp_path / "a", ())
+    assert not list((tmp_path / "a").glob("*.md"))
+
+
+def test_outcomes_change_cards_and_can_be_undone(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    good, bad, idle = (a_card(name, state="admitted", intent=name, title=name, anchor=a_card().anchor.model_copy(update={"node": name}))
+                       for name in ("good", "bad", "idle"))
+    twin = bad.model_copy(update={"name": "twin", "evidence": bad.evidence.model_copy(update={"kernels": 1})})
+    for card in (good, bad, idle, twin):
+        shelf.put(card)
+    with EvidenceTable(ledger(tmp_path)) as table:
+        for n in range(LEAST_USES):
+            used(table, "good", f"k{n}", "helped", 1.2)
+            used(table, "bad", f"k{n}", "failed")
+            used(table, "idle", f"k{n}", "neutral")
+    tend(Library((shelf,)), shelf)
+    states = {card.name: card.state for card in Library((shelf,)).cards}
+    assert states == {"good": "admitted", "bad": "deprecated", "idle": "retired"}
+    assert "5 of 5 uses failed" in Library((shelf,)).card("bad").card.why
+    assert {card.name for card in undo(shelf)} == {"bad", "idle", "twin"}
+    assert {card.name: card.state for card in Library((shelf,)).cards} == dict.fromkeys(("good", "bad", "idle", "twin"), "admitted")
+    assert undo(shelf) == ()
+
+
+def test_the_target_decides_what_the_hardware_has() -> None:
+    wide = a_card("vectorize", carrier=a_card().carrier, anchor=a_card().anchor)
+    assert applications(wide, parse_program(NAIVE), Context(target("sm_80")))
+
+
+def test_a_card_of_a_pass_that_is_not_registered_has_no_use() -> None:
+    gone: Card = a_card(carrier=a_card().carrier.model_copy(update={"steps": (a_card().carrier.steps[0].model_copy(update={"step": "no-such-pass"}),)}))
+    assert applications(gone, parse_program(NAIVE)) == ()
+
+
+def test_a_killed_run_loses_nothing_that_was_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job(f"no_such:ops/k{n}.py::k{n}", None, f"k{n}") for n in range(3)]
+    asked_for: list[str] = []
+
+    def result(job: Job, folder: Path, seconds: float, fresh: bool) -> Row:
+        asked_for.append(job.name)
+        if job.name == "k1" and asked_for.count("k1") == 1:
+            raise KeyboardInterrupt
+        return {"said": {"ended": "left" if not seconds else "failed", "reason": "it is not there"}}
+    monkeypatch.setattr(walks_, "walked_result", result)
+    monkeypatch.setattr(walks_, "KEPT_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        walks_.walk(jobs, tmp_path / "walks", tmp_path / "evidence", seconds=1.0, workers=1)
+    kept = list(read_archive(tmp_path / "evidence"))
+    assert [each.kernel.rpartition("::")[2] for each in kept] in (["k0"], ["k0", "k2"])
+    found = walks_.walk(jobs, tmp_path / "walks", tmp_path / "evidence", seconds=1.0, workers=2, known=kept)
+    assert [each.kernel.rpartition("::")[2] for each in found] == ["k0", "k1", "k2"] and list(found) == list(read_archive(tmp_path / "evidence"))
+    assert {each.ended for each in found} == {"failed"} and not uses(found)
+    naive = [each.model_copy(update={"ended": "naive"}) for each in found[:1]]
+    asked_for[:] = ["k1"]
+    again = walks_.walk(jobs, tmp_path / "new", tmp_path / "again", seconds=1.0, workers=1, known=naive)
+    assert asked_for == ["k1", "k1", "k2"] and [each.ended for each in again] == ["naive", "failed", "failed"], "what is known is not walked again"
+    assert walks_.walk(jobs[:1], tmp_path / "anew", tmp_path / "anew", seconds=1.0, workers=1, known=naive, fresh=True)[0].ended == "failed"
+    late = walks_.walk(jobs[:1], tmp_path / "other", tmp_path / "late", seconds=1.0, workers=1, within=1e-9)
+    assert [each.ended for each in late] == ["left"]
+
+
+def test_weights_are_learned_where_there_are_states_enough(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path) -> None:
+    cards = [each.card.model_copy(update={"state": "admitted"}) for each in found.values()]
+    first = learned(cards, walks)
+    assert set(first) == set(COLUMNS) and first == learned(cards, walks) and first["words"] == WEIGHTS["words"] and min(first.values()) >= 0
+    assert first["place"] != WEIGHTS["place"] and dict(learned([], walks)) == dict(WEIGHTS)
+    assert weights_of(tmp_path) == WEIGHTS
+    (tmp_path / "rank.json").write_text("nonsense")
+    assert weights_of(tmp_path) == WEIGHTS, "what cannot be read teaches nothing"

@@ -1,0 +1,87 @@
+"""The pool: the same words as the gate's own, from processes, from one for each GPU, from a Ray cluster; workers lost and replaced."""
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir.parser import parse_program
+from kir.learning.optimize.judge import CpuJudge
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.cluster import Cluster
+from kir.learning.optimize.pool.engines import Devices, Engine, Processes
+from kir.learning.optimize.pool.judge import PoolJudge
+from kir.learning.optimize.pool.tasks import judged, task_of
+from kir.learning.tune.search import Measured
+from kir.problem import load_problem
+from tests.kir.learning.optimize.pool_worker import Said, does
+
+PROBLEM = load_problem("softmax")
+SETTING = Setting(PROBLEM, PROBLEM.shape("small"), target("h200"), "cuda")
+OTHER = parse_program("kir 1\nprogram other\n  size N: i32\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = 1.0\n")
+
+
+def pool(engine: Engine, folder: Path, *names: str, patience: float = 60.0) -> Iterator[tuple[str, Measured, int]]:
+    """What a pool says of tasks that were begun together, and how many workers it had lost by then."""
+    waiting = iter([*names, *names])
+    judge = PoolJudge(engine, lambda p, s: Said(next(waiting), str(folder)), does, patience=patience)
+    try:
+        judge.prepare([(OTHER, "cuda")] * len(names))
+        for name in names:
+            yield name, judge.judge(OTHER, "cuda"), judge.lost
+    finally:
+        judge.close()
+
+
+def test_a_pool_says_what_the_gate_says() -> None:
+    judge = PoolJudge(Processes(1), lambda p, s: task_of(SETTING, p, s, compiles=False))
+    try:
+        judge.prepare([(PROBLEM.naive, "cuda")])
+        assert judge.judge(PROBLEM.naive, "cuda") == CpuJudge(SETTING, compiles=False).judge(PROBLEM.naive, "cuda")
+        judge.engine.close()
+        judge.work = does
+        assert judge.judge(PROBLEM.naive, "cuda").accepted, "a result that is known by its hash is not asked for again"
+    finally:
+        judge.close()
+
+
+def test_a_worker_that_is_killed_is_replaced_and_a_candidate_that_kills_or_keeps_every_one_is_refused(tmp_path: Path) -> None:
+    """Whatever was begun beside it is begun again, and is not blamed."""
+    said = {name: (found, lost) for name, found, lost in pool(Processes(2), tmp_path, "fine", "dies once", "dies", "also fine", "hangs", patience=5.0)}
+    assert "it takes more than 5 s to judge" in said["hangs"][0].reason
+    assert said["fine"][0].accepted and said["dies once"][0].accepted and said["also fine"][0].accepted
+    assert not said["dies"][0].accepted and "ends the process" in said["dies"][0].reason
+    assert said["also fine"][1] >= 3
+
+
+def test_each_gpu_has_a_worker_that_sees_it_alone(tmp_path: Path) -> None:
+    """Two devices, three tasks: a device measures one candidate at a time, in one process; one that is lost is replaced."""
+    said = {name: found for name, found, _ in pool(Devices((0, 1)), tmp_path, "a", "b", "dies once")}
+    assert {said["a"].reason, said["b"].reason} == {"0", "1"} and said["dies once"].accepted and said["a"].seconds != said["b"].seconds
+
+
+def test_a_device_that_is_gone_is_an_error_of_the_worker_and_comes_through_as_one() -> None:
+    with pytest.raises(KirError, match="KIR-G004") as gone:
+        judged(task_of(SETTING, PROBLEM.naive, "cuda", on="gpu"))
+    with pytest.raises(KirError, match="KIR-G004"):
+        raise pickle.loads(pickle.dumps(gone.value))
+
+
+def test_without_ray_or_a_cluster_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(KirError, match=r"KIR-U034.*not installed"):
+        Cluster("local")
+
+
+def test_a_ray_cluster_goes_on_though_a_worker_is_killed(tmp_path: Path) -> None:
+    """A real cluster of two workers on this machine, one of which is killed under its task."""
+    pytest.importorskip("ray")
+    engine = Cluster("local", cpus=2)
+    assert engine.parallel == 2
+    said = {name: (found, lost) for name, found, lost in pool(engine, tmp_path, "fine", "dies once", "also fine")}
+    assert all(found.accepted for found, _ in said.values()) and said["also fine"][1] == 1
