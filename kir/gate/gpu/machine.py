@@ -54,6 +54,15 @@ def require_device(attempt: str = "--on cpu") -> None:
                     needs="pip install 'kernel-lineage[gpu]', with a C++ compiler and the CUDA toolkit")
 
 
+def kept_in(folder: Path | None) -> Path:
+    """Where a device's gate keeps what it compiled, so that others may compile for it ahead."""
+    return _folder(folder) / "artifacts"
+
+
+def _folder(folder: Path | None) -> Path:
+    return folder or Path(platformdirs.user_cache_dir("kir")) / "gate"
+
+
 @dataclass
 class Gpu:
     """A device and what serves it. `folder` keeps compiled artifacts and the harness; `task` is what executors run (another one in tests);
@@ -70,7 +79,7 @@ class Gpu:
     def open(cls, folder: Path | None = None, number: int = 0, attempt: str = "--on cpu") -> Gpu:
         """The machine's device; without one, `attempt` is what to do instead. Raises KirError KIR-G004 without one, KIR-G101 without a toolkit."""
         require_device(attempt)
-        out = cls(folder or Path(platformdirs.user_cache_dir("kir")) / "gate", number)
+        out = cls(_folder(folder), number)
         out.harness  # noqa: B018  # made now, so that a missing toolkit is said before anything else
         return out
 
@@ -194,7 +203,7 @@ class Gpu:
     @cached_property
     def cache(self) -> ArtifactCache:
         """Artifacts by the hash of all that went in."""
-        return ArtifactCache(self.folder / "artifacts")
+        return ArtifactCache(kept_in(self.folder))
 
     def compiled(self, by: Backend, texts: Sequence[Emitted]) -> list[Artifact]:
         """Each text for this device, side by side, from the cache where it is there. Raises KirError of the backend."""

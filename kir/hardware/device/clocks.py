@@ -1,4 +1,4 @@
-"""Clocks and temperature of a device, read (never set) through NVML."""
+"""Clocks, temperature and load of a device, read (never set) through NVML."""
 from __future__ import annotations
 
 import ctypes
@@ -12,15 +12,8 @@ SM, MEMORY = 1, 2
 def clocks(device: int = 0) -> dict[str, int]:
     """MHz of the SMs and of memory, their highest, degrees Celsius, and NVML's throttle reasons as a bit set; empty without NVML. `device`
     is CUDA's number, which CUDA_VISIBLE_DEVICES changes; NVML's never does."""
-    try:
-        lib = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return {}
-    handle, bus = c_void_p(), _bus(device)
-    if lib.nvmlInit_v2() != 0:
-        return {}
-    found = bus is not None and lib.nvmlDeviceGetHandleByPciBusId_v2(bus, byref(handle)) == 0
-    if not found and ("CUDA_VISIBLE_DEVICES" in os.environ or lib.nvmlDeviceGetHandleByIndex_v2(c_uint(device), byref(handle)) != 0):
+    lib, handle = _opened(device)
+    if lib is None:
         return {}
     out: dict[str, int] = {}
     value, reasons = c_uint(), c_ulonglong()
@@ -31,6 +24,36 @@ def clocks(device: int = 0) -> dict[str, int]:
     if lib.nvmlDeviceGetCurrentClocksThrottleReasons(handle, byref(reasons)) == 0:
         out["throttled_by"] = reasons.value
     return out
+
+
+def load(device: int = 0) -> dict[str, int]:
+    """`busy`: the percent of the driver's last sampling period (a second at most) in which a kernel ran, whoever's, and `memory` in bytes that is
+    taken; empty without NVML. `device` is CUDA's number."""
+    lib, handle = _opened(device)
+    if lib is None:
+        return {}
+    rates, memory = (c_uint * 2)(), (c_ulonglong * 3)()
+    out: dict[str, int] = {}
+    if lib.nvmlDeviceGetUtilizationRates(handle, byref(rates)) == 0:
+        out["busy"] = int(rates[0])
+    if lib.nvmlDeviceGetMemoryInfo(handle, byref(memory)) == 0:
+        out["memory"] = int(memory[2])
+    return out
+
+
+def _opened(device: int) -> tuple[ctypes.CDLL | None, c_void_p]:
+    """NVML and its handle of a device of CUDA's; None without one."""
+    handle, bus = c_void_p(), _bus(device)
+    try:
+        lib = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None, handle
+    if lib.nvmlInit_v2() != 0:
+        return None, handle
+    found = bus is not None and lib.nvmlDeviceGetHandleByPciBusId_v2(bus, byref(handle)) == 0
+    if not found and ("CUDA_VISIBLE_DEVICES" in os.environ or lib.nvmlDeviceGetHandleByIndex_v2(c_uint(device), byref(handle)) != 0):
+        return None, handle
+    return lib, handle
 
 
 @cache

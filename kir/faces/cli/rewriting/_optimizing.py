@@ -1,12 +1,15 @@
 """Where `kir optimize` has its candidates gated, and the runs of one kernel and of a package."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import Diagnostic
 from kir.faces.cli._result import Result
 from kir.hardware.target import Target
 from kir.learning.optimize.events import Recorder
@@ -14,9 +17,10 @@ from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Policy
+from kir.learning.optimize.pool.devices import chosen, parsed
 from kir.learning.optimize.pool.engines import Devices, Engine, Processes
 from kir.learning.optimize.pool.judge import PoolJudge
-from kir.learning.optimize.pool.tasks import task_of
+from kir.learning.optimize.pool.tasks import compiled, task_of
 from kir.learning.optimize.search import Budget, Found, Search
 
 
@@ -29,10 +33,14 @@ class Where:
     cluster: str
     compiles: bool
     cache: Path | None
+    gpus: str = ""
+    notes: list[Diagnostic] = field(default_factory=list)
+    """What the user is told beside the result: GPUs that were left out, or lost."""
 
     @contextmanager
-    def engine(self) -> Iterator[Engine | None]:
-        """The pool that is asked for; None where this process does it itself. Raises KirError KIR-U034."""
+    def engine(self, ahead: Callable[[Any], Any] | None = None) -> Iterator[Engine | None]:
+        """The pool that is asked for; None where this process does it itself. `ahead` compiles a task before a GPU is asked. Raises KirError KIR-U034, and
+        KIR-U036 for a GPU that is not there or not free."""
         made: Engine | None = None
         if self.cluster:
             from kir.learning.optimize.pool.cluster import Cluster
@@ -41,8 +49,10 @@ class Where:
         elif self.on == "gpu":
             from kir.hardware import machine
 
-            count = len(machine.gpus())
-            made = Devices(tuple(range(count))) if count > 1 else None
+            found = chosen(machine.gpus(), parsed(self.gpus))
+            self._leave_out(found.left)
+            cores = (os.cpu_count() or 1) - len(found.numbers)
+            made = Devices(found.numbers, ahead, max(0, cores) if ahead else 0) if found.numbers != (0,) else None
         elif self.workers > 1:
             made = Processes(self.workers)
         try:
@@ -50,6 +60,11 @@ class Where:
         finally:
             if made is not None:
                 made.close()
+            if isinstance(made, Devices):
+                self._leave_out(made.retired)
+
+    def _leave_out(self, left: Mapping[int, str]) -> None:
+        self.notes.extend(Diagnostic("KIR-U037", f"GPU {number} is left out: {why}", severity="warning") for number, why in sorted(left.items()))
 
 
 def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, log: Path | None, where: Where) -> Found:
@@ -58,11 +73,16 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
         return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface).run()
 
     with ExitStack() as held:
-        engine = held.enter_context(where.engine())
+        engine = held.enter_context(where.engine(compiled))
         if engine is not None:
             gpu = where.on == "gpu"
-            judge = PoolJudge(engine, lambda p, s: task_of(setting, p, s, where.compiles, str(where.cache or ""), where.on), name=where.on, measures=gpu)
-            return searching(judge, setting)
+            here = setting
+            if isinstance(engine, Devices):
+                from kir.gate.gpu import Gpu
+
+                here = Setting(setting.problem, setting.shape, Gpu(where.cache or Path(), engine.numbers[0]).target, setting.surface)
+            judge = PoolJudge(engine, lambda p, s: task_of(here, p, s, where.compiles, str(where.cache or ""), where.on), name=where.on, measures=gpu)
+            return searching(judge, here)
         if where.on == "gpu":
             from kir.gate.gpu import Gpu
             from kir.learning.optimize.judge import GpuJudge
@@ -92,7 +112,7 @@ def package_run(bindings: str, package: str, target: Target, allowed: Budget, ou
     lines += [f"written: {name}" for name in found.files]
     if found.modules:
         lines.append(f"PYTHONPATH={output / 'overlay'} puts them in the place of the package's own")
-    return Result(found.to_json(), "\n".join(lines))
+    return Result(found.to_json(), "\n".join(lines), diagnostics=tuple(where.notes))
 
 
 def _judges(where: Where, engine: Engine | None, target: Target) -> Callable[[Any], Any] | None:

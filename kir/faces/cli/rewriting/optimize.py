@@ -10,6 +10,7 @@ what is found goes to the folder -o, as patches, and as an overlay for PYTHONPAT
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -40,6 +41,7 @@ def command(
     policy: Annotated[Path | None, typer.Option(help="which plan to try next; by default the one that comes with KIR")] = None,
     compile: Annotated[bool, typer.Option(help="compile candidates, where the CPU gates them; without it they are only interpreted")] = True,
     workers: Annotated[int, typer.Option(min=1, help="processes that gate candidates on the CPU")] = 1,
+    gpus: Annotated[str, typer.Option(help="the GPUs to gate on, as 0,2; by default all of one kind that nobody else uses")] = "",
     cluster: Annotated[str, typer.Option(help="gate on a Ray cluster: HOST:PORT, auto, or local for one of this machine's")] = "",
     package: Annotated[str, typer.Option(help="optimize the recorded calls of this package, or of any")] = "",
     learn: Annotated[list[Path] | None, typer.Option(help="train the policy from these logs instead of searching (may be repeated)")] = None,
@@ -66,7 +68,9 @@ def command(
         from kir.gate.gpu.machine import require_device
 
         require_device()
-    where = Where(on, workers, cluster, compile, cache)
+    else:
+        belong("optimize", "--on gpu", {"--gpus": gpus})
+    where = Where(on, workers, cluster, compile, cache, gpus)
     if package:
         belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape, "--in-place": in_place, "--log": log})
         return package_run(file, package, named(target), allowed, output, where)
@@ -75,7 +79,7 @@ def command(
     setting = Setting(with_shape(one.problem, at), at, named(target), _surface(surface, one))
     with claimed(log) if log is not None else nullcontext():
         found = search_run(one, setting, allowed, load(policy), log, where)
-    return _told(found, one, output, in_place)
+    return _told(found, one, output, in_place, where.notes)
 
 
 def _surface(wanted: str, one: Subject) -> str:
@@ -122,7 +126,7 @@ def _written(one: Subject, found: Found, output: Path) -> tuple[Written, Path]:
         return replace(whole, notes=(f"no patch of the file, but the whole kernel: {first.id}: {first.message}", *whole.notes)), place
 
 
-def _told(found: Found, one: Subject, output: Path | None, in_place: bool) -> Result:
+def _told(found: Found, one: Subject, output: Path | None, in_place: bool, told: Sequence[Diagnostic] = ()) -> Result:
     """The report, and the files that were asked for."""
     from kir.base.diagnostic import Diagnostic
     from kir.base.store import write_atomic
@@ -130,7 +134,7 @@ def _told(found: Found, one: Subject, output: Path | None, in_place: bool) -> Re
     from kir.learning.optimize.report import data, lines
 
     report = data(found)
-    notes: list[Diagnostic] = []
+    notes = list(told)
     files: list[str] = []
     if found.best is not None and in_place:
         edit = edited(one, found.best)

@@ -1,4 +1,4 @@
 """Candidates judged by a pool: processes of this machine, one for each of its GPUs, or a Ray cluster; one task a candidate, results by content hash.
 
-Order: tasks, engines, cluster, judge.
+Order: tasks, devices, engines, cluster, judge.
 """

@@ -3,16 +3,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import field
 from multiprocessing import get_context
+from threading import Event, Lock
 from typing import Any, Protocol
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
 
+FAULTS = 3
+"""Workers that a GPU may lose one after another, each with another candidate, before it is taken for broken."""
+GONE = ("KIR-G004", "KIR-U035")
+"""What a worker says of its GPU, and not of a candidate."""
 Work = Callable[[Any], dict[str, Any]]
 
 
@@ -95,38 +102,112 @@ class Processes:
 
 
 @dataclass
+class Begun:
+    """A task on its way through `Devices`: compiled ahead, then measured on one of them. `number` is None until it has one."""
+
+    work: Work
+    task: Any
+    number: int | None = None
+    future: Future[dict[str, Any]] | None = None
+    placed: Event = field(default_factory=Event)
+
+
+@dataclass
 class Devices:
-    """One process for each GPU of this machine, which sees that one alone and has one task at a time: what it measures, it measures with nothing beside it."""
+    """One process for each GPU of this machine, which sees that one alone and has one task at a time: what it measures, it measures with no other candidate
+    on its GPU. With `ahead`, `compilers` further processes do that with a task before a GPU is asked, so that no GPU waits for a compiler. A GPU that is
+    gone, or that loses `FAULTS` workers one after another, is `retired` with the reason, and what it had goes to the others."""
 
     numbers: tuple[int, ...]
+    ahead: Callable[[Any], Any] | None = None
+    compilers: int = 0
+    retired: dict[int, str] = field(default_factory=dict)
     _pools: dict[int, ProcessPoolExecutor] = field(default_factory=dict)
+    _compiling: ProcessPoolExecutor | None = None
     _waiting: dict[int, int] = field(default_factory=dict)
+    _faults: dict[int, int] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     @property
     def parallel(self) -> int:
-        """As many as GPUs."""
-        return len(self.numbers)
+        """As many as GPUs that answer, and as many again as are compiled meanwhile."""
+        return max(1, len(self._left())) + self.compilers
 
-    def begin(self, work: Work, task: Any) -> tuple[int, Future[dict[str, Any]]]:
-        """Begin a task where the fewest wait."""
-        number = min(self.numbers, key=lambda d: (self._waiting.get(d, 0), d))
-        if number not in self._pools:
-            self._pools[number] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(number,))
-        self._waiting[number] = self._waiting.get(number, 0) + 1
-        return number, self._pools[number].submit(work, task)
-
-    def result(self, begun: Any, seconds: float) -> dict[str, Any]:
-        """What came of it; a process that is lost is replaced by the next task."""
-        number, future = begun
+    def begin(self, work: Work, task: Any) -> Begun:
+        """Begin a task: with compiling where that is done ahead, else where the fewest wait."""
+        begun = Begun(work, task)
+        if self.ahead is None or not self.compilers:
+            self._place(begun)
+            return begun
+        if self._compiling is None:
+            self._compiling = ProcessPoolExecutor(self.compilers, mp_context=get_context("spawn"), initializer=_sees_none)
         try:
-            return future.result(seconds)  # type: ignore[no-any-return]  # a future of this class
-        except BrokenProcessPool:
-            self._pools.pop(number, None)
-            raise Lost(alone=True) from None
-        except Late:
-            raise TimeoutError from None
-        finally:
-            self._waiting[number] -= 1
+            ready = self._compiling.submit(self.ahead, task)
+        except BrokenProcessPool:  # the compiler's own fault: the GPU's worker compiles, and says what is wrong with it
+            self._compiling = None
+            self._place(begun)
+            return begun
+        ready.add_done_callback(lambda done: self._compiled(done, begun))
+        return begun
+
+    def _compiled(self, done: Future[Any], begun: Begun) -> None:
+        if not done.cancelled():
+            self._place(begun)
+
+    def _place(self, begun: Begun) -> None:
+        """Give a task to the device where the fewest wait."""
+        with self._lock:
+            left = self._left()
+            if not left:
+                begun.placed.set()
+                return
+            number = min(left, key=lambda d: (self._waiting.get(d, 0), d))
+            if number not in self._pools:
+                self._pools[number] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(number,))
+            try:
+                begun.future = self._pools[number].submit(begun.work, begun.task)
+            except BrokenProcessPool as gone:
+                begun.future = Future()
+                begun.future.set_exception(gone)
+            begun.number = number
+            self._waiting[number] = self._waiting.get(number, 0) + 1
+            begun.placed.set()
+
+    def result(self, begun: Begun, seconds: float) -> dict[str, Any]:
+        """What came of it; a process that is lost is replaced by the next task. Raises KirError of the last device where all are gone."""
+        until = time.monotonic() + seconds
+        if not begun.placed.wait(seconds):
+            raise TimeoutError
+        while True:
+            if begun.future is None or begun.number is None:
+                raise error("KIR-U036", "no GPU is left", needs="; ".join(f"GPU {n}: {why}" for n, why in sorted(self.retired.items())))
+            number = begun.number
+            try:
+                said = begun.future.result(max(0.0, until - time.monotonic()))
+                self._faults[number] = 0
+                return said
+            except BrokenProcessPool:
+                self._pools.pop(number, None)
+                self._faults[number] = self._faults.get(number, 0) + 1
+                if self._faults[number] >= FAULTS and len(self._left()) > 1:
+                    self._retire(number, f"{FAULTS} workers were lost on it, one after another")
+                raise Lost(alone=number not in self.retired) from None
+            except Late:
+                raise TimeoutError from None
+            except KirError as bad:
+                if bad.diagnostics[0].id not in GONE:
+                    raise
+                self._retire(number, bad.diagnostics[0].message)
+                begun.future = begun.number = None
+                self._place(begun)
+            finally:
+                self._waiting[number] -= 1
+
+    def _left(self) -> list[int]:
+        return [n for n in self.numbers if n not in self.retired]
+
+    def _retire(self, number: int, why: str) -> None:
+        self.retired.setdefault(number, why)
 
     def again(self) -> bool:
         """What waits for another device goes on; what waited for this one is lost as it is asked for."""
@@ -134,9 +215,15 @@ class Devices:
 
     def close(self) -> None:
         """End the workers."""
-        for pool in self._pools.values():
+        for pool in (*self._pools.values(), *([self._compiling] if self._compiling is not None else [])):
             pool.shutdown(wait=False, cancel_futures=True)
         self._pools.clear()
+        self._compiling = None
+
+
+def _sees_none() -> None:
+    """In a compiler's process: no GPU, so that none has a context of it."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def _sees(number: int) -> None:
@@ -145,4 +232,4 @@ def _sees(number: int) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = known[number] if number < len(known) else str(number)
 
 
-__all__ = ["Devices", "Engine", "Lost", "Processes", "Work"]
+__all__ = ["Begun", "Devices", "Engine", "Lost", "Processes", "Work"]

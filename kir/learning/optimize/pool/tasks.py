@@ -1,11 +1,13 @@
 """One candidate as what crosses to another process, and what a worker does with it."""
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError, error
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
@@ -15,6 +17,10 @@ from kir.learning.optimize.judge import CpuJudge, GpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.learning.tune.device import with_shape
 from kir.problem import Shape, load_problem
+from kir.surface import backend
+
+if TYPE_CHECKING:
+    from kir.gate.gpu import Gpu
 
 
 class Job(Protocol):
@@ -60,14 +66,39 @@ def judged(task: Task) -> dict[str, Any]:
     problem = with_shape(load_problem(task.problem), shape)
     if task.on == "gpu":
         gpu = _gpu(task.cache)
-        return GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface)).judge(parse_program(task.text), task.surface).to_json()
+        said = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface)).judge(parse_program(task.text), task.surface)
+        if not said.accepted:
+            require_answer(gpu)
+        return said.to_json()
     setting = Setting(problem, problem.shape(name), target(task.target), task.surface)
     kept = ArtifactCache(Path(task.cache)) if task.cache else None
     return CpuJudge(setting, kept, task.compiles).judge(parse_program(task.text), task.surface).to_json()
 
 
+def compiled(task: Task) -> None:
+    """Compile a task's program for its target into the cache that the GPU's worker reads; a program that does not compile is left to the gate."""
+    from kir.gate.artifacts import ArtifactCache
+    from kir.gate.gpu.machine import kept_in
+
+    by = backend(task.surface)
+    with contextlib.suppress(KirError):
+        made = by.launched_with(by.emit(parse_program(task.text)), dict(task.shape[1]))
+        ArtifactCache(kept_in(Path(task.cache) if task.cache else None)).compiled(by, made, target(task.target))
+
+
+def require_answer(gpu: Gpu) -> None:
+    """Refuse to believe a refusal by a GPU that no longer answers. Raises KirError KIR-U035: a fresh process could not open it."""
+    from kir.hardware.device.client import ChildGone
+
+    try:
+        child, _ = gpu.opened()
+    except ChildGone as gone:
+        raise error("KIR-U035", f"the GPU no longer answers: {gone}", needs="a GPU that answers; `nvidia-smi` says what is wrong with it") from gone
+    child.close()
+
+
 @cache
-def _gpu(folder: str) -> Any:
+def _gpu(folder: str) -> Gpu:
     """The one GPU that this worker sees, opened once."""
     from kir.gate.gpu import Gpu
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kir.base.diagnostic import error
+
 
 @dataclass(frozen=True)
 class Said:
@@ -27,6 +29,18 @@ def does(task: Said) -> dict[str, Any]:
         mark.touch()
         time.sleep(0.2)
         os._exit(9)
+    if (Path(task.folder) / f"broken-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}").exists():
+        raise error("KIR-U035", "the GPU no longer answers")
+    if (Path(task.folder) / f"deadly-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}").exists():
+        os._exit(9)
     if task.what == "hangs":
         time.sleep(60)
-    return {"seconds": float(os.getpid()), "low": 0.0, "high": 0.0, "accepted": True, "reason": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
+    told = (Path(task.folder) / f"{task.what}.made").read_text(encoding="utf-8") if task.what.startswith("made") else os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return {"seconds": float(os.getpid()), "low": 0.0, "high": 0.0, "accepted": True, "reason": told}
+
+
+def makes(task: Said) -> None:
+    """What is done ahead, and whether its process sees a device; one task ends the process that does it."""
+    if task.what == "made deadly":
+        os._exit(9)
+    (Path(task.folder) / f"{task.what}.made").write_text(f"sees {os.environ['CUDA_VISIBLE_DEVICES']!r}", encoding="utf-8")

@@ -5,21 +5,26 @@ import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.hardware.device.client import ChildGone
+from kir.hardware.machine import Gpu
 from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.learning.optimize.judge import CpuJudge
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool import devices
 from kir.learning.optimize.pool.cluster import Cluster
+from kir.learning.optimize.pool.devices import BUSY, chosen, parsed
 from kir.learning.optimize.pool.engines import Devices, Engine, Processes
 from kir.learning.optimize.pool.judge import PoolJudge
-from kir.learning.optimize.pool.tasks import judged, task_of
+from kir.learning.optimize.pool.tasks import judged, require_answer, task_of
 from kir.learning.tune.search import Measured
 from kir.problem import load_problem
-from tests.kir.learning.optimize.pool_worker import Said, does
+from tests.kir.learning.optimize.pool_worker import Said, does, makes
 
 PROBLEM = load_problem("softmax")
 SETTING = Setting(PROBLEM, PROBLEM.shape("small"), target("h200"), "cuda")
@@ -63,6 +68,63 @@ def test_each_gpu_has_a_worker_that_sees_it_alone(tmp_path: Path) -> None:
     """Two devices, three tasks: a device measures one candidate at a time, in one process; one that is lost is replaced."""
     said = {name: found for name, found, _ in pool(Devices((0, 1)), tmp_path, "a", "b", "dies once")}
     assert {said["a"].reason, said["b"].reason} == {"0", "1"} and said["dies once"].accepted and said["a"].seconds != said["b"].seconds
+
+
+def test_tasks_are_compiled_ahead_by_processes_that_see_no_gpu(tmp_path: Path) -> None:
+    engine = Devices((0,), makes, 1)
+    said = {name: found for name, found, _ in pool(engine, tmp_path, "made a", "made b")}
+    assert {m.reason for m in said.values()} == {"sees ''"} and engine.parallel == 2
+
+
+@pytest.mark.parametrize("how", ["broken", "deadly"])
+def test_a_lost_gpu_costs_its_candidates_time_only(tmp_path: Path, how: str) -> None:
+    """One that says so is left at once, one that ends its workers after three in a row; all candidates are judged by the other."""
+    (tmp_path / f"{how}-1").touch()
+    engine = Devices((0, 1))
+    names = [f"candidate {k}" for k in range(8)]
+    said = {name: found for name, found, _ in pool(engine, tmp_path, *names)}
+    assert {m.reason for m in said.values() if m.accepted} == {"0"} and list(engine.retired) == [1]
+    assert sum(m.accepted for m in said.values()) >= (8 if how == "broken" else 7), "a candidate that met two ends in a row by chance"
+
+
+def test_with_no_gpu_left_there_is_one_error_that_names_why(tmp_path: Path) -> None:
+    (tmp_path / "broken-0").touch()
+    with pytest.raises(KirError, match=r"(?s)KIR-U036.*GPU 0: the GPU no longer answers"):
+        list(pool(Devices((0,)), tmp_path, "a", "b"))
+
+
+KNOWN = tuple(Gpu(n, "H200" if n != 2 else "A100", (9, 0), 1 << 37) for n in range(4))
+
+
+@pytest.mark.parametrize(("wanted", "busy", "numbers", "left"), [
+    ("", {}, (0, 1, 3), {2: "another kind"}), ("", {1: 97}, (0, 3), {1: "97 %", 2: "another kind"}), ("2", {}, (2,), {}), ("3,0", {}, (3, 0), {}),
+    ("", {3: BUSY - 1}, (0, 1, 3), {2: "another kind"})])
+def test_gpus_of_one_kind_that_nobody_uses_are_chosen(wanted: str, busy: dict[int, int], numbers: tuple[int, ...], left: dict[int, str],
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "PAUSE", 0.0)
+    found = chosen(KNOWN, parsed(wanted), lambda n: {"busy": busy.get(n, 0)})
+    assert found.numbers == numbers and found.left.keys() == left.keys() and all(why in found.left[n] for n, why in left.items())
+
+
+@pytest.mark.parametrize(("words", "busy", "said"), [
+    ("9", 0, "there is no GPU 9: this machine has 0, 1, 2, 3"), ("1,x", 0, "no list of GPUs"), ("", 50, "no GPU is free"), ("1", 50, "GPU 1: someone else")])
+def test_a_gpu_that_is_not_there_or_not_free_is_said(words: str, busy: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "PAUSE", 0.0)
+    with pytest.raises(KirError, match="KIR-U036") as refused:
+        chosen(KNOWN, parsed(words), lambda n: {"busy": busy})
+    assert said in str(refused.value)
+
+
+class Gone:
+    """A GPU that no process can open."""
+
+    def opened(self) -> None:
+        raise ChildGone("crash", "exit code 1")
+
+
+def test_a_refusal_by_a_gpu_that_no_longer_answers_is_not_believed() -> None:
+    with pytest.raises(KirError, match=r"KIR-U035.*exit code 1"):
+        require_answer(cast(Any, Gone()))
 
 
 def test_a_device_that_is_gone_is_an_error_of_the_worker_and_comes_through_as_one() -> None:

@@ -1,0 +1,236 @@
+"""``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
+[--seconds N] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with and without compiling ahead, or on a Ray cluster, and writes
+``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and each core was, where the time went, and how far a
+kernel's time differs when it is gated again with nothing beside it. Counts that the machine does not have are left out, and named.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_workloads.table import RESULTS
+from kir.base.dataclass import dataclass
+from kir.base.store import write_atomic
+from kir.hardware import machine
+from kir.hardware.device.clocks import load
+from kir.learning.optimize.pool import tasks
+from kir.learning.optimize.pool.cluster import Cluster
+from kir.learning.optimize.pool.devices import chosen
+from kir.learning.optimize.pool.engines import Devices, Engine
+from kir.learning.optimize.pool.tasks import Task
+from kir.learning.tune.search import Measured
+
+LIST = Path(__file__).parent / "data" / "pool" / "candidates.jsonl.xz"
+MOST = 200
+FROM = (("gemm", 60), ("softmax", 30), ("rmsnorm", 30), ("layernorm", 30), ("fmha", 20), ("transpose", 20), ("fused_add_rmsnorm", 20), ("addmm", 30))
+"""Problems, each at its first timed shape, and how many of a search's own proposals are taken of each until there are enough."""
+AGAIN = 5
+"""Candidates that are gated again with nothing beside them."""
+STEP = 0.25
+"""Seconds between two looks at the load."""
+COLUMNS = ("GPUs", "engine", "compiled ahead", "candidates", "accepted", "seconds", "a minute", "times one GPU", "GPUs busy", "cores busy",
+           "a GPU's worker: compiling and gating, waiting", "time beside others, of the time alone", "lost", "machine")
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A task whose worker writes down when it began and ended what, into a folder."""
+
+    task: Task
+    folder: str
+
+    @property
+    def key(self) -> str:
+        return self.task.key
+
+
+def judged(one: Noted) -> dict[str, Any]:
+    """The gate's word, noted."""
+    with _noted(one, "gate"):
+        return tasks.judged(one.task)
+
+
+def compiled(one: Noted) -> None:
+    """Compiling ahead, noted."""
+    with _noted(one, "compile"):
+        tasks.compiled(one.task)
+
+
+class _noted:
+    def __init__(self, one: Noted, what: str) -> None:
+        self.one, self.what, self.begun = one, what, time.time()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: Any) -> None:
+        line = json.dumps({"what": self.what, "gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "begun": self.begun, "ended": time.time()})
+        with (Path(self.one.folder) / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as out:
+            out.write(line + "\n")
+
+
+class Watch:
+    """Looks at the load of GPUs and cores until it is ended."""
+
+    def __init__(self, gpus: tuple[int, ...]) -> None:
+        self.gpus, self.busy, self._over = gpus, {n: [0] for n in gpus}, threading.Event()
+        self._cores = _jiffies()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(STEP):
+            for n in self.gpus:
+                self.busy[n].append(int(load(n).get("busy", 0)))
+
+    def end(self) -> tuple[list[float], float]:
+        """Percent that each GPU was busy, and all cores together."""
+        self._over.set()
+        self._thread.join()
+        (idle, total), (idle_then, total_then) = _jiffies(), self._cores
+        return [statistics.mean(x) for x in self.busy.values()], 100.0 * (1 - (idle - idle_then) / max(1, total - total_then))
+
+
+def _jiffies() -> tuple[int, int]:
+    fields = [int(x) for x in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]]
+    return fields[3] + fields[4], sum(fields)
+
+
+def listed() -> list[Task]:
+    """The fixed list."""
+    rows = lzma.decompress(LIST.read_bytes()).decode().splitlines()
+    return [Task(r["text"], r["surface"], r["problem"], (r["shape"], tuple(r["sizes"].items())), "h200", True, "", "gpu") for r in map(json.loads, rows)]
+
+
+def make_list() -> int:
+    """Write the list: what a search would gate first, of several problems on any surface, without what a model of the time says of it."""
+    from kir.hardware.target import target
+    from kir.ir.printer import program_text
+    from kir.learning.optimize.judge import CpuJudge
+    from kir.learning.optimize.plan import Setting
+    from kir.learning.optimize.search import Budget, Search
+    from kir.problem import load_problem
+
+    rows: list[dict[str, Any]] = []
+    for name, most in FROM:
+        problem = load_problem(name)
+        shape = problem.tagged("timed")[0]
+        setting = Setting(problem, shape, target("h200"), "")
+        for one in Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e6)).proposals(most)[:MOST - len(rows)]:
+            rows.append({"problem": name, "shape": shape.name, "sizes": dict(shape.sizes), "surface": one.surface, "text": program_text(one.program)})
+        print(name, len(rows), flush=True)
+    random.Random(0).shuffle(rows)  # a run that is cut short has met all problems
+    LIST.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(LIST, lzma.compress("".join(json.dumps(r) + "\n" for r in rows).encode(), preset=9))
+    return 0
+
+
+def gated(candidates: list[Task], numbers: tuple[int, ...], compilers: int, cache: Path, until: float, cluster: str = "") -> dict[str, Any]:
+    """One run from an empty cache: what came of it and where its time went."""
+    with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes:
+        sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, "cache": str(cache)}), notes) for t in candidates]
+        engine: Engine = Cluster(cluster, gpus=1.0) if cluster else Devices(numbers, compiled, compilers)
+        watch, begun = Watch(numbers), time.time()
+        waiting = [engine.begin(judged, one) for one in sent]
+        said, lost = [], 0
+        for one in waiting:
+            if time.monotonic() > until:
+                break
+            try:
+                said.append(Measured.from_json(engine.result(one, max(1.0, until - time.monotonic()))))
+            except Exception as gone:  # what one candidate does to its worker is counted, and ends no run
+                lost += 1
+                print(f"{type(gone).__name__}: {gone}"[:200], file=sys.stderr, flush=True)
+        took = time.time() - begun
+        busy, cores = watch.end()
+        events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
+        alone = list(_again(engine, sent, said)) if time.monotonic() < until else []
+        engine.close()
+    gate = sum(min(e["ended"], begun + took) - e["begun"] for e in events if e["what"] == "gate" and e["begun"] < begun + took)
+    return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "ahead": compilers, "candidates": len(said),
+            "accepted": sum(m.accepted for m in said), "seconds": round(took, 1),
+            "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "gating": round(gate / (took * len(numbers)), 3),
+            "beside": alone, "lost": lost,
+            "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
+            "machine": f"{len(machine.gpus())} x {machine.gpus()[0].name}, {os.cpu_count()} cores", "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+
+
+def _again(engine: Engine, sent: list[Noted], said: list[Measured]) -> Iterator[float]:
+    """The time of some candidates in the run, of their time alone."""
+    accepted = [(one, m) for one, m in zip(sent, said, strict=False) if m.accepted][:: max(1, len(said) // AGAIN)][:AGAIN]
+    for one, before in accepted:
+        after = Measured.from_json(engine.result(engine.begin(judged, one), 120.0))
+        if after.accepted:
+            yield round(before.seconds / after.seconds, 4)
+
+
+def page(rows: list[Mapping[str, Any]], absent: list[int]) -> str:
+    """The table of what is kept."""
+    lines = ["# Gating on the GPUs of one host", "",
+             f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
+             "processes, one for each GPU, from an empty cache; where a row has fewer, its time was over. *Compiled ahead*: so many further processes compile",
+             "before a GPU is asked. *GPUs busy* is the driver's count of the time in which a kernel ran.", ""]
+    if absent:
+        lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
+    lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    single = {_key(r)[1:]: r for r in rows if r["gpus"] == 1}
+    for r in sorted(rows, key=_key):
+        rate, one = 60 * r["candidates"] / r["seconds"], single.get(_key(r)[1:])
+        times = f"{rate / (60 * one['candidates'] / one['seconds']):.2f}" if one else ""
+        beside = f"{min(r['beside']):.3f} to {max(r['beside']):.3f}" if r["beside"] else ""
+        busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
+        cells = (r["gpus"], r["engine"], r["ahead"] or "no", r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
+                 f"{r['cores_busy']:.0f} %", f"{r['gating']:.0%}, {1 - r['gating']:.0%}", beside, r["lost"], f"{r['machine']}, {r['when']}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["gpus"], row["engine"], bool(row["ahead"])
+
+
+def main(words: list[str]) -> int:
+    """0, or 2 for words that are none."""
+    if words == ["list"]:
+        return make_list()
+    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS)}
+    while len(words) > 1 and words[0] in given:
+        option, value, *words = words
+        given[option] = value
+    if words:
+        print(f"no word {words[0]}; there are list, {', '.join(given)}", file=sys.stderr)
+        return 2
+    out, there = Path(given["--out"]), chosen(machine.gpus()).numbers
+    counts = [int(n) for n in given["--gpus"].split(",")]
+    file = out / "gpu-pool.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    ways = (lambda count: (0,)) if given["--cluster"] else (lambda count: (0, max(1, (os.cpu_count() or 2) - count)))
+    runs = [(count, ahead) for count in counts if count <= len(there) for ahead in ways(count)]
+    until = time.monotonic() + float(given["--seconds"])
+    for place, (count, ahead) in enumerate(runs):
+        cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
+        share = (until - time.monotonic()) / (len(runs) - place)
+        row = gated(listed()[:int(given["--candidates"])], there[:count], ahead, cache, time.monotonic() + share, given["--cluster"])
+        shutil.rmtree(cache, ignore_errors=True)
+        rows = [r for r in rows if _key(r) != _key(row)] + [row]
+        write_atomic(file, "".join(json.dumps(r) + "\n" for r in rows))
+        done = {r["gpus"] for r in rows}
+        write_atomic(out / "gpu-pool.md", page(rows, [n for n in counts if n not in done]))
+        print(json.dumps(row), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
