@@ -37,6 +37,7 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     (("--problem", "softmaxx"), "KIR-G901"),
     (("nowhere.cu", "--problem", "gemm"), "KIR-S018"),
     (("--problem", "softmax", "--on", "gpu"), "KIR-G004"),
+    (("--problem", "softmax", "--gpus", "0"), "KIR-C002"),
     (("--learn", "log.jsonl"), "KIR-C002"),
 ])
 def test_what_is_refused_is_one_clear_error(words: tuple[str, ...], id: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
