@@ -16,12 +16,13 @@ from kir.surface import backend
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
 
 
-def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a") -> Callable[[], None]:
-    """A call without arguments that runs a program of the CUDA surface, without workspaces, on contiguous tensors by their names in the program.
-    Raises KirError for what is not emitted or does not compile."""
+def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a",
+             executable: Executable | None = None) -> Callable[[], None]:
+    """A call without arguments that runs a program of the CUDA surface, without workspaces, on contiguous tensors by their names in the program;
+    `executable` is what it was compiled to before. Raises KirError for what is not emitted or does not compile."""
     import torch
 
-    executable = compiled(program, architecture)
+    executable = executable or compiled(program, architecture)
     emitted = executable.emitted
     at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
     driver = Libcuda()

@@ -80,11 +80,11 @@ def _arrival(s: n.Stmt) -> n.Region | None:
     return None
 
 
-def _meeting() -> tuple[n.Stmt, ...]:
+def meeting() -> tuple[n.Stmt, ...]:
     return n.Eval(build.call("cluster_arrive")), n.Eval(build.call("cluster_wait"))
 
 
-def _is_meeting(s: n.Stmt) -> bool:
+def is_meeting(s: n.Stmt) -> bool:
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEET
 
 
@@ -92,8 +92,8 @@ def _at_end(role: n.Role) -> n.Role:
     """A role whose threads meet those of the cluster before they end."""
     last = role.body[-1] if role.body else None
     if isinstance(last, n.For) and last.kind == "warpgroup":
-        return replace(role, body=(*role.body[:-1], replace(last, body=(*last.body, *_meeting()))))
-    return replace(role, body=(*role.body, *_meeting()))
+        return replace(role, body=(*role.body[:-1], replace(last, body=(*last.body, *meeting()))))
+    return replace(role, body=(*role.body, *meeting()))
 
 
 def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.Kernel:
@@ -126,7 +126,7 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
             count = matched_as(s.call.args[1], n.Expr)
             return (replace(s, call=replace(s.call, args=(at, build.mul(count, size)))),)
         if isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init":
-            return (s, *_meeting())
+            return (s, *meeting())
         return None
 
     body = _rewritten(kernel.body, change)
@@ -154,7 +154,7 @@ def unclustered(kernel: n.Kernel, size: int, axis: int) -> n.Kernel:
     views = {s.buffer.name: s.at.buffer for s in kernel.body if isinstance(s, n.View) and s.buffer.space == "cluster"}
 
     def change(s: n.Stmt) -> tuple[n.Stmt, ...] | None:
-        if _is_meeting(s) or (isinstance(s, n.View) and s.buffer.name in views):
+        if is_meeting(s) or (isinstance(s, n.View) and s.buffer.name in views):
             return ()
         inner = s.body[0] if isinstance(s, n.For) and len(s.body) == 1 else None
         if isinstance(s, n.For) and isinstance(inner, n.Copy) and "multicast" in dict(inner.attrs):

@@ -1,0 +1,217 @@
+"""GEMM at shapes of today's models, beside cuBLASLt's best of its first eight heuristics and torch; which of KIR's pipelines runs is forecast.
+
+Weights come as [N, K], as models store them, unless a row says `nn`. Operands of a row take turns among several copies, so that none is found in L2, and
+calls are replayed from a graph, so that no launch waits for the host. ``python -m benchmarks.gpu_workloads.gemm [DIR]`` makes and compiles the candidates
+of all rows beforehand, on as many processors as there are, and keeps them in DIR (``build/gemm``).
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads.cublaslt import algorithms
+from benchmarks.gpu_workloads.launching import compiled, launcher
+from benchmarks.gpu_workloads.measuring import Case, fastest
+from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.learning.tune import ranked
+from kir.learning.tune.space import find_space
+from kir.problem import Shape, load_problem
+
+KEPT = ROOT / "build" / "gemm"
+SPACES = {
+    "nt": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split"),
+    "nn": ("gemm_sm90", "gemm_sm90_multicast"),
+}
+"""The pipelines among which is chosen, by the order of the weights."""
+PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
+MEASURED = 4
+"""Candidates that are measured where more than the forecast's first may be."""
+COLD = 200e6
+"""Bytes that a row's copies of its operands have together at least, four times the L2 of an H200."""
+MOST_COPIES = 24
+MOST_WRONG = {"bf16": 4e-3, "f16": 1e-3}
+"""The norm of an error over that of the result: results are rounded to 8 and 11 bits."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """C[M, N] = A[M, K] B: one layer of a model."""
+
+    model: str
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    order: str = "nt"
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(name="row", tags=(), sizes={"M": self.m, "N": self.n, "K": self.k})
+
+    @property
+    def name(self) -> str:
+        return f"{self.m} x {self.n} x {self.k} {self.dtype}{'' if self.order == 'nt' else ' ' + self.order} ({self.model})"
+
+
+ROWS = (
+    Row("Llama-3.1-8B qkv", 1, 6144, 4096),
+    Row("Llama-3.1-8B o", 1, 4096, 4096),
+    Row("Llama-3.1-8B gate and up", 1, 28672, 4096),
+    Row("Llama-3.1-8B down", 1, 4096, 14336),
+    Row("Llama-3.1-8B head", 1, 128256, 4096),
+    Row("Llama-2-7B qkv", 1, 12288, 4096, "f16"),
+    Row("Llama-3.1-70B qkv", 4, 10240, 8192),
+    Row("Llama-3.1-70B down", 8, 8192, 28672),
+    Row("Llama-3.1-70B gate and up", 8, 57344, 8192),
+    Row("Llama-3.1-8B qkv", 16, 6144, 4096),
+    Row("Llama-3.1-8B down", 16, 4096, 14336),
+    Row("Qwen3-32B down", 16, 5120, 25600),
+    Row("DeepSeek-V3 q, low rank", 16, 1536, 7168),
+    Row("Llama-3.1-8B o", 32, 4096, 4096),
+    Row("Llama-3.1-8B gate and up", 32, 28672, 4096),
+    Row("Qwen2.5-7B down", 32, 3584, 18944),
+    Row("Llama-2-7B down", 32, 4096, 11008, "f16"),
+    Row("Llama-3.1-8B down", 64, 4096, 14336),
+    Row("Qwen3-32B qkv", 64, 10240, 5120),
+    Row("Llama-3.1-70B o", 64, 8192, 8192),
+    Row("DeepSeek-V3 kv, low rank", 64, 576, 7168),
+    Row("DeepSeek-V3 q", 64, 24576, 1536),
+    Row("Llama-3.1-8B o", 128, 4096, 4096),
+    Row("Llama-3.1-8B down", 128, 4096, 14336),
+    Row("Llama-3.1-8B qkv", 256, 6144, 4096),
+    Row("Llama-3.1-8B down", 256, 4096, 14336),
+    Row("DeepSeek-V3 expert down", 512, 7168, 2048),
+    Row("Llama-3.1-8B o", 512, 4096, 4096),
+    Row("Llama-3.1-8B qkv", 1024, 6144, 4096),
+    Row("Llama-3.1-8B gate and up", 2048, 28672, 4096),
+    Row("Llama-3.1-8B down", 4096, 4096, 14336),
+    Row("Llama-3.1-70B down", 4096, 8192, 28672),
+    Row("Qwen3-32B qkv", 4096, 10240, 5120),
+    Row("DeepSeek-V3 o", 4096, 7168, 16384),
+    Row("GPT-2 head", 1, 50257, 768, "f16"),
+    Row("GPT-2 XL head", 1024, 50257, 1600, "f16"),
+    Row("Whisper large-v2 head", 448, 51865, 1280, "f16"),
+    Row("Vicuna-7B head", 2048, 32001, 4096),
+    Row("square", 2048, 2048, 2048, order="nn"),
+    Row("square", 4096, 4096, 4096, order="nn"),
+)
+OTHERS = {"triton": "gemm_triton", "tilelang": "gemm_tilelang"}
+"""The pipelines of the other surfaces, at the rows in `nn` order."""
+
+Made = list[tuple[str, Program, Executable]]
+
+
+def cases() -> Iterator[Case]:
+    """The rows, each with the first candidate by the forecast (`forecast`) and the fastest of the first few (`measured`)."""
+    made = prepared(KEPT)
+    for row in ROWS:
+        yield case(row, made[row.name])
+
+
+def prepared(folder: Path) -> dict[str, Made]:
+    """The candidates of all rows, from a folder where they are kept there."""
+    file = folder / "candidates.pickle"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with ProcessPoolExecutor() as pool:
+            rows = dict(zip([r.name for r in ROWS], pool.map(candidates, ROWS), strict=True))
+        file.write_bytes(pickle.dumps(rows))
+    found: dict[str, Made] = pickle.loads(file.read_bytes())
+    return found
+
+
+def candidates(row: Row, count: int = MEASURED) -> Made:
+    """The first candidates of a row by the forecast, compiled; the best of each pipeline at most twice, so that a pipeline that is misjudged does not fill
+    all places."""
+    problem = load_problem(f"{PROBLEMS[row.order]}:{row.dtype}")
+    found = []
+    for name in SPACES[row.order]:
+        first, _ = ranked(find_space(name), problem, row.shape, target("h200"), most=2)
+        found += [(c.seconds, f"{name} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
+    out: Made = []
+    for _, name, program in sorted(found, key=lambda x: x[0])[:count]:
+        out.append((name, program, compiled(program)))
+    return out
+
+
+def case(row: Row, made: Made) -> Case:
+    """A row on the GPU at hand."""
+    import torch
+
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[row.dtype]
+    transposed = row.order == "nt"
+    generator = torch.Generator("cuda").manual_seed(0)
+    a0 = torch.randn(row.m, row.k, device="cuda", dtype=dtype, generator=generator)
+    b0 = torch.randn(*((row.n, row.k) if transposed else (row.k, row.n)), device="cuda", dtype=dtype, generator=generator)
+    copies = min(MOST_COPIES, max(1, round(COLD / (2.0 * (row.m * row.k + row.n * row.k + row.m * row.n)) + 0.5)))
+    sets = [(a0.clone(), b0.clone(), torch.full((row.m, row.n), float("nan"), device="cuda", dtype=dtype)) for _ in range(copies)]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    want = a0.float() @ (b0.float().T if transposed else b0.float())
+    length = float(want.norm())
+
+    def wrong(out: Any) -> str:
+        far = max(float((c.float() - want).norm()) / length for _, _, c in sets)
+        for _, _, c in sets:
+            c.fill_(float("nan"))  # whoever comes next writes all of it
+        return "" if far < MOST_WRONG[row.dtype] else f"off by {far:.3g} of the result"
+
+    def replay(launch: Callable[[Any, Any, Any], Callable[[], Any]]) -> Callable[[], Any]:
+        return _graph([launch(*s) for s in sets])
+
+    ways: dict[str, Callable[[], Any]] = {}
+    missing: dict[str, str] = {}
+    sizes = {"M": row.m, "N": row.n, "K": row.k}
+    try:
+        count = len(algorithms(*sets[0], transposed))
+        every = {f"{i}": replay(lambda a, b, c, i=i: algorithms(a, b, c, transposed)[i]) for i in range(count)}  # type: ignore[misc]  # a default binds it
+        ways["cuBLASLt"] = every[fastest(every)]
+    except OSError as gone:
+        missing["cuBLASLt"] = str(gone)
+    ways["torch.mm"] = replay(lambda a, b, c: lambda: torch.mm(a, b.T if transposed else b, out=c))
+    ours: dict[str, Callable[[], Any]] = {}
+    for name, program, executable in made:
+        try:
+            ours[name] = replay(lambda a, b, c, p=program, e=executable: launcher(p, {"A": a, "B": b, "C": c}, sizes, executable=e))  # type: ignore[misc]  # as above
+            if said := wrong(ours[name]()):
+                missing[name] = said
+                del ours[name]
+        except (KirError, OSError) as refused:
+            missing[name] = str(refused).splitlines()[0]
+    named = []
+    if ours:
+        forecast = next(iter(ours))
+        named.append(f"forecast: {forecast}")
+        ways[named[0]] = ours[forecast]
+        measured = fastest(ours)
+        if measured != forecast:
+            named.append(f"of {len(ours)} measured: {measured}")
+            ways[named[1]] = ours[measured]
+    return Case("gemm", row.name, ways, (*named, *(x for x in missing if x != "cuBLASLt")), wrong, 2.0 * row.m * row.n * row.k, missing, copies)
+
+
+def _graph(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    """All launches, one after the other, as one call."""
+    import torch
+
+    for launch in launches:
+        launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for launch in launches:
+            launch()
+    return graph.replay
+
+
+if __name__ == "__main__":
+    prepared(Path(sys.argv[1]) if len(sys.argv) > 1 else KEPT)
