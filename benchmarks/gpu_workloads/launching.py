@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -18,23 +19,26 @@ SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32,
 
 def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a",
              executable: Executable | None = None) -> Callable[[], None]:
-    """A call without arguments that runs a program of the CUDA surface, without workspaces, on contiguous tensors by their names in the program;
-    `executable` is what it was compiled to before. Raises KirError for what is not emitted or does not compile."""
+    """A call without arguments that runs a program, without workspaces, on contiguous tensors by their names in the program; `executable` is what it was
+    compiled to before, of whatever surface, otherwise that is CUDA. Raises KirError for what is not emitted or does not compile."""
     import torch
 
     executable = executable or compiled(program, architecture)
     emitted = executable.emitted
     at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
     driver = Libcuda()
-    work = []
+    work, held = [], list[Any]()
     for row in executable.launches(emitted, at):
         image = executable.images[row["image"]]
         function = driver.function(image.cubin, image.function, image.dynamic_shared, image.cluster)
-        work.append((function, row, image, [_value(driver, a, tensors) for a in row["arguments"]]))
+        values = [_value(driver, a, tensors) for a in row["arguments"]]
+        scratch = [torch.empty(each * math.prod(row["grid"]), dtype=torch.uint8, device="cuda") if each else None for each in image.hidden]
+        held.append(scratch)
+        work.append((function, row, image, [*values, *(ctypes.c_void_p(x.data_ptr() if x is not None else 0) for x in scratch)]))
 
     def call() -> None:
         driver.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        for function, row, image, values in work:
+        for (function, row, image, values), _ in zip(work, held, strict=True):
             driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
 
     return call
@@ -57,5 +61,6 @@ def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> 
         return SCALARS[of[0]](of[1])
     row = dict(of[0])
     address = tensors[row.pop("of")].data_ptr()
-    made = driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"])
+    places = [row.pop(key) for key in ("dtype", "extents", "strides", "box")]
+    made = driver.tensor_map(places[0], address, *places[1:], **row)
     return Map.from_buffer_copy(made)

@@ -1,4 +1,4 @@
-"""Asks the surface's compiler to do its work in another way: an option of the kernel or of a copy that changes how, and not what.
+"""Asks the surface's compiler to do its work in another way: an option of the kernel, a loop or a copy that changes how, and not what.
 
 before:
 
@@ -54,6 +54,8 @@ of 0.1.15 says so). Not among them: what leaves out barriers or bounds."""
 FAST_MATH = "tl_enable_fast_math"
 """Changes results where functions are approximated or divided, and nothing where there are none."""
 OF_COPIES = frozenset({"coalesced_width", "disable_tma", "eviction_policy"})
+OF_LOOPS = frozenset({"disallow_acc_multi_buffer", "flatten", "warp_specialize"})
+"""Options of Triton that choose how a loop is pipelined, whether with the loops inside as one, and by which warps (`triton.language.range` of 3.6)."""
 EXACT = frozenset({"abs", "fma", "to_tf32", "round_even", "trunc", "floor", "ceil", "isnan", "isinf"})
 
 
@@ -70,8 +72,8 @@ class SurfaceOption(Pass):
     value: str = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel or a copy that has no such option yet; which is given."""
-        if not self.option or not isinstance(node, (n.Kernel, n.Copy)):
+        """At a kernel, a loop or a copy that has no such option yet; which is given."""
+        if not self.option or not isinstance(node, (n.Kernel, n.For, n.Copy)):
             return None
         reason = _refused(node, self.option)
         if reason or self.option in dict(node.attrs):
@@ -79,10 +81,10 @@ class SurfaceOption(Pass):
         return Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel or a copy with an option that changes how it is compiled, and not what it computes."""
-        if not isinstance(node, (n.Kernel, n.Copy)) or not node.attrs:
+        """At a kernel, a loop or a copy with an option that changes how it is compiled, and not what it computes."""
+        if not isinstance(node, (n.Kernel, n.For, n.Copy)) or not node.attrs:
             return None
-        known = OF_COPIES if isinstance(node, n.Copy) else OF_KERNELS | {FAST_MATH}
+        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH}
         reasons = [(name, _refused(node, name)) for name, _ in node.attrs if name in known]
         found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
         return found or (Miss(reasons[0][1]) if reasons else None)
@@ -90,25 +92,28 @@ class SurfaceOption(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The option."""
         node = node_at(program, site.path)
-        assert isinstance(node, (n.Kernel, n.Copy))
+        assert isinstance(node, (n.Kernel, n.For, n.Copy))
         return self._with(program, site, n.attrs(**{**dict(node.attrs), self.option: _value(self.value)}))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The compiler's own choice."""
         node = node_at(program, site.path)
-        assert isinstance(node, (n.Kernel, n.Copy))
+        assert isinstance(node, (n.Kernel, n.For, n.Copy))
         return self._with(program, site, tuple((k, v) for k, v in node.attrs if k != self.option))
 
     def _with(self, program: n.Program, site: Site, attrs: n.Attrs) -> Rewritten:
         node = node_at(program, site.path)
         if isinstance(node, n.Kernel):
             return Rewritten(replace_kernel(program, node.name, replace(node, attrs=attrs)), site.path)
-        assert isinstance(node, n.Copy)
+        assert isinstance(node, (n.For, n.Copy))
         return edited(program, site.path, (replace(node, attrs=attrs),))
 
 
-def _refused(node: n.Kernel | n.Copy, option: str) -> str:
+def _refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
     """Why an option may not be set or left out here; "" where it may."""
+    if isinstance(node, n.For):
+        known = option in OF_LOOPS and node.kind in ("serial", "pipelined")
+        return "" if known else f"{option} is no option of a serial loop that is known to change nothing but how it is run"
     if isinstance(node, n.Copy):
         return "" if option in OF_COPIES else f"{option} is no option of a copy that is known to change nothing but how it is done"
     if option == FAST_MATH:

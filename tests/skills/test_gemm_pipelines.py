@@ -1,0 +1,73 @@
+"""GEMM with few rows, few tiles and any N, and for the architecture before: right, free of hazards, and compiled without spills."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.analysis.target.legalize import legalize
+from kir.hardware.target import target
+from kir.interp import run
+from kir.ir.nodes import Program
+from kir.ir.printer import program_text
+from kir.learning.tune import general, load_space
+from kir.learning.tune.rank import built, given_of
+from kir.problem import Problem, load_problem
+from kir.surface import backend
+from kir.surface.lowering import lowered
+
+FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
+
+
+def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Problem]:
+    """A point of a space, for a chip of two SMs."""
+    found = load_space(FOLDER / f"{name}.toml")
+    wanted = load_problem(f"{found.home}:{dtype}")
+    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), target(chip)), **({"sms": 2} if "sms" in found.given else {})})
+    assert found.refusal(values) == ""
+    made = built(found, values, wanted, target(chip))
+    assert legalize(made, target(chip).architecture) == ()
+    return made, wanted
+
+
+@pytest.mark.parametrize(("name", "dtype", "point"), [
+    ("gemm_sm90_nt_skinny", "bf16", {"rows": 16, "columns": 64, "stages": 6, "parts": 4}),
+    ("gemm_sm90_nt_skinny", "f16", {"rows": 32, "columns": 128, "stages": 4, "parts": 2}),
+    ("gemm_sm90_nt_wide", "bf16", {"rows": 64, "columns": 64, "stages": 6}),
+    ("gemm_sm90_nt_split", "bf16", {"rows": 128, "columns": 128, "stages": 4, "parts": 8}),
+    ("gemm_sm90_nt_odd", "bf16", {"rows": 128, "columns": 128, "stages": 6, "raster": 8}),
+])
+def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
+    made, wanted = filled(name, "h200", dtype, **point)
+    for at, mode in (("tail", "check"), ("odd", "fast"), ("deep", "fast")):
+        shape = wanted.shape(at)
+        inputs = wanted.inputs(shape, seed=4)
+        found = run(made, inputs, wanted.scalars(shape), mode="check" if mode == "check" else "fast")
+        assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    shape = wanted.shape("tail")
+    inputs = wanted.inputs(shape, seed=5)
+    assert wanted.compare(run(lowered(made), inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    assert made.plan and "via wgmma pending" in program_text(made)
+
+
+def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_size() -> None:
+    made, wanted = filled("gemm_sm80", "sm_80", "bf16", rows=128, stages=4)
+    every = general(load_space(FOLDER / "gemm_sm80.toml"), made, wanted, target("sm_80"))
+    for at in ("tail", "odd"):
+        shape = wanted.shape(at)
+        inputs = wanted.inputs(shape, seed=3)
+        found = run(every, inputs, wanted.scalars(shape), mode="check")
+        assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("name", "compiled_for", "instruction", "point"), [
+    ("gemm_sm80", "sm_80", "HMMA", {"rows": 128, "stages": 4}),
+    ("gemm_sm80", "sm_120", "HMMA", {"rows": 64, "stages": 4}),
+    ("gemm_sm90_nt_skinny", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 4, "parts": 8}),
+])
+def test_they_compile_without_spills_to_the_matrix_instructions(name: str, compiled_for: str, instruction: str, point: dict[str, int]) -> None:
+    made, _ = filled(name, compiled_for, "bf16", **point)
+    surface = backend("cuda")
+    (kernel, *_) = surface.compile(surface.emit(made), target(compiled_for)).kernels
+    assert kernel.spills == 0 and any(word.startswith(instruction) for word in kernel.mix)
