@@ -91,9 +91,9 @@ class SwapOperands(Pass):
         if alloc is None or (alloc.init is not None and isinstance(alloc.init.type, TileType)):
             return Miss(f"'{b.name}' begins with more than one number")
         reads = set(_reads(kernel, b))
-        if reads != {transposed}:
-            return Miss(f"'{b.name}' is {'not read transposed alone' if transposed else 'read transposed already, or in parts'}") if transposed in reads else None
-        return Site(path, self)
+        if reads == {transposed}:
+            return Site(path, self)
+        return Miss(f"'{b.name}' is not read {'transposed' if transposed else 'as it is'} alone") if transposed in reads else None
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The transpose of the sum."""

@@ -288,7 +288,8 @@ class _Found:
         share = build.mul(part, each)
         spans = tuple(build.span(share if k == item.axis else 0, each if k == item.axis else d) for k, d in enumerate(shape))
         staged = n.Store(build.region(own, self.group, *(build.span(0, d) for d in shape)), self.partial)
-        total = reduce(build.add, (n.Load(build.region(all_of, p, self.group, *spans)) for p in range(item.parts)))
+        terms: list[n.Expr] = [n.Load(build.region(all_of, p, self.group, *spans)) for p in range(item.parts)]
+        total = reduce(build.add, terms)
         value = transform(self.store.value, lambda old, new: total if old == self.partial else new)
         stored = replace(self.store, at=part_of_region(self.store.at, item.axis, share, each), value=value)
         ending = (staged, *meeting(), stored, *meeting())
@@ -317,7 +318,7 @@ def _joined(kernel: n.Kernel) -> tuple[n.Kernel, Literal[0, 1], int]:
     scaled = first.value.a if isinstance(first.value, n.Binary) and first.value.op == "floordiv" else first.value
     trips = substitute(scaled, {part: build.const(1)})
     lead, follow = roles.roles
-    own, group, _ = _own(follow)
+    own, _, _ = _own(follow)
     view = next((s for s in kernel.body if isinstance(s, n.View) and s.buffer.space == "cluster"), None)
     if view is None or len(lead.body) != 5 or len(own) < 7 or not all(map(is_meeting, (*lead.body[1:], *own[-2:], *own[-5:-3]))):
         raise NoCluster("the roles do not meet as those of a split sum do")
@@ -345,12 +346,10 @@ def _joined(kernel: n.Kernel) -> tuple[n.Kernel, Literal[0, 1], int]:
 
 def _adds(e: n.Node, partials: n.Buffer) -> bool:
     """Whether a value is a sum of all partial results."""
-    terms = 0
-    while isinstance(e, n.Binary) and e.op == "add":
-        e, last, terms = e.a, e.b, terms + 1
-        if not isinstance(last, n.Load) or last.at.buffer != partials:
-            return False
-    return isinstance(e, n.Load) and e.at.buffer == partials and build.is_const(partials.shape[0], terms + 1)
+    terms = 1
+    while isinstance(e, n.Binary) and e.op == "add" and isinstance(e.b, n.Load) and e.b.at.buffer == partials:
+        e, terms = e.a, terms + 1
+    return isinstance(e, n.Load) and e.at.buffer == partials and build.is_const(partials.shape[0], terms)
 
 
 def _own(role: n.Role) -> tuple[n.Block, n.Expr, int]:
