@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.cublaslt import algorithms
-from benchmarks.gpu_workloads.launching import compiled, launcher
+from benchmarks.gpu_workloads.launching import compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -29,10 +29,10 @@ from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
 SPACES = {
-    "nt": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split"),
-    "nn": ("gemm_sm90", "gemm_sm90_multicast"),
+    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split")},
+    "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"), "triton": ("gemm_triton",), "tilelang": ("gemm_tilelang",)},
 }
-"""The pipelines among which is chosen, by the order of the weights."""
+"""The pipelines among which is chosen, by the order of the weights and the surface."""
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
 MEASURED = 4
 """Candidates that are measured where more than the forecast's first may be."""
@@ -105,10 +105,8 @@ ROWS = (
     Row("square", 2048, 2048, 2048, order="nn"),
     Row("square", 4096, 4096, 4096, order="nn"),
 )
-OTHERS = {"triton": "gemm_triton", "tilelang": "gemm_tilelang"}
-"""The pipelines of the other surfaces, at the rows in `nn` order."""
-
-Made = list[tuple[str, Program, Executable]]
+Made = list[tuple[str, str, Program, Executable]]
+"""Surface, pipeline with its parameters, program and what it was compiled to."""
 
 
 def cases() -> Iterator[Case]:
@@ -130,18 +128,23 @@ def prepared(folder: Path) -> dict[str, Made]:
     return found
 
 
-def candidates(row: Row, count: int = MEASURED) -> Made:
-    """The first candidates of a row by the forecast, compiled; the best of each pipeline at most twice, so that a pipeline that is misjudged does not fill
-    all places."""
+def candidates(row: Row) -> Made:
+    """The candidates of a row, compiled."""
+    sizes = {"M": row.m, "N": row.n, "K": row.k}
+    shapes = {"A": (row.m, row.k), "B": (row.n, row.k) if row.order == "nt" else (row.k, row.n), "C": (row.m, row.n)}
+    return [(surface, name, program, compiled_for(program, surface, sizes, shapes)) for surface in SPACES[row.order]
+            for name, program in chosen(row, surface)]
+
+
+def chosen(row: Row, surface: str = "cuda", count: int = MEASURED) -> list[tuple[str, Program]]:
+    """The first candidates of a row by the forecast, of each pipeline two at most, so that one that is misjudged does not fill all places."""
     problem = load_problem(f"{PROBLEMS[row.order]}:{row.dtype}")
+    spaces = SPACES[row.order][surface]
     found = []
-    for name in SPACES[row.order]:
-        first, _ = ranked(find_space(name), problem, row.shape, target("h200"), most=2)
+    for name in spaces:
+        first, _ = ranked(find_space(name), problem, row.shape, target("h200"), most=2 if len(spaces) > 1 else count)
         found += [(c.seconds, f"{name} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
-    out: Made = []
-    for _, name, program in sorted(found, key=lambda x: x[0])[:count]:
-        out.append((name, program, compiled(program)))
-    return out
+    return [(name, program) for _, name, program in sorted(found, key=lambda x: x[0])[:count]]
 
 
 def case(row: Row, made: Made) -> Case:
@@ -159,7 +162,7 @@ def case(row: Row, made: Made) -> Case:
     want = a0.float() @ (b0.float().T if transposed else b0.float())
     length = float(want.norm())
 
-    def wrong(out: Any) -> str:
+    def wrong(_: Any) -> str:
         far = max(float((c.float() - want).norm()) / length for _, _, c in sets)
         for _, _, c in sets:
             c.fill_(float("nan"))  # whoever comes next writes all of it
@@ -178,24 +181,24 @@ def case(row: Row, made: Made) -> Case:
     except OSError as gone:
         missing["cuBLASLt"] = str(gone)
     ways["torch.mm"] = replay(lambda a, b, c: lambda: torch.mm(a, b.T if transposed else b, out=c))
-    ours: dict[str, Callable[[], Any]] = {}
-    for name, program, executable in made:
-        try:
-            ours[name] = replay(lambda a, b, c, p=program, e=executable: launcher(p, {"A": a, "B": b, "C": c}, sizes, executable=e))  # type: ignore[misc]  # as above
-            if said := wrong(ours[name]()):
-                missing[name] = said
-                del ours[name]
-        except (KirError, OSError) as refused:
-            missing[name] = str(refused).splitlines()[0]
     named = []
-    if ours:
-        forecast = next(iter(ours))
-        named.append(f"forecast: {forecast}")
-        ways[named[0]] = ours[forecast]
-        measured = fastest(ours)
-        if measured != forecast:
-            named.append(f"of {len(ours)} measured: {measured}")
-            ways[named[1]] = ours[measured]
+    for surface in SPACES[row.order]:
+        ours: dict[str, Callable[[], Any]] = {}
+        for name, program, executable in (x[1:] for x in made if x[0] == surface):
+            try:
+                call = replay(lambda a, b, c, p=program, e=executable: launcher(p, {"A": a, "B": b, "C": c}, sizes, executable=e))  # type: ignore[misc]  # as above
+                call()
+                if said := wrong(None):
+                    missing[name] = said
+                else:
+                    ours[name] = call
+            except (KirError, OSError) as refused:
+                missing[name] = str(refused).splitlines()[0]
+        if ours:
+            forecast, measured = next(iter(ours)), fastest(ours)
+            pairs = [(f"{surface}, forecast: {forecast}", forecast), (f"{surface}, of {len(ours)} measured: {measured}", measured)]
+            named += [word for word, _ in pairs]
+            ways |= {word: ours[name] for word, name in pairs}
     return Case("gemm", row.name, ways, (*named, *(x for x in missing if x != "cuBLASLt")), wrong, 2.0 * row.m * row.n * row.k, missing, copies)
 
 

@@ -52,6 +52,14 @@ def compiled(program: Program, architecture: str = "sm_90a") -> Executable:
     return Executable(program, emitted, {Executable.variant(emitted): surface.compile(emitted, target(architecture))})
 
 
+def compiled_for(program: Program, surface: str, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], architecture: str = "sm_90a") -> Executable:
+    """A program of any surface, compiled as its launcher takes it at these sizes, of the program and of its tensors by name. Raises KirError."""
+    by = backend(surface)
+    at = bound(program, dict(sizes), shapes)
+    emitted = by.launched_with(by.emit(program), {name: int(value) for name, value in at.values.items() if not isinstance(value, float)})
+    return Executable(program, emitted, {Executable.variant(emitted): by.compile(emitted, target(architecture))})
+
+
 def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> Any:
     """An argument of a launch as ctypes passes it."""
     kind, *of = argument
