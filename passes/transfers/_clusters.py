@@ -81,10 +81,12 @@ def _arrival(s: n.Stmt) -> n.Region | None:
 
 
 def meeting() -> tuple[n.Stmt, ...]:
+    """All threads of a cluster wait for one another."""
     return n.Eval(build.call("cluster_arrive")), n.Eval(build.call("cluster_wait"))
 
 
 def is_meeting(s: n.Stmt) -> bool:
+    """Whether a statement is one of those by which a cluster meets."""
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEET
 
 
