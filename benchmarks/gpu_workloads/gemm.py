@@ -7,6 +7,7 @@ of all rows beforehand, on as many processors as there are, and keeps them in DI
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from benchmarks.gpu_workloads.measuring import Case, fastest
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.target import target
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.tune import ranked
 from kir.learning.tune.space import find_space
@@ -30,7 +32,8 @@ from kir.problem import Shape, load_problem
 KEPT = ROOT / "build" / "gemm"
 SPACES = {
     "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split")},
-    "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"), "triton": ("gemm_triton",), "tilelang": ("gemm_tilelang",)},
+    "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
+           "triton": ("gemm_triton", "gemm_triton_halves"), "tilelang": ("gemm_tilelang", "gemm_tilelang_persistent")},
 }
 """The pipelines among which is chosen, by the order of the weights and the surface."""
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
@@ -117,34 +120,54 @@ def cases() -> Iterator[Case]:
 
 
 def prepared(folder: Path) -> dict[str, Made]:
-    """The candidates of all rows, from a folder where they are kept there."""
+    """The candidates of all rows, from a folder where they are kept there; otherwise chosen by the forecast and compiled, each program once."""
     file = folder / "candidates.pickle"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with ProcessPoolExecutor() as pool:
-            rows = dict(zip([r.name for r in ROWS], pool.map(candidates, ROWS), strict=True))
-        file.write_bytes(pickle.dumps(rows))
-    found: dict[str, Made] = pickle.loads(file.read_bytes())
+        kinds = sorted({(r.order, r.dtype) for r in ROWS})
+        asked = [(order, dtype, surface, space) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces]
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            found = [one for many in pool.map(_ranked, *zip(*asked, strict=True)) for one in many]
+            rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in chosen([f for f in found if f[:2] == (r.name, s)])] for r in ROWS}
+            wanted = {_key(row, surface, program): (row, surface, program) for row in ROWS for surface, _, program in rows[row.name]}
+            executables = dict(zip(wanted, pool.map(_executable, *zip(*wanted.values(), strict=True)), strict=True))
+        made = {row.name: [(s, name, p, executables[_key(row, s, p)]) for s, name, p in rows[row.name]] for row in ROWS}
+        file.write_bytes(pickle.dumps(made))
+    kept: dict[str, Made] = pickle.loads(file.read_bytes())
+    return kept
+
+
+Found = tuple[str, str, float, str, Program]
+"""A candidate: the row's name, the surface, seconds by the forecast, the pipeline with its parameters, the program."""
+
+
+def _ranked(order: str, dtype: str, surface: str, space: str) -> list[Found]:
+    """The first candidates of a pipeline at all rows of a kind."""
+    problem, known, found = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found]()
+    for row in (r for r in ROWS if (r.order, r.dtype) == (order, dtype)):
+        first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=MEASURED, known=known)
+        found += [(row.name, surface, c.seconds, f"{space} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
     return found
 
 
-def candidates(row: Row) -> Made:
-    """The candidates of a row, compiled."""
-    sizes = {"M": row.m, "N": row.n, "K": row.k}
+def chosen(found: Sequence[Found]) -> list[tuple[str, Program]]:
+    """The first of all candidates of a row, of each pipeline two at most, so that one that is misjudged does not fill all places."""
+    out: list[tuple[str, Program]] = []
+    several = len({name.split()[0] for _, _, _, name, _ in found}) > 1
+    for _, _, _, name, program in sorted(found, key=lambda f: f[2]):
+        if not several or sum(x.split()[0] == name.split()[0] for x, _ in out) < 2:
+            out.append((name, program))
+    return out[:MEASURED]
+
+
+def _key(row: Row, surface: str, program: Program) -> tuple[str, ...]:
+    """What tells what a program is compiled to at a row: of TileLang the sizes too."""
+    return surface, content_hash(program), row.name if surface == "tilelang" else ""
+
+
+def _executable(row: Row, surface: str, program: Program) -> Executable:
     shapes = {"A": (row.m, row.k), "B": (row.n, row.k) if row.order == "nt" else (row.k, row.n), "C": (row.m, row.n)}
-    return [(surface, name, program, compiled_for(program, surface, sizes, shapes)) for surface in SPACES[row.order]
-            for name, program in chosen(row, surface)]
-
-
-def chosen(row: Row, surface: str = "cuda", count: int = MEASURED) -> list[tuple[str, Program]]:
-    """The first candidates of a row by the forecast, of each pipeline two at most, so that one that is misjudged does not fill all places."""
-    problem = load_problem(f"{PROBLEMS[row.order]}:{row.dtype}")
-    spaces = SPACES[row.order][surface]
-    found = []
-    for name in spaces:
-        first, _ = ranked(find_space(name), problem, row.shape, target("h200"), most=2 if len(spaces) > 1 else count)
-        found += [(c.seconds, f"{name} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
-    return [(name, program) for _, name, program in sorted(found, key=lambda x: x[0])[:count]]
+    return compiled_for(program, surface, row.shape.sizes, shapes)
 
 
 def case(row: Row, made: Made) -> Case:
