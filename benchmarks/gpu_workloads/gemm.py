@@ -201,7 +201,7 @@ def case(row: Row, made: Made) -> Case:
         count = len(algorithms(*sets[0], transposed))
         every = {f"{i}": replay(lambda a, b, c, i=i: algorithms(a, b, c, transposed)[i]) for i in range(count)}  # type: ignore[misc]  # a default binds it
         ways["cuBLASLt"] = every[fastest(every)]
-    except OSError as gone:
+    except (OSError, RuntimeError) as gone:
         missing["cuBLASLt"] = str(gone)
     ways["torch.mm"] = replay(lambda a, b, c: lambda: torch.mm(a, b.T if transposed else b, out=c))
     named = []
@@ -215,7 +215,7 @@ def case(row: Row, made: Made) -> Case:
                     missing[name] = said
                 else:
                     ours[name] = call
-            except (KirError, OSError) as refused:
+            except (KirError, OSError, RuntimeError) as refused:
                 missing[name] = str(refused).splitlines()[0]
         if ours:
             forecast, measured = next(iter(ours)), fastest(ours)
