@@ -18,7 +18,9 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import Job, Row, in_turn, walked_result
 from kir.learning.corpus.rank import recorded
 from kir.learning.evidence.archive import SUFFIX, read_archive, write_archive
+from kir.learning.evidence.forwards import PIPELINES, stored
 from kir.learning.evidence.walked import SHIPPED, Walked, package_of, walked
+from kir.learning.tune.space import Space
 from kir.lineage.records.folder import NAME, Folder
 from kir.surface.reading import manifest
 
@@ -36,17 +38,20 @@ class Asked:
     jobs: tuple[Job, ...] = ()
     lineages: tuple[Path, ...] = ()
     known: tuple[Walked, ...] = ()
+    pipelines: tuple[Space, ...] = ()
 
 
 def asked(what: Sequence[str]) -> Asked:
     """What words name: a package with recorded launches, a list of them (JSON lines), a folder of bindings, of lineages, or of walked kernels,
-    one lineage, or `experts`. Raises UsageError KIR-C118, KIR-S050 for what is none of these."""
-    jobs, lineages, known = list[Job](), list[Path](), list[Walked]()
+    one lineage, `experts`, or `pipelines`. Raises UsageError KIR-C118, KIR-S050 for what is none of these."""
+    jobs, lineages, known, pipelines = list[Job](), list[Path](), list[Walked](), tuple[Space, ...]()
     for word in what:
         path = Path(word)
         listed = Path(str(resources.files("kir.skills") / "packages" / f"{word.replace('-', '_')}.jsonl"))
         if word == EXPERTS:
             jobs += experts()
+        elif word == PIPELINES:
+            pipelines = stored()
         elif path.is_dir() and any(path.glob(f"*{SUFFIX}")):
             known += read_archive(path)
         elif (path / NAME).is_file() or path.name == NAME:
@@ -59,8 +64,9 @@ def asked(what: Sequence[str]) -> Asked:
             jobs += _recorded(listed)
         else:
             raise usage("KIR-S050", f"there is nothing to learn from called '{word}'", needs="a package with recorded launches, a list of them, a folder of "
-                        "bindings, of lineages or of walked kernels, or the word 'experts'", attempt="kir capture -o bindings -- python app.py")
-    return Asked(tuple(jobs), tuple(lineages), tuple(known))
+                        "bindings, of lineages or of walked kernels, or one of the words 'experts' and 'pipelines'",
+                        attempt="kir capture -o bindings -- python app.py")
+    return Asked(tuple(jobs), tuple(lineages), tuple(known), pipelines)
 
 
 def _recorded(path: Path) -> list[Job]:

@@ -73,8 +73,8 @@ def _what(card: Card) -> Iterator[str]:
         yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({_and(list(map(str, p.values)))}); "
                          "the longest is tried first.")
     if card.carrier.relations:
-        yield "These relations held in every use, and would hardly have by chance:"
-        yield _list([f"`{r.text}` in {r.kernels} kernels (by chance {r.chance:.2g})" for r in card.carrier.relations])
+        yield _list([f"`{r.text}` {f'in {r.kernels} of {r.of} kernels' if r.of else f'in every use, in {r.kernels} kernels'}: by chance this would be so with "
+                     f"probability {r.chance:.2g}." for r in card.carrier.relations])
 
 
 def _article(word: str) -> str:
