@@ -6,7 +6,7 @@
     python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
 
-Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N and --seed.
+Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed.
 """
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class Given:
     workers: int
     seed: int
     folder: Path | None
+    within: float = 0.0
 
     @property
     def admitted(self) -> tuple[Card, ...]:
@@ -177,14 +178,14 @@ def when(given: Given) -> str:
             f"{counts[said, 'wrong']} | {counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
     run = {said: sum(n for (s, came), n in counts.items() if s == said and came != "not run") for said in ("applies", "refuses", "unknown")}
     good, failed = counts["applies", "right"] + counts["applies", "no faster"], run["refuses"] - counts["refuses", "right"]
-    shares = [f"Where a card says that it applies, {_share(good, run['applies'])} of the programs are right; where it refuses, {_share(failed, run['refuses'])} "
-              f"of the forced steps fail or do not help; it does not know in "
+    shares = [f"Where a card says that it applies, {_share(good, run['applies'])} of the programs are right; where it refuses, "
+              f"{_share(failed, run['refuses'])} of the forced steps fail or do not help; it does not know in "
               f"{_share(sum(n for (s, _), n in counts.items() if s == 'unknown'), total)} of the places."]
     most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))[:12]
     return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from, by the {len(singles)} admitted cards of one "
-                      "step. Where a card applies, the program is interpreted and compared with the one before; where a condition is refuted, or unknown, the step "
-                      "is forced. *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: the framework or the verifier finds the fault; "
-                      "*not run*: no sizes at which both run, or too long.", "", *shares, "",
+                      "step. Where a card applies, the program is interpreted and compared with the one before; where a condition is refuted, or unknown, the "
+                      "step is forced. *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: the framework or the verifier finds the "
+                      "fault; *not run*: no sizes at which both run, or too long.", "", *shares, "",
                       "| the card says | places | right | no faster | wrong | refused | not run |",
                       "| --- | ---: | ---: | ---: | ---: | ---: | ---: |", *rows, "", *(f"- wrong: {each}" for each in wrong), "",
                       "Conditions that refused where the forced program was right and forecast to be faster:", "",
@@ -348,14 +349,23 @@ _GIVEN: list[Given] = []
 
 
 def _side_by_side(work: Callable[..., list[tuple]], cases: Sequence[object], given: Given) -> Iterator[tuple]:  # type: ignore[type-arg]  # rows of any width
+    """The rows of all cases, in their order; those of no case that is not done after the seconds that are given."""
+    until = time.monotonic() + given.within if given.within else float("inf")
     if given.workers < 2:
         for case in cases:
+            if time.monotonic() > until:
+                return
             yield from work(case, given)
         return
     _GIVEN[:] = [given]
-    with ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork")) as pool:
-        for rows in pool.map(_one, [(work, case) for case in cases], chunksize=4):
+    pool = ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork"))
+    try:
+        for rows in pool.map(_one, [(work, case) for case in cases], chunksize=2):
             yield from rows
+            if time.monotonic() > until:
+                return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _one(job: tuple[Callable[..., list[tuple]], object]) -> list[tuple]:  # type: ignore[type-arg]  # rows of any width
@@ -373,10 +383,11 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=3000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--within", type=float, default=0.0, help="seconds after which no further case is counted (0: no limit)")
     parser.add_argument("--print", action="store_true", help="print the table and write no page")
     asked = parser.parse_args()
     found = Library((Shelf(asked.library),)) if asked.library else library()
-    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library)
+    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within)
     text = PARTS[asked.part](given)
     if asked.print:
         print(text)

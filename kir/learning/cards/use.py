@@ -16,7 +16,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Binary, Call, Expr, Load, Program
 from kir.ir.printer import expr_text
-from kir.ir.types import dtype_of
+from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import children, walk
 from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import expressions, facts_at, holds, kind, solved
@@ -193,7 +193,7 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
 
 def _cost(e: Expr) -> float:
     """Roughly what an expression costs: an operation 1, a load or a division 4, a function 8; of indices, a quarter."""
-    weight = 0.25 if str(dtype_of(e.type)).startswith(("i", "u", "b")) and not str(dtype_of(e.type)).startswith("bf") else 1.0
+    weight = 1.0 if isinstance(e.type, (DType, TileType)) and dtype_of(e.type).is_float else 0.25
     match e:
         case Call():
             own = 8.0
@@ -211,7 +211,7 @@ def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Itera
     of most kernels; combinations of what comes first before others."""
     fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
     chosen = [each for each in move.parameters if each.role == "chosen"]
-    rows = [tuple(dict.fromkeys((*_given(each.name, card, program), *each.values))) for each in chosen]
+    rows = [tuple(dict.fromkeys((*_given(each, card, program), *each.values))) for each in chosen]
     rows = [row[:1] if each.name == NAMING else row for each, row in zip(chosen, rows, strict=True)]
     near = sorted(product(*(range(len(row)) for row in rows)), key=sum)
     for values in ([row[k] for row, k in zip(rows, each, strict=True)] for each in near[:MOST_CHOICES]):
@@ -219,18 +219,22 @@ def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Itera
             yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
 
 
-def _given(name: str, card: Card, program: Program) -> Iterator[int]:
-    """The values of a parameter that the card's equalities give at the places of its kind."""
-    texts = [each.text for each in card.carrier.relations if each.text.split()[0] == name]
-    for path, node in places(program) if texts else ():
+def _given(parameter: Parameter, card: Card, program: Program) -> Iterator[int]:
+    """The values of a parameter that the card's equalities give at the places of its kind; one that does not hold in all kernels gives none that lies outside
+    what was seen."""
+    own = [each for each in card.carrier.relations if each.text.split()[0] == parameter.name]
+    for path, node in places(program) if own else ():
         if kind(node) == card.anchor.node:
             facts = facts_at(program, path)
-            yield from (value for text in texts if (value := solved(text, name, facts)) is not None)
+            for each in own:
+                value = solved(each.text, parameter.name, facts)
+                if value is not None and (not each.of or _allowed(parameter, value)):
+                    yield value
 
 
 def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
     """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen."""
-    given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text}
+    given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text and not each.of}
     return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role in ("fixed", "chosen"))
 
 
@@ -257,12 +261,12 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     while len(done) < MOST_APPLIED:
         found = list(looked(card, current, context))
         uses = [each for each in found if isinstance(each, Application) and (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken]
-        if not uses:
+        made = next(_made(uses, current, context), None)
+        if made is None:
             break
-        trace = run(current, Pipeline(uses[0].steps), context=context)
-        taken |= {_told(step) for step in uses[0].steps}
-        done += uses[0].steps
-        current = trace.program
+        taken |= {_told(step) for step in made.steps}
+        done += made.steps
+        current = made.program
         if at or len(card.carrier.steps) > 1:
             break
     if not done:
@@ -271,6 +275,13 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
                     witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]),
                     attempt=f"kir skills why {card.name} KERNEL")
     return Materialized(current, tuple(done))
+
+
+def _made(uses: Sequence[Application], program: Program, context: Context) -> Iterator[Materialized]:
+    """What the applications of a card make of a program; those that a check of the framework refuses are left out."""
+    for each in uses:
+        with suppress(KirError):
+            yield Materialized(run(program, Pipeline(each.steps), context=context).program, each.steps)
 
 
 def _told(step: Step) -> str:

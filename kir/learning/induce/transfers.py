@@ -39,7 +39,7 @@ MOST_TRANSFERS = 6
 """Trials of one skill: each makes up to sixteen programs."""
 MOST_LOOKED_AT = 60
 """Kernels that are asked, in an order that only the hash of skill and kernel decides, whether the skill applies."""
-MOST_LED = 60
+MOST_LED = 400
 """Kernels on which a plan is taken until the skill applies."""
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
@@ -110,8 +110,10 @@ def _start(card: Card, walked: Walked) -> Transfer | None:
 
 
 def _applies(card: Card, program: Program, context: Context) -> bool:
+    """Whether some application of a card passes every check of the framework."""
     held = kinds(features(program))
-    return all(f in held for f in card.scope.requires) and bool(applications(card, program, context))
+    some = applications(card, program, context)[:TRIES] if all(f in held for f in card.scope.requires) else ()
+    return next(carried_out(some, program, context), None) is not None
 
 
 # ---------------------------------------------------------------------------------------------------------------------------- plans
