@@ -95,9 +95,10 @@ def experts() -> Iterator[Job]:
 def walk(jobs: Sequence[Job], output: Path, evidence: Path, *, seconds: float, workers: int, within: float = 0.0, fresh: bool = False,
          known: Iterable[Walked] = (), advance: Callable[[str], None] = lambda text: None) -> tuple[Walked, ...]:
     """Walk kernels back, each in a process of its own and for so many `seconds` at most; none is begun after `within` seconds (0: no limit). What
-    is known of a kernel, in `output` or among the `known`, is taken and not walked again, unless `fresh`. The folder `evidence` holds all
-    that is walked, beside the `known`, from time to time and at the end; a killed run loses nothing that was walked."""
+    is known of a kernel, in `output` or among the `known`, is taken and not walked again, unless `fresh`; kernels of which nothing is known come first.
+    The folder `evidence` holds all that is walked, beside the `known`, from time to time and at the end; a killed run loses nothing that was walked."""
     begun, lock, found = time.monotonic(), threading.Lock(), {each.key: each for each in known}
+    walked_before = {each.kernel for each in found.values() if each.ended != "left"}
     kept = [begun]
 
     def one(job: Job) -> None:
@@ -116,7 +117,7 @@ def walk(jobs: Sequence[Job], output: Path, evidence: Path, *, seconds: float, w
                 kept[0] = time.monotonic()
         advance(f"{job.name}: {made.ended}")
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        list(pool.map(one, jobs))
+        list(pool.map(one, sorted(jobs, key=lambda job: job.place.removeprefix(SHIPPED) in walked_before)))
     write_archive(evidence, found.values())
     return tuple(found[key] for key in sorted(found))
 
