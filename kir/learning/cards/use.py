@@ -188,7 +188,7 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
             costs[text] = _cost(e)
     found = [(path, text) for path, node in places(program) if kind(node) == card.anchor.node
              for head, text in expressions(program, path) if head in drawn.values]
-    yield from sorted(found, key=lambda row: -costs.get(row[1], 0.0) * max(0.5, counts[row[1]] - 1.0))
+    yield from sorted(found, key=lambda row: -costs.get(row[1], 0.0) * max(0.1, counts[row[1]] - 1.0))
 
 
 def _cost(e: Expr) -> float:
