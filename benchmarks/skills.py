@@ -1,11 +1,12 @@
 """Figures of the library of skills, each by one command on a machine without a GPU.
 
     python -m benchmarks.skills coverage      # docs/tables/skills-coverage.md: cards by row of the catalogue of intents
+    python -m benchmarks.skills why           # docs/tables/skills-why.md: why cards are not admitted
     python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
     python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
     python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
 
-Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N and --seed.
+Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed.
 """
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ import argparse
 import multiprocessing
 import random
 import time
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -26,25 +29,33 @@ from kir.base.registry import registry
 from kir.base.store import write_atomic
 from kir.gate.cases import relative_tests
 from kir.gate.correctness import check
+from kir.gate.cpu import profiled
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
-from kir.learning.cards.card import Card
+from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.library import Library, Shelf, library
 from kir.learning.cards.search import Index, Query, search
-from kir.learning.cards.use import applications
+from kir.learning.cards.use import applications, judged
 from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.evidence.walked import Transition, Walked
-from kir.learning.induce.trials import told
+from kir.learning.forecast import Analytic, Pair
+from kir.learning.induce.transfers import FASTER, said_by
+from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, told
 from kir.learning.induce.uses import distinct
-from kir.rewrite import Context, Pipeline, Step, judge, pass_class, run, sites
+from kir.rewrite import Context, Pipeline, Site, Step, pass_class, run, sites
 from kir.rewrite.catalog import summary
 from kir.rewrite.driver import apply
 
 TABLES = Path(__file__).parents[1] / "docs" / "tables"
+PUBLIC = Path(__file__).parent / "data" / "klineage.toml"
 SYNTHETIC = 100_000
 TOP = 5
+PLACES = 3
+"""Places of one card in one program that are tried."""
+SECONDS = 20.0
+"""How long the cases of one place may take."""
 LONGEST = 4000
 """Characters of a program that is interpreted: what is naive and large runs for minutes."""
 
@@ -59,6 +70,7 @@ class Given:
     workers: int
     seed: int
     folder: Path | None
+    within: float = 0.0
 
     @property
     def admitted(self) -> tuple[Card, ...]:
@@ -77,7 +89,9 @@ def coverage(given: Given) -> str:
     for card in given.cards:
         for name in card.passes:
             by_pass[name].append(card)
-    lines = ["| row | intents | passes | cards | admitted | most kernels | surfaces |", "| ---: | --- | --- | ---: | ---: | ---: | --- |"]
+    public = {int(row): names for row, names in tomllib.loads(PUBLIC.read_text(encoding="utf-8"))["rows"].items()}
+    lines = ["| row | intents | passes | cards | admitted | most kernels | surfaces | KLineage's cards |",
+             "| ---: | --- | --- | ---: | ---: | ---: | --- | --- |"]
     covered = 0
     for row, names in sorted(rows.items()):
         cards = {card.name: card for name in names for card in by_pass[name]}
@@ -86,13 +100,52 @@ def coverage(given: Given) -> str:
         intents = sorted({pass_class(name).intent for name in names if pass_class(name).intent})
         surfaces = sorted({s for card in good for s in card.scope.surfaces})
         lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
-                     f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} |")
+                     f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} | {', '.join(public.get(row, ()))} |")
+    lines += [f"| {row} | (no pass) | | 0 | 0 | 0 | | {', '.join(names)} |" for row, names in sorted(public.items()) if row not in rows]
     good, states = given.admitted, Counter(card.state for card in given.cards)
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
           f"The admitted ones are of {len({card.intent for card in good})} intents and {covered} of the {len(rows)} rows that have passes.",
           f"{sum(card.evidence.kernels >= 3 for card in good)} of them are lifted from three kernels or more, "
           f"{sum(len(card.scope.surfaces) >= 3 for card in good)} from three surfaces, {sum(c.carrier.kind == 'composite' for c in good)} are composites."]
+    named = sum(map(len, public.values()))
+    with_card = sum(len(names) for row, names in public.items() if any(by_pass[name] for name in rows.get(row, ())))
+    of.append(f"Of the public cards of KLineage {named} are named here, beside the row whose mechanism their name says; {with_card} are in a row with a card "
+              f"of ours, {sum(len(names) for row, names in public.items() if row in rows)} in a row with a pass.")
     return "\n".join(["# Skills by intent", "", "A row is one of the catalogue of intents; `kir passes` names the rows of each pass.", "", *of, "", *lines, ""])
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ why
+
+def why(given: Given) -> str:
+    """For each card that is not admitted what its trials lack, and how often each cause is met."""
+    rows, causes = [], Counter[str]()
+    for card in given.cards:
+        if card.state == "admitted":
+            continue
+        trials = [entry for entry in card.log if entry.what == "trial"]
+        won, lost = sum(bool(t.skill) for t in trials), sum(bool(t.without) for t in trials)
+        cause = _cause(card, trials, won, lost)
+        causes[cause] += 1
+        rows.append((cause, f"| `{card.name}` | {card.evidence.kernels} | {', '.join(card.scope.packages)} | {', '.join(card.scope.families)} | "
+                     f"{won} of {len(trials)} | {lost} | {cause} |"))
+    return "\n".join(["# Why cards are not admitted", "", f"{len(rows)} of {len(given.cards)} cards. A card needs {LEAST_TRIALS} trials on kernels of another "
+                      "package or family, two thirds of which succeed, and more than without it.", "", "| cause | cards |", "| --- | ---: |",
+                      *(f"| {cause} | {count} |" for cause, count in causes.most_common()), "",
+                      "| card | kernels | packages | families | succeeded | without it | cause |", "| --- | ---: | --- | --- | ---: | ---: | --- |",
+                      *(row for _, row in sorted(rows)), ""])
+
+
+def _cause(card: Card, trials: Sequence[Entry], won: int, lost: int) -> str:
+    if card.state == "negative":
+        return "known not to help"
+    if len(trials) < LEAST_TRIALS:
+        return "too few kernels elsewhere at which it applies"
+    if won >= LEAST_SHARE * len(trials):
+        return "as much is found without it"
+    failed = Counter("no place found" if t.outcome.endswith("no place")
+                     else "another place or other parameters than the expert's" if "other programs" in t.outcome
+                     else "refused by a check" if "no try passed" in t.outcome else "no gain is forecast" for t in trials if not t.skill)
+    return failed.most_common(1)[0][0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- when
@@ -102,51 +155,83 @@ Case = tuple[str, str, str]
 
 
 def when(given: Given) -> str:
-    """Where a card says it applies, the result must be right; where it refuses, forcing it must fail."""
-    by_name = {card.name: card for card in given.cards if len(card.carrier.steps) == 1}
-    cases = [(card.name, w.programs[w.transitions[k].before_text], w.kernel) for card in given.admitted if card.name in by_name for w in given.walks
-             if w.kernel not in {use.kernel for use in card.evidence.uses}
-             for k in (0, len(w.transitions) // 2) if len(w.programs[w.transitions[k].before_text]) <= LONGEST]
+    """Where a card says it applies, the result must be right; where it refuses, forcing it must fail or not help."""
+    singles = [card for card in given.admitted if len(card.carrier.steps) == 1]
+    made_from = {card.name: {use.kernel for use in card.evidence.uses} for card in singles}
+    cases = [(card.name, text, w.kernel) for card in singles for w in given.walks if w.transitions and w.kernel not in made_from[card.name]
+             for text in {w.programs[w.transitions[k].before_text]: 0 for k in (0, len(w.transitions) // 2, -1)} if len(text) <= LONGEST]
     random.Random(given.seed).shuffle(cases)
     counts: Counter[tuple[str, str]] = Counter()
+    refusals: dict[str, Counter[str]] = defaultdict(Counter)
     wrong: list[str] = []
-    for said, came, where in _side_by_side(_judged, cases[:given.most], given):
+    for said, came, where, ids in _side_by_side(_judged, cases, given):
         counts[said, came] += 1
+        if said == "refuses":
+            for id_ in ids.split():
+                refusals[id_][came] += 1
         if (said, came) == ("applies", "wrong"):
             wrong.append(where)
+        if sum(counts.values()) >= given.most:
+            break
     total = sum(counts.values())
-    rows = [f"| {said} | {sum(n for (s, _), n in counts.items() if s == said)} | {counts[said, 'right']} | {counts[said, 'wrong']} | "
-            f"{counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
-    return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from. Where a card applies, the program is "
-                      "interpreted and compared with the one before; where a condition is refuted, or unknown, the step is forced. *refused*: the framework "
-                      "or the verifier finds the fault; *not run*: no sizes at which both run.", "",
-                      "| the card says | places | right | wrong | refused | not run |", "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
-                      *(f"- wrong: {each}" for each in wrong), ""])
+    rows = [f"| {said} | {sum(n for (s, _), n in counts.items() if s == said)} | {counts[said, 'right']} | {counts[said, 'no faster']} | "
+            f"{counts[said, 'wrong']} | {counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
+    run = {said: sum(n for (s, came), n in counts.items() if s == said and came != "not run") for said in ("applies", "refuses", "unknown")}
+    good, failed = counts["applies", "right"] + counts["applies", "no faster"], run["refuses"] - counts["refuses", "right"]
+    shares = [f"Where a card says that it applies, {_share(good, run['applies'])} of the programs are right; where it refuses, "
+              f"{_share(failed, run['refuses'])} of the forced steps fail or do not help; it does not know in "
+              f"{_share(sum(n for (s, _), n in counts.items() if s == 'unknown'), total)} of the places."]
+    most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))[:12]
+    return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from, by the {len(singles)} admitted cards of one "
+                      "step. Where a card applies, the program is interpreted and compared with the one before; where a condition is refuted, or unknown, the "
+                      "step is forced. *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: the framework or the verifier finds the "
+                      "fault; *not run*: no sizes at which both run, or too long.", "", *shares, "",
+                      "| the card says | places | right | no faster | wrong | refused | not run |",
+                      "| --- | ---: | ---: | ---: | ---: | ---: | ---: |", *rows, "", *(f"- wrong: {each}" for each in wrong), "",
+                      "Conditions that refused where the forced program was right and forecast to be faster:", "",
+                      "| condition | right | no faster | wrong | refused | not run |", "| --- | ---: | ---: | ---: | ---: | ---: |",
+                      *(f"| {id_} | {n['right']} | {n['no faster']} | {n['wrong']} | {n['refused']} | {n['not run']} |" for id_, n in most if n["right"]), ""])
 
 
-def _judged(case: Case, given: Given) -> list[tuple[str, str, str]]:
+def _share(part: int, of: int) -> str:
+    return f"{100 * part / of:.1f} % ({part} of {of})" if of else "none"
+
+
+def _judged(case: Case, given: Given) -> list[tuple[str, str, str, str]]:
     name, text, kernel = case
     card, program = next(c for c in given.cards if c.name == name), parse_program(text)
     out = []
-    move = card.carrier.steps[0]
-    for site in sites(pass_class(move.step).with_options({}), program)[:2]:
-        kinds = [v.kind for id_, v in judge(program, site, Context(target("sm_90a"))) if not v
-                 and next(p for p in site.params.preconditions if p.id == id_).kind == "validity"]
-        said = "applies" if not kinds else "refuses" if "refuted" in kinds else "unknown"
-        out.append((said, _came(program, site, bool(kinds)), f"`{name}` on `{kernel}`: `{site.params}`"))
+    context = Context(target("sm_90a"))
+    with suppress(KirError):
+        for site, failing in islice(judged(card, program, context), PLACES):
+            said = "applies" if not failing else "refuses" if any(v.kind == "refuted" for _, v in failing) else "unknown"
+            out.append((said, _came(program, site, bool(failing)), f"`{name}` on `{kernel}`: `{site.params}`", " ".join(id_ for id_, _ in failing)))
     return out
 
 
-def _came(program: Program, site: object, force: bool) -> str:
+def _came(program: Program, site: Site, force: bool) -> str:
     try:
-        made = apply(program, site.params, site, force=force, context=Context(target("sm_90a"))).program  # type: ignore[attr-defined]  # a Site
+        made = apply(program, site.params, site, force=force, context=Context(target("sm_90a"))).program
     except Exception:  # what a forced step meets may be anything: it is found out either way
         return "refused"
+    begun = time.monotonic()
     try:
         tests = relative_tests(made, program, ())
-        return "right" if check(made, tests, "the program before", relative=True).ok else "wrong"
-    except KirError:
-        return "not run"
+        found = check(made, tests, "the program before", relative=True, stopped=lambda: time.monotonic() - begun > SECONDS)
+        if found.reason == "not all cases were run" or not tests.cases:
+            return "not run"
+        return "wrong" if not found.ok else "right" if not force or _faster(program, made) else "no faster"
+    except Exception:  # the same
+        return "not run" if not force else "refused"
+
+
+def _faster(before: Program, after: Program) -> bool:
+    """Whether a program is forecast to be faster, at the first sizes that it is profiled at."""
+    with suppress(KirError, ValueError, ZeroDivisionError):
+        sizes = profiled(after, None)
+        surface = said_by(after, "cuda")
+        return bool(sizes and surface) and Analytic()(Pair(before, after, sizes[0][1], target("sm_90a"), surface=surface)).median >= FASTER
+    return False
 
 
 # ---------------------------------------------------------------------------------------------------------------------- round trips
@@ -264,21 +349,30 @@ _GIVEN: list[Given] = []
 
 
 def _side_by_side(work: Callable[..., list[tuple]], cases: Sequence[object], given: Given) -> Iterator[tuple]:  # type: ignore[type-arg]  # rows of any width
+    """The rows of all cases, in their order; those of no case that is not done after the seconds that are given."""
+    until = time.monotonic() + given.within if given.within else float("inf")
     if given.workers < 2:
         for case in cases:
+            if time.monotonic() > until:
+                return
             yield from work(case, given)
         return
     _GIVEN[:] = [given]
-    with ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork")) as pool:
-        for rows in pool.map(_one, [(work, case) for case in cases], chunksize=4):
+    pool = ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork"))
+    try:
+        for rows in pool.map(_one, [(work, case) for case in cases], chunksize=2):
             yield from rows
+            if time.monotonic() > until:
+                return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _one(job: tuple[Callable[..., list[tuple]], object]) -> list[tuple]:  # type: ignore[type-arg]  # rows of any width
     return job[0](job[1], _GIVEN[0])
 
 
-PARTS = {"coverage": coverage, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+PARTS = {"coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
 
 
 def main() -> None:
@@ -289,10 +383,11 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=3000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--within", type=float, default=0.0, help="seconds after which no further case is counted (0: no limit)")
     parser.add_argument("--print", action="store_true", help="print the table and write no page")
     asked = parser.parse_args()
     found = Library((Shelf(asked.library),)) if asked.library else library()
-    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library)
+    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within)
     text = PARTS[asked.part](given)
     if asked.print:
         print(text)

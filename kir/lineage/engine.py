@@ -151,7 +151,7 @@ class PassEngine:
             residue_bytes=witness.residue.size,
             claim=item.claim,
             numerics=item.numerics,
-            conditions=_conditions(item, done.record.verdicts),
+            conditions=conditions_of(item, done.record.verdicts),
             requires=tuple(item.requires),
             provides=tuple(item.provides),
             effect={name: float(value) for name, value in done.record.effect.to_json().items()},
@@ -192,7 +192,7 @@ class PassEngine:
         return self._naive[key]
 
 
-def _conditions(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:
+def conditions_of(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:
     by_id = {each.id: each for each in item.preconditions}
     return tuple(
         Condition(

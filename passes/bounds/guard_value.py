@@ -47,9 +47,9 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I32, dtype_of, shape_of
-from kir.ir.visit import transform, walk
+from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, unknown
-from kir.rewrite.edit import node_at
+from kir.rewrite.edit import enclosing, node_at
 from kir.rewrite.match import edited, matched, matched_as, params_as
 from kir.rewrite.precondition import decided
 from kir.rewrite.view import expression_at, text_of
@@ -132,9 +132,13 @@ class GuardValue(Pass):
         return made if isinstance(made, n.Select) and made.type == value.type else None
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a statement that computes the value; the condition and the other value are given."""
-        if not isinstance(node, (n.Let, n.Store)) or not (self.value and self.when and self.other):
+        """At a statement that computes the value; the other value is given, the condition too, or it is that a loop around has not ended."""
+        if not isinstance(node, (n.Let, n.Store)) or not (self.value and self.other):
             return None
+        if not self.when:
+            loops = [x for _, x in enclosing(program, path) if isinstance(x, n.For) and x.kind == "serial" and x.var.name in names_read(node)]
+            made = [replace(self, when=expr_text(build.compare("lt", x.var, x.hi))) for x in loops]
+            return tuple(Site(path, each) for each in made if each.guarded(program, path) is not None) or Miss("it computes no such value in a loop")
         return Site(path, self) if self.guarded(program, path) is not None else Miss("it computes no such value, or knows no such condition")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:

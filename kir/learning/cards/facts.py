@@ -47,7 +47,8 @@ def expressions(program: n.Program, path: Path) -> Iterator[tuple[str, str]]:
 
 def facts_at(program: n.Program, path: Path) -> Facts:
     """The facts of a place: `threads` of the CTA, `axes` of its grid and their extents where they are numbers; of the first tile there its
-    extents, `itemsize` in bytes and `elements`; of a product m, n, k; of a loop its `trips`; of a buffer its extents."""
+    extents, `itemsize` in bytes and `elements`; of a product m, n, k; of a loop its `trips`, and the power of two that they, or what a fact says they
+    are at most, do not exceed (`power`); of a buffer its extents."""
     node = node_at(program, path)
     kernel = next((k for k in program.kernels if k.name == str(path[0])), None)
     found: dict[str, int | None] = {}
@@ -63,7 +64,15 @@ def facts_at(program: n.Program, path: Path) -> Facts:
         ends = int_value(node.lo), int_value(node.hi), int_value(node.step)
         if ends[0] is not None and ends[1] is not None and ends[2]:
             found["trips"] = max(0, -(-(ends[1] - ends[0]) // ends[2]))
+        most = found.get("trips") or (_at_most(program, node.hi) if ends[0] == 0 and ends[2] == 1 else None)
+        found["power"] = 1 << (most - 1).bit_length() if most else None
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _at_most(program: n.Program, size: n.Expr) -> int | None:
+    """The least number that a fact of a program bounds a size by; None where there is none."""
+    found = (int_value(f.b) for f in program.facts if isinstance(f, n.Binary) and f.op == "le" and f.a == size)
+    return min((each for each in found if each is not None), default=None)
 
 
 def _product(node: n.Mma) -> dict[str, int | None]:

@@ -4,6 +4,7 @@ Nothing is taken on the card's word: each step is a site of its pass, and its va
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -13,7 +14,10 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
-from kir.ir.nodes import Program
+from kir.ir.nodes import Binary, Call, Expr, Load, Program
+from kir.ir.printer import expr_text
+from kir.ir.types import DType, TileType, dtype_of
+from kir.ir.visit import children, walk
 from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import expressions, facts_at, holds, kind, solved
 from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
@@ -21,10 +25,12 @@ from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import found_sites
 from kir.rewrite.driver import apply
 from kir.rewrite.edit import Path, node_at, places
-from kir.rewrite.verdict import ANYWHERE
+from kir.rewrite.verdict import ANYWHERE, Verdict
 
 MOST_CHOICES = 6
 """Values of parameters that are tried at each place, what most kernels used first."""
+NAMING = "named"
+"""The parameter that says whether what a step makes keeps a name; its values make no different programs."""
 MOST_APPLIED = 64
 """Applications of one card to one program."""
 
@@ -73,6 +79,12 @@ def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterato
             else:
                 step = Step.of(site.params, at, path=site.path, hash=content_hash(program))
                 yield Application(card, (step,), f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels; {site.params} at {at}")
+
+
+def judged(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[tuple[Site, tuple[tuple[str, Verdict], ...]]]:
+    """The places of a card of one step with parameters in its ranges, each with the verdicts on its validity conditions that do not hold there."""
+    for site, _ in _sites(card, card.carrier.steps[0], program, context):
+        yield site, tuple(_failing(program, site, context))
 
 
 def _composite(card: Card, program: Program, context: Context) -> Iterator[Application | NearMiss]:
@@ -138,8 +150,12 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
 
 
 def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:
+    return tuple(f"{id_}: {v.reason}" for id_, v in _failing(program, site, context))
+
+
+def _failing(program: Program, site: Site, context: Context) -> Iterator[tuple[str, Verdict]]:
     by_id = {p.id: p for p in site.params.preconditions}
-    return tuple(f"{id_}: {v.reason}" for id_, v in judge(program, site, context) if not v and by_id[id_].kind == "validity")
+    yield from ((id_, v) for id_, v in judge(program, site, context) if not v and by_id[id_].kind == "validity")
 
 
 def _related(own: Sequence[Relation], site: Site, program: Program) -> bool:
@@ -152,43 +168,73 @@ def _related(own: Sequence[Relation], site: Site, program: Program) -> bool:
 def _asked(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[tuple[Pass, Path | None]]:
     """The passes to match: at every place, or where a parameter is drawn from a statement, at that one. What the pattern offers by itself first."""
     drawn = next((each for each in move.parameters if each.role == "drawn"), None)
+    places_of = list(_worth(card, drawn, program)) if drawn is not None else []
     for item in _choices(cls, move, card, program):
         if drawn is None:
             yield item, None
-            continue
-        for path, node in places(program):
-            if kind(node) == card.anchor.node:
-                for head, text in expressions(program, path):
-                    if head in drawn.values:
-                        with suppress(KirError):
-                            yield cls.with_options({**item.options(), drawn.name: text}), path
+        for path, text in places_of:
+            with suppress(KirError):
+                yield cls.with_options({**item.options(), drawn.name: text}), path  # type: ignore[union-attr]  # there are places only where it is drawn
+
+
+def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Path, str]]:
+    """The places of a card's kind and the texts that may be drawn there: what is computed most often and costs most first, the same in reading order."""
+    costs: dict[str, float] = {}
+    counts: Counter[str] = Counter()
+    for e in (x for k in program.kernels for x in walk(k) if isinstance(x, Expr)):
+        text = expr_text(e)
+        counts[text] += 1
+        if text not in costs:
+            costs[text] = _cost(e)
+    found = [(path, text) for path, node in places(program) if kind(node) == card.anchor.node
+             for head, text in expressions(program, path) if head in drawn.values]
+    yield from sorted(found, key=lambda row: -costs.get(row[1], 0.0) * max(0.1, counts[row[1]] - 1.0))
+
+
+def _cost(e: Expr) -> float:
+    """Roughly what an expression costs: an operation 1, a load or a division 4, a function 8; of indices, a quarter."""
+    weight = 1.0 if isinstance(e.type, (DType, TileType)) and dtype_of(e.type).is_float else 0.25
+    match e:
+        case Call():
+            own = 8.0
+        case Load():
+            own = 4.0
+        case Binary():
+            own = 4.0 if e.op in ("div", "mod", "floordiv") else 1.0
+        case _:
+            own = 0.5
+    return weight * own + sum(_cost(x) for x in children(e) if isinstance(x, Expr))
 
 
 def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Pass]:
     """The pass with each combination of the values that the card names: what its relations give at some place of the program first, then those
-    of most kernels."""
+    of most kernels; combinations of what comes first before others."""
     fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
     chosen = [each for each in move.parameters if each.role == "chosen"]
-    rows = [(*_given(each.name, card, program), *each.values) for each in chosen]
-    for k, values in enumerate(product(*(dict.fromkeys(row) for row in rows))):
-        if k == MOST_CHOICES:
-            return
+    rows = [tuple(dict.fromkeys((*_given(each, card, program), *each.values))) for each in chosen]
+    rows = [row[:1] if each.name == NAMING else row for each, row in zip(chosen, rows, strict=True)]
+    near = sorted(product(*(range(len(row)) for row in rows)), key=sum)
+    for values in ([row[k] for row, k in zip(rows, each, strict=True)] for each in near[:MOST_CHOICES]):
         with suppress(KirError):
             yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
 
 
-def _given(name: str, card: Card, program: Program) -> Iterator[int]:
-    """The values of a parameter that the card's equalities give at the places of its kind."""
-    texts = [each.text for each in card.carrier.relations if each.text.split()[0] == name]
-    for path, node in places(program) if texts else ():
+def _given(parameter: Parameter, card: Card, program: Program) -> Iterator[int]:
+    """The values of a parameter that the card's equalities give at the places of its kind; one that does not hold in all kernels gives none that lies outside
+    what was seen."""
+    own = [each for each in card.carrier.relations if each.text.split()[0] == parameter.name]
+    for path, node in places(program) if own else ():
         if kind(node) == card.anchor.node:
             facts = facts_at(program, path)
-            yield from (value for text in texts if (value := solved(text, name, facts)) is not None)
+            for each in own:
+                value = solved(each.text, parameter.name, facts)
+                if value is not None and (not each.of or _allowed(parameter, value)):
+                    yield value
 
 
 def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
     """Whether parameters that a place decided are those of the card; one that a relation of the card gives may lie outside what was seen."""
-    given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text}
+    given = {each.text.split()[0] for each in own if " == " in each.text and " % " not in each.text and not each.of}
     return all(each.name in given or _allowed(each, getattr(params, each.name, None)) for each in move.parameters if each.role in ("fixed", "chosen"))
 
 
@@ -215,12 +261,12 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     while len(done) < MOST_APPLIED:
         found = list(looked(card, current, context))
         uses = [each for each in found if isinstance(each, Application) and (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken]
-        if not uses:
+        made = next(_made(uses, current, context), None)
+        if made is None:
             break
-        trace = run(current, Pipeline(uses[0].steps), context=context)
-        taken |= {_told(step) for step in uses[0].steps}
-        done += uses[0].steps
-        current = trace.program
+        taken |= {_told(step) for step in made.steps}
+        done += made.steps
+        current = made.program
         if at or len(card.carrier.steps) > 1:
             break
     if not done:
@@ -229,6 +275,13 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
                     witness=tuple(f"{each.anchor or 'the program'}: {'; '.join(each.conditions)}" for each in near[:6]),
                     attempt=f"kir skills why {card.name} KERNEL")
     return Materialized(current, tuple(done))
+
+
+def _made(uses: Sequence[Application], program: Program, context: Context) -> Iterator[Materialized]:
+    """What the applications of a card make of a program; those that a check of the framework refuses are left out."""
+    for each in uses:
+        with suppress(KirError):
+            yield Materialized(run(program, Pipeline(each.steps), context=context).program, each.steps)
 
 
 def _told(step: Step) -> str:

@@ -1,4 +1,4 @@
 """What cards rest on: walked kernels in a compact form that ships, the trials and outcomes of cards, and the walks that bring more.
 
-Order: walked, archive, walks, ledger.
+Order: walked, archive, forwards, walks, ledger.
 """

@@ -18,7 +18,9 @@ from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import Job, Row, in_turn, walked_result
 from kir.learning.corpus.rank import recorded
 from kir.learning.evidence.archive import SUFFIX, read_archive, write_archive
+from kir.learning.evidence.forwards import PIPELINES, stored
 from kir.learning.evidence.walked import SHIPPED, Walked, package_of, walked
+from kir.learning.tune.space import Space
 from kir.lineage.records.folder import NAME, Folder
 from kir.surface.reading import manifest
 
@@ -36,17 +38,20 @@ class Asked:
     jobs: tuple[Job, ...] = ()
     lineages: tuple[Path, ...] = ()
     known: tuple[Walked, ...] = ()
+    pipelines: tuple[Space, ...] = ()
 
 
 def asked(what: Sequence[str]) -> Asked:
     """What words name: a package with recorded launches, a list of them (JSON lines), a folder of bindings, of lineages, or of walked kernels,
-    one lineage, or `experts`. Raises UsageError KIR-C118, KIR-S050 for what is none of these."""
-    jobs, lineages, known = list[Job](), list[Path](), list[Walked]()
+    one lineage, `experts`, or `pipelines`. Raises UsageError KIR-C118, KIR-S050 for what is none of these."""
+    jobs, lineages, known, pipelines = list[Job](), list[Path](), list[Walked](), tuple[Space, ...]()
     for word in what:
         path = Path(word)
         listed = Path(str(resources.files("kir.skills") / "packages" / f"{word.replace('-', '_')}.jsonl"))
         if word == EXPERTS:
             jobs += experts()
+        elif word == PIPELINES:
+            pipelines = stored()
         elif path.is_dir() and any(path.glob(f"*{SUFFIX}")):
             known += read_archive(path)
         elif (path / NAME).is_file() or path.name == NAME:
@@ -59,8 +64,9 @@ def asked(what: Sequence[str]) -> Asked:
             jobs += _recorded(listed)
         else:
             raise usage("KIR-S050", f"there is nothing to learn from called '{word}'", needs="a package with recorded launches, a list of them, a folder of "
-                        "bindings, of lineages or of walked kernels, or the word 'experts'", attempt="kir capture -o bindings -- python app.py")
-    return Asked(tuple(jobs), tuple(lineages), tuple(known))
+                        "bindings, of lineages or of walked kernels, or one of the words 'experts' and 'pipelines'",
+                        attempt="kir capture -o bindings -- python app.py")
+    return Asked(tuple(jobs), tuple(lineages), tuple(known), pipelines)
 
 
 def _recorded(path: Path) -> list[Job]:
@@ -89,9 +95,10 @@ def experts() -> Iterator[Job]:
 def walk(jobs: Sequence[Job], output: Path, evidence: Path, *, seconds: float, workers: int, within: float = 0.0, fresh: bool = False,
          known: Iterable[Walked] = (), advance: Callable[[str], None] = lambda text: None) -> tuple[Walked, ...]:
     """Walk kernels back, each in a process of its own and for so many `seconds` at most; none is begun after `within` seconds (0: no limit). What
-    is known of a kernel, in `output` or among the `known`, is taken and not walked again, unless `fresh`. The folder `evidence` holds all
-    that is walked, beside the `known`, from time to time and at the end; a killed run loses nothing that was walked."""
+    is known of a kernel, in `output` or among the `known`, is taken and not walked again, unless `fresh`; kernels of which nothing is known come first.
+    The folder `evidence` holds all that is walked, beside the `known`, from time to time and at the end; a killed run loses nothing that was walked."""
     begun, lock, found = time.monotonic(), threading.Lock(), {each.key: each for each in known}
+    walked_before = {each.kernel for each in found.values() if each.ended != "left"}
     kept = [begun]
 
     def one(job: Job) -> None:
@@ -110,7 +117,7 @@ def walk(jobs: Sequence[Job], output: Path, evidence: Path, *, seconds: float, w
                 kept[0] = time.monotonic()
         advance(f"{job.name}: {made.ended}")
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        list(pool.map(one, jobs))
+        list(pool.map(one, sorted(jobs, key=lambda job: job.place.removeprefix(SHIPPED) in walked_before)))
     write_archive(evidence, found.values())
     return tuple(found[key] for key in sorted(found))
 

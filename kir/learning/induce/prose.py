@@ -3,6 +3,7 @@ surface that can say it, from the smallest kernel of its evidence. Every figure 
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,8 @@ WIDTH = 120
 MOST_LINES = 30
 """Lines of an excerpt of code."""
 SURFACES = ("cuda", "triton", "tilelang")
+CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
+MOST_NAMED = 8
 FEW = 5
 """Kernels and values named in a sentence."""
 
@@ -71,10 +74,11 @@ def _what(card: Card) -> Iterator[str]:
     drawn = [p for move in card.carrier.steps for p in move.parameters if p.role == "drawn"]
     for p in drawn:
         yield _paragraph(f"`{p.name}` is an expression of the statement there, or of one just after it ({_and(list(map(str, p.values)))}); "
-                         "the longest is tried first.")
+                         "what is computed most often and costs most is tried first.")
     if card.carrier.relations:
-        yield "These relations held in every use, and would hardly have by chance:"
-        yield _list([f"`{r.text}` in {r.kernels} kernels (by chance {r.chance:.2g})" for r in card.carrier.relations])
+        yield "What its parameters, and the places where it acts, have in common:"
+        yield _list([f"`{r.text}` {f'in {r.kernels} of {r.of} kernels' if r.of else f'in every use, in {r.kernels} kernels'}: by chance this would be so with "
+                     f"probability {r.chance:.2g}." for r in card.carrier.relations])
 
 
 def _article(word: str) -> str:
@@ -85,10 +89,15 @@ def _parameter(step: str, p: Parameter) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
     if p.role == "fixed":
         return f"{name} is `{_value(p.values[0])}`: this makes the skill what it is."
-    shown = ", ".join(f"`{_value(v)}` in {n}" for v, n in zip(p.values[:FEW], p.kernels, strict=False))
-    more = f" and {len(p.values) - FEW} other values" if len(p.values) > FEW else ""
-    span = f"; it was seen from {p.low} to {p.high}" if p.low is not None and p.low != p.high else ""
-    return f"{name} is chosen for each kernel: {shown}{more} (kernels){span}."
+    shown = ", ".join(f"`{_value(v)}` in {f'{n} kernel{_s(n)}' if k == 0 else n}" for k, (v, n) in enumerate(zip(p.values[:FEW], p.kernels, strict=False)))
+    left = len(p.values) - FEW
+    more = f" and {left} other value{_s(left)}" if left > 0 else ""
+    span = f"; all lie between {p.low} and {p.high}" if p.low is not None and p.low != p.high else ""
+    return f"{name} is chosen for each kernel: {shown}{more}{span}."
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _value(value: object) -> str:
@@ -104,7 +113,8 @@ def _right(card: Card) -> Iterator[str]:
     if not validity:
         yield _paragraph("Wherever its pattern matches: the step has no further condition, and its result passed the gate in every use.")
     else:
-        yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open)}" + (f" ({p.id})" if p.id else "") for p in validity])
+        yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, len(card.evidence.uses))}" + (f" ({p.id})" if p.id else "")
+                     for p in validity])
     if card.scope.requires or card.scope.conflicts:
         needs = [*(f"needs `{each}`" for each in card.scope.requires), *(f"excludes `{each}`" for each in card.scope.conflicts)]
         yield _paragraph(f"Of the state before it, it {_and(needs)}.")
@@ -112,10 +122,13 @@ def _right(card: Card) -> Iterator[str]:
         yield _paragraph(f"In every use these had been done before: {_and([f'`{each}`' for each in card.scope.prior])}.")
 
 
-def _came_out(proved: int, guarded: int, assumed: int, left: int) -> str:
+def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> str:
     counts = [(proved, "proved"), (guarded, "checked at launch"), (assumed, "assumed"), (left, "left open")]
-    said = [f"{how} in {n}" for n, how in counts if n]
-    return f"It was {_and(said)} of the uses." if said else "No use has a verdict on it."
+    said = [(n, how) for n, how in counts if n]
+    if len(said) == 1 and said[0][0] == uses > 1:
+        return f"{said[0][1].capitalize()} in all {uses} uses."
+    text = _and([f"{how} in {n}" for n, how in said]) if said else ""
+    return f"{text[:1].upper()}{text[1:]} of {uses} use{_s(uses)}." if said else "No use has a verdict on it."
 
 
 def _pays(card: Card) -> Iterator[str]:
@@ -131,8 +144,9 @@ def _pays(card: Card) -> Iterator[str]:
         yield _paragraph(share if effect.realized else f"{share} The compiler does this by itself, or undoes it.")
     for p in card.preconditions:
         if p.kind == "profit":
-            yield _paragraph(f"It helps if {p.sentence} ({p.id or 'learned'}): so in {p.proved + p.guarded + p.assumed} uses"
-                             f"{f', {p.example}' if p.example and not p.id else ''}.")
+            so = p.proved + p.guarded + p.assumed
+            yield _paragraph(f"It helps if {p.sentence}{f' ({p.id})' if p.id else ''}: this was so in {so} use{_s(so)}"
+                             f"{f', and {p.example}' if p.example and not p.id else ''}.")
 
 
 def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:
@@ -145,43 +159,58 @@ def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:
 
 
 def _spread(s: Spread) -> str:
+    speed = "as fast as before" if f"{s.median:.3g}" == "1" else f"{s.median:.3g} times as fast"
     if s.uses == 1:
-        return f"{s.median:.3g} times as fast, in one use"
-    return f"{s.median:.3g} times as fast (middle half {s.low:.3g} to {s.high:.3g}, {s.uses} uses)"
+        return f"{speed}, in one use"
+    return f"{speed} (middle half {s.low:.3g} to {s.high:.3g}, {s.uses} uses)"
 
 
 def _wrong(card: Card) -> Iterator[str]:
     kinds = {"bitwise": "The result keeps every bit."}
-    yield _paragraph(kinds.get(card.risk.numerics, f"The result may differ in rounding: {card.risk.numerics}."))
+    yield _paragraph(kinds.get(card.risk.numerics, f"The result may differ in rounding: {card.risk.numerics.replace('-', ' ')}."))
     refused = [p for p in card.preconditions if p.refused and p.id]
-    rows = [f"Refused {p.refused} times by {p.id}, which asks that {p.sentence}. For example: {p.example}" for p in refused]
+    rows = [f"Refused {_times(p.refused)} by {p.id}, which asks that {_started(p.sentence)}. For example: {_plain(p.example)}" for p in refused]
     rows += [f"On program {c.program[:12]}, `{c.step[:80]}` went wrong: {c.says}" for c in card.risk.counterexamples]
     if rows:
         yield _list(rows)
     else:
-        yield _paragraph(f"No walk turned it down for one of its conditions; for other reasons it was turned down {card.evidence.rejected} times.")
+        other = f" for one of its conditions; for other reasons it was turned down {_times(card.evidence.rejected)}" if card.evidence.rejected else ""
+        yield _paragraph(f"No walk turned it down{other}.")
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _started(sentence: str) -> str:
+    """A sentence as the second part of another one."""
+    return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
+
+
+def _plain(reason: str) -> str:
+    """A reason without the id that it starts with, as a sentence."""
+    return _sentence(re.sub(r"^KIR-P\d+: ", "", reason.strip()))
 
 
 def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """The smallest use: the IR as a difference, then the code of each surface that says both programs."""
-    some = sorted(group, key=lambda u: (len(u.walked.programs[u.transition.before_text]), u.walked.key, u.transition.number))
+    """The smallest use that changed the compiled code, else the smallest: the IR as a difference, then the code of each surface that says both programs."""
+    some = sorted(group, key=lambda u: (not u.transition.realized, len(u.walked.programs[u.transition.before_text]), u.walked.key, u.transition.number))
     if card.carrier.kind == "composite":
         some = [use for use in some if use.walked.key == some[0].walked.key]
         some.sort(key=lambda u: u.transition.number)
         before, after = some[0].before, some[-1].after
     else:
         before, after = some[0].before, some[0].after
-    yield _paragraph(f"In `{some[0].kernel}`, the smallest kernel that uses it:")
+    yield _paragraph(f"In `{some[0].kernel}`, the smallest kernel that uses it{' and is compiled to other code' if some[0].transition.realized else ''}:")
     yield _fenced("diff", _difference(program_text(before), program_text(after)))
-    said = []
-    for surface in SURFACES:
-        both = _emitted(surface, before), _emitted(surface, after)
-        if both[0] and both[1]:
-            said.append(f"As {surface} writes it:\n\n{_fenced('diff', _difference(*both))}")
-    yield from said
-    left = [surface for surface in SURFACES if not _emitted(surface, after)]
-    if left:
-        yield _paragraph(f"The program after it cannot be said on {_and(left)}.")
+    code = {surface: (_emitted(surface, before), _emitted(surface, after)) for surface in SURFACES}
+    for surface, both in code.items():
+        if both[0] and both[1] and both[0] != both[1]:
+            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', _difference(*both))}"
+    if same := [CALLED[surface] for surface, both in code.items() if both[0] and both[0] == both[1]]:
+        yield _paragraph(f"In {_and(same)} the text is the same: what the step decides is left to the compiler, or to how the kernel is launched.")
+    if left := [CALLED[surface] for surface, both in code.items() if not both[1]]:
+        yield _paragraph(f"The program after it cannot be said in {_and(left)}.")
 
 
 def _emitted(surface: str, program: Program) -> str:
@@ -195,8 +224,6 @@ def _emitted(surface: str, program: Program) -> str:
 def _difference(before: str, after: str) -> str:
     rows = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
     rows = [row if not row.startswith("@@") else "..." for row in rows][:MOST_LINES + 1]
-    if not rows:
-        return "(the same text)"
     return "\n".join(rows if len(rows) <= MOST_LINES else [*rows[:MOST_LINES], "..."])
 
 
@@ -204,11 +231,20 @@ def _fenced(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
 
 
+def _few(families: Sequence[str]) -> str:
+    return _and(families) if len(families) <= MOST_NAMED else f"{len(families)} families, among them {_and(families[:FEW])}"
+
+
+STATES = {"hypothesis": "a hypothesis", "admitted": "admitted", "negative": "known not to help", "deprecated": "deprecated", "retired": "retired"}
+
+
 def _known(card: Card) -> Iterator[str]:
     scope = card.scope
-    yield _paragraph(f"It was lifted from {len(card.evidence.uses)} uses in {card.evidence.kernels} kernels of {_and(scope.families)}, "
+    uses, kernels = len(card.evidence.uses), card.evidence.kernels
+    yield _paragraph(f"It was lifted from {uses} use{_s(uses)} in {kernels} kernel{_s(kernels)} of {_few(scope.families)}, "
                      f"from {_and(scope.packages)}, "
-                     f"written in {_and(scope.surfaces)}, compiled for {_and(scope.platforms)}. State: {card.state}{f'; {card.why}' if card.why else ''}.")
+                     f"written in {_and([CALLED.get(each, 'the IR') for each in scope.surfaces])}, compiled for {_and(scope.platforms)}.")
+    yield _paragraph(f"It is {STATES[card.state]}{f': {card.why}' if card.why else ''}.")
     trials = [entry for entry in card.log if entry.what == "trial"]
     if trials:
         yield "\n".join(["| tried on | with it | without it | forecast of the step | how |", "| --- | --- | --- | --- | --- |", *(

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import comb, prod
 
 from kir.learning.cards.card import Relation
 from kir.learning.cards.facts import Facts, holds, relations
@@ -10,6 +10,8 @@ from kir.learning.cards.facts import Facts, holds, relations
 LEAST_KERNELS = 3
 MOST_CHANCE = 0.05
 MOST_KEPT = 4
+MOSTLY = 0.6
+"""The share of kernels in which an equality that gives a parameter must hold to be of use where it does not hold in all."""
 Row = tuple[str, Mapping[str, int], Facts]
 """A use: its kernel, its whole-number parameters, the facts at its place."""
 
@@ -26,16 +28,37 @@ def related(rows: Sequence[Row], background: Sequence[Facts]) -> tuple[Relation,
     if len(some) < LEAST_KERNELS:
         return ()
     parameters = tuple(sorted(set.intersection(*(set(p) for _, p, _ in some))))
-    facts = tuple(sorted(set.intersection(*(set(f) for _, _, f in some))))
+    facts = tuple(sorted(set.intersection(*(set(f) for _, _, f in some)) | _frequent(some)))
     out: list[Relation] = []
     for text in relations(parameters, facts):
         if not all(holds(text, {**f, **p}) for _, p, f in rows):
+            if " == " in text and " * " not in text and text.split()[0] in parameters and (mostly := _mostly(text, rows)) is not None:
+                out.append(mostly)
             continue
         free = any(word in parameters for word in text.split())
         chance = _by_others(text, some) if free else _by_background(text, len(some), background)
         if chance <= MOST_CHANCE:
             out.append(Relation(text=text, kernels=len(some), chance=float(f"{chance:.2g}")))
     return _strongest(out)
+
+
+def _frequent(some: Sequence[Row]) -> set[str]:
+    """The facts that most kernels have."""
+    return {name for name in set().union(*(f for _, _, f in some)) if sum(name in f for _, _, f in some) >= MOSTLY * len(some)}
+
+
+def _mostly(text: str, rows: Sequence[Row]) -> Relation | None:
+    """An equality that holds in every use of most kernels, where as many would hardly by chance; else None."""
+    by_kernel: dict[str, list[Row]] = {}
+    for row in rows:
+        by_kernel.setdefault(row[0], []).append(row)
+    held = sum(all(holds(text, {**f, **p}) for _, p, f in some) for some in by_kernel.values())
+    if held < LEAST_KERNELS or held < MOSTLY * len(by_kernel):
+        return None
+    firsts = [some[0] for some in by_kernel.values()]
+    once = sum(bool(holds(text, {**f, **other})) for _, _, f in firsts for _, other, _ in firsts) / len(firsts) ** 2
+    chance = sum(comb(len(firsts), k) * once ** k * (1 - once) ** (len(firsts) - k) for k in range(held, len(firsts) + 1))
+    return Relation(text=text, kernels=held, of=len(firsts), chance=float(f"{chance:.2g}")) if chance <= MOST_CHANCE else None
 
 
 def _by_others(text: str, some: Sequence[Row]) -> float:

@@ -1,14 +1,16 @@
 """Transfer trials: a skill is tried on kernels of other packages or families, in which no expert is known to have used it, beside an arm without it.
 
-For skills that few kernels show. A trial takes a state of such a kernel at which the skill applies. It succeeds where one of a few tries, each made with
-every check of the framework, is forecast faster than the state; the arm without the skill has as many tries, and succeeds where it finds as much.
+For skills that few kernels show. A trial takes a state of such a kernel at which the skill applies: one of its own walk, or one to which a plan leads, the
+steps that came before the skill in a kernel that it was lifted from, taken on this one. Both arms then take what came after it there (`rest`), so that a step
+that only makes way for others is judged by what they make of it. The skill succeeds where one of a few tries, each made with every check of the
+framework, is forecast faster than the rest alone; the arm without it has as many tries, and succeeds where it finds as much.
 """
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -17,11 +19,18 @@ from kir.hardware.target import Target, target
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import applications
+from kir.learning.cards.use import applications, materialized
+from kir.learning.corpus.family import family_of
+from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Forecast, Forecaster, Pair
 from kir.learning.induce.trials import AS_FAST, TRIES, Made, by_hash, carried_out, sizes_of
-from kir.rewrite import Context
+from kir.learning.optimize.lift import Prefixes, lifted
+from kir.learning.optimize.plan import Plan
+from kir.learning.optimize.words import in_words_of
+from kir.problem import load_problem, problem_names
+from kir.rewrite import Context, Step
+from kir.rewrite.residue import NOTHING
 from kir.surface import backend
 
 FASTER = 1.02
@@ -30,41 +39,60 @@ MOST_TRANSFERS = 6
 """Trials of one skill: each makes up to sixteen programs."""
 MOST_LOOKED_AT = 60
 """Kernels that are asked, in an order that only the hash of skill and kernel decides, whether the skill applies."""
+MOST_LED = 400
+"""Kernels on which a plan is taken until the skill applies."""
+JUST_BEFORE = 4
+LEAST_TAKEN = 0.75
+"""Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
+FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
+"""What a pass may raise on a form that its author did not foresee."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Where a transfer trial starts: a state of a kernel, and the surface that says it."""
+    """Where a transfer trial starts: a state of a kernel, the surface that says it, and what both arms take after the skill, of whose plan."""
 
     walked: Walked = field(repr=False)
     before: Program = field(repr=False)
     surface: str
+    rest: tuple[Step, ...] = field(default=(), repr=False)
+    plan: str = ""
+    target_name: str = ""
 
     @property
     def target(self) -> Target:
-        """The newest target that the kernel was compiled for."""
-        return target(self.walked.targets[-1] if self.walked.targets else "sm_90a")
+        """The newest target that the kernel was compiled for, or the plan's."""
+        return target(self.target_name or (self.walked.targets[-1] if self.walked.targets else TARGET))
 
 
 def transferred(card: Card, walks: Sequence[Walked], forecaster: Forecaster) -> tuple[Entry, ...]:
-    """The transfer trials of a card, as entries of its log, on at most `MOST_TRANSFERS` kernels."""
+    """The transfer trials of a card, as entries of its log, on at most `MOST_TRANSFERS` kernels: first on states to which the plans of its own kernels
+    lead, then on states of the others' own walks."""
     out: list[Entry] = []
-    for each in starts(card, walks):
-        out.append(_trial(card, each, forecaster))
-        if len(out) == MOST_TRANSFERS:
-            break
+    taken = set[str]()
+    for some in (led(card, walks), starts(card, walks)):
+        for each in some:
+            if each.walked.kernel not in taken:
+                taken.add(each.walked.kernel)
+                out.append(_trial(card, each, forecaster))
+            if len(out) == MOST_TRANSFERS:
+                return tuple(out)
     return tuple(out)
 
 
-def starts(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
-    """States at which a card applies, one a kernel, of kernels that it was not lifted from and that are of another package or family."""
+def _others(card: Card, walks: Sequence[Walked]) -> list[Walked]:
+    """The kernels that a card was not lifted from, and that are of another package or family, in an order that only hashes decide."""
     seen = {(use.package, use.family) for use in card.evidence.uses}
     packages, families = {package for package, _ in seen}, {family for _, family in seen}
     kernels = {use.kernel for use in card.evidence.uses}
     others = [w for w in walks if w.kernel not in kernels and (w.package not in packages or w.family not in families)]
-    others.sort(key=lambda w: hashlib.sha256(f"{card.name} {w.kernel}".encode()).hexdigest())
+    return sorted(others, key=lambda w: hashlib.sha256(f"{card.name} {w.kernel}".encode()).hexdigest())
+
+
+def starts(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
+    """States at which a card applies, one a kernel, of kernels that it was not lifted from and that are of another package or family."""
     taken = set[str]()
-    for walked in others[:MOST_LOOKED_AT]:
+    for walked in _others(card, walks)[:MOST_LOOKED_AT]:
         if walked.kernel not in taken and (found := _start(card, walked)) is not None:
             taken.add(walked.kernel)
             yield found
@@ -76,11 +104,79 @@ def _start(card: Card, walked: Walked) -> Transfer | None:
     for text in dict.fromkeys((steps[-1].after_text, steps[0].before_text, steps[len(steps) // 2].after_text)):
         with suppress(KirError):
             program = walked.program(text)
-            held = kinds(features(program))
-            if any(f not in held for f in card.scope.requires) or not applications(card, program, Context(target("sm_90a"))):
-                continue
-            if surface := said_by(program, walked.surface):
+            if _applies(card, program, Context(target(TARGET))) and (surface := said_by(program, walked.surface)):
                 return Transfer(walked, program, surface)
+    return None
+
+
+def _applies(card: Card, program: Program, context: Context) -> bool:
+    """Whether some application of a card passes every check of the framework."""
+    held = kinds(features(program))
+    some = applications(card, program, context)[:TRIES] if all(f in held for f in card.scope.requires) else ()
+    return next(carried_out(some, program, context), None) is not None
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- plans
+
+def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
+    """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there."""
+    plans = [(walk, prefix, rest) for walk in _longest(card, walks) for prefix, rest in (parts(card, walk),) if prefix]
+    hosts = [*_others(card, [*walks, *problems()])][:MOST_LED] if plans else []
+    for host in hosts:
+        program = simplest(host)
+        for walk, prefix, rest in plans:
+            if (found := _led(card, host, program, walk, prefix, rest)) is not None:
+                yield found
+                break
+
+
+def _longest(card: Card, walks: Sequence[Walked], most: int = 2) -> list[Walked]:
+    """Of the kernels that a card was lifted from, those whose walks go furthest towards naive, then the longest."""
+    kernels = {use.kernel for use in card.evidence.uses}
+    own = [w for w in walks if w.kernel in kernels and w.transitions]
+    return sorted(own, key=lambda w: (w.ended != "naive", -len(w.transitions), w.key))[:most]
+
+
+def parts(card: Card, walk: Walked) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """The steps of a walk before the first of a card's uses in it, and those after it that are not of the card's passes."""
+    first = min(use.transition for use in card.evidence.uses if use.kernel == walk.kernel)
+    steps = [(t.number, replace(Step.from_json(t.step), residue=NOTHING, path=None, hash="")) for t in walk.transitions]
+    return tuple(s for k, s in steps if k < first), tuple(s for k, s in steps if k > first and s.name not in card.passes)
+
+
+def problems() -> tuple[Walked, ...]:
+    """The naive programs of the shipped problems, as kernels that no expert is known of."""
+    return tuple(Walked(kernel=f"problems/{name}", package="experts", family=family_of(f"{name}::{name}"), problem=name, ended="naive")
+                 for name in problem_names() if _has_naive(name))
+
+
+def _has_naive(name: str) -> bool:
+    try:
+        return load_problem(name).naive is not None
+    except (KirError, OSError):
+        return False
+
+
+def simplest(host: Walked) -> Program:
+    """The simplest program of a kernel that its walk came to."""
+    return host.program(host.transitions[0].before_text) if host.transitions else load_problem(host.problem).naive
+
+
+_KNOWN: Prefixes = {}
+"""What prefixes of plans came to, for the cards of one process."""
+
+
+def _led(card: Card, host: Walked, program: Program, walk: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> Transfer | None:
+    aim = walk.targets[-1] if walk.targets else TARGET
+    context = Context(target(aim))
+    with suppress(*FAULTS):
+        same = in_words_of(simplest(walk), program).program
+        came = lifted(same, Plan(walk.kernel, prefix), context, _KNOWN)
+        last = prefix[-JUST_BEFORE:]
+        left = {each.step for each in came.left}
+        led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
+        if led_to and _applies(card, came.program, context) and (surface := said_by(came.program, walk.surface)):
+            return Transfer(host, came.program, surface, rest, walk.kernel, aim)
     return None
 
 
@@ -90,31 +186,58 @@ def said_by(program: Program, first: str) -> str:
     return next((name for name in sorted(names, key=lambda name: (name != first, name)) if not backend(name).accepts(program)), "")
 
 
+# --------------------------------------------------------------------------------------------------------------------------- trials
+
 def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
-    """One state with the skill and without it."""
+    """One state with the skill and without it; both arms take the rest of the plan."""
     context = Context(each.target)
-    with_it, tries = _best(each, carried_out(applications(card, each.before, context), each.before, context), forecaster)
+    base = _finished(each, each.before)
+    with_it, tries = _best(each, base, _everywhere(card, each, context), forecaster)
     reached = with_it.median if with_it is not None else 0.0
-    without, _ = _best(each, by_hash(each.before, context), forecaster)
+    without, _ = _best(each, base, by_hash(each.before, context), forecaster)
     won = reached >= FASTER
     outcome = "no try passed the checks" if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
-    return Entry(what="trial", kernel=each.walked.kernel, outcome=f"transferred to a kernel that is not known to use it: {outcome}", skill=won,
+    where = f"taken to it by the steps of `{each.plan}`, with what came after it there" if each.plan else "that is not known to use it"
+    return Entry(what="trial", kernel=each.walked.kernel, outcome=f"transferred to a kernel {where}: {outcome}", skill=won,
                  without=without is not None and without.median >= max(FASTER, AS_FAST * reached), speedup=speedup, basis="forecast" if speedup else None)
 
 
-def _best(each: Transfer, made: Iterable[Made], forecaster: Forecaster) -> tuple[Forecast | None, int]:
-    """The best forecast of the first few programs, and how many there were."""
+def _everywhere(card: Card, each: Transfer, context: Context) -> Iterator[Made]:
+    """What a card makes of a state: at every place where it holds, where a rest follows, then at each one by itself."""
+    if each.rest and len(card.carrier.steps) == 1:
+        with suppress(*FAULTS):
+            done = materialized(card, each.before, context)
+            yield done.program, done.steps
+    yield from carried_out(applications(card, each.before, context), each.before, context)
+
+
+def _finished(each: Transfer, program: Program) -> Program:
+    """A program after the rest of the plan, as far as it can be taken there."""
+    with suppress(*FAULTS):
+        return lifted(program, Plan(each.plan, each.rest), Context(each.target)).program if each.rest else program
+    return program
+
+
+def _best(each: Transfer, base: Program, made: Iterable[Made], forecaster: Forecaster) -> tuple[Forecast | None, int]:
+    """The best forecast of the first few programs after the rest, against the rest alone, and how many there were."""
     best: Forecast | None = None
     count = 0
     for program, _ in made:
         count += 1
         with suppress(KirError):
-            surface = each.surface if not backend(each.surface).accepts(program) else said_by(program, each.surface)
-            seen = forecaster(Pair(each.before, program, sizes_of(each.walked, program), each.target, surface=surface)) if surface else None
+            seen = _forecast(each, base, _finished(each, program), forecaster)
             if seen is not None and (best is None or seen.median > best.median):
                 best = seen
         if count == TRIES:
             break
     return best, count
+
+
+def _forecast(each: Transfer, base: Program, program: Program, forecaster: Forecaster) -> Forecast | None:
+    surface = each.surface if not backend(each.surface).accepts(program) else said_by(program, each.surface)
+    if not surface or program == base:
+        return None
+    sizes: Mapping[str, int] = sizes_of(each.walked, program)
+    return forecaster(Pair(base, program, sizes, each.target, surface=surface))

@@ -1,8 +1,8 @@
 """walk many kernels back, and make a library of skills of what their walks have in common
 
 WHAT is a package with recorded launches (flag_gems), a list of them (JSON lines), a folder of bindings, of lineages or of walked
-kernels, one lineage, or the word `experts`. Without it, the library is made from the evidence that ships with KIR. A killed run is taken
-up again by the same command.
+kernels, one lineage, or one of the words `experts` and `pipelines` (those that are stored, run forwards). Without it, the library is made
+from the evidence that ships with KIR. A killed run is taken up again by the same command.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kir.faces.cli._result import Result
 
 
 def command(
-    what: Annotated[list[str] | None, typer.Argument(help="packages, lists, folders, lineages, 'experts'; none: the shipped evidence")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="packages, lists, folders, lineages, 'experts', 'pipelines'; none: the shipped evidence")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="the folder to write: evidence/ and cards/")] = Path("learned"),
     walks: Annotated[Path | None, typer.Option(help="where walks are kept whole (default: OUTPUT/walks)")] = None,
     workers: Annotated[int, typer.Option(help="kernels walked side by side; changes nothing but the time")] = 1,
@@ -30,11 +30,15 @@ def command(
     from collections import Counter
 
     from kir.learning.evidence.archive import furthest, read_archive, shipped, write_archive
+    from kir.learning.evidence.forwards import forwards
     from kir.learning.evidence.walks import asked, finished, walk
 
     found = asked(what) if what else asked([str(shipped())])
     folder = output / "evidence"
     known = [*(() if fresh else read_archive(folder)), *found.known, *finished(found.lineages)]
+    if found.pipelines:
+        with bar("pipelines run forwards", len(found.pipelines)) as advance:
+            known += forwards(found.pipelines, workers, advance)
     if found.jobs:
         with bar("kernels walked back", len(found.jobs)) as advance:
             known = list(walk(found.jobs, walks or output / "walks", folder, seconds=seconds, workers=workers, within=within, fresh=fresh,

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,16 @@ from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
-from kir.learning.cards.card import Card, Relation
+from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import Library, Shelf
 from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, by_words, search, weights_of
-from kir.learning.cards.use import Application, NearMiss, applications, looked, materialized
+from kir.learning.cards.use import Application, NearMiss, _worth, applications, looked, materialized
 from kir.learning.corpus.lineages import Job, Row
+from kir.learning.evidence import forwards as forwards_
 from kir.learning.evidence import walks as walks_
 from kir.learning.evidence.archive import read_archive, write_archive
+from kir.learning.evidence.forwards import forward, forwards, wrong
 from kir.learning.evidence.ledger import LEAST_USES, ledger, tend, undo, used
 from kir.learning.evidence.walked import Walked, walked
 from kir.learning.evidence.walks import asked, experts, finished
@@ -33,10 +36,11 @@ from kir.learning.induce.composites import together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.rank import learned
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import said_by, starts, transferred
+from kir.learning.induce.transfers import led, parts, said_by, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
+from kir.learning.tune.space import find_space
 from kir.lineage.records.folder import Folder
 from kir.rewrite import Context, Pipeline, run
 from tests.kir.learning.cards.test_card import a_card
@@ -115,6 +119,30 @@ def test_what_is_learned_from_is_named_by_words(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         asked(["no_such_package"])
     assert caught.value.diagnostics[0].id == "KIR-S050"
+
+
+def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = find_space("gemm_tilelang")
+    made = forward(space)
+    assert made.ended == "naive" and made.package == "experts" and made.family == "matmul" and len(made.transitions) == 11
+    assert all(t.before == content_hash(before) and t.after == content_hash(after) for t, before, after in made.chain())
+    last = made.programs[made.transitions[0].after_text]
+    assert wrong(last, "gemm") == "" and wrong(last.replace("acc + ", "acc - "), "gemm"), "the oracle of the problem judges"
+    bad = made.programs[made.transitions[4].after_text]
+    monkeypatch.setattr(forwards_, "wrong", lambda text, problem: "off by one" if text == bad else "")
+    monkeypatch.setattr(forwards_, "ProcessPoolExecutor", lambda workers: ThreadPoolExecutor(workers))
+    (cut,) = forwards([space])
+    assert len(cut.transitions) == 4 and cut.reason == "off by one"
+
+
+def test_a_plan_leads_another_kernel_to_a_state_and_what_follows_judges_the_skill(found: dict[str, Hypothesis]) -> None:
+    walk = forward(find_space("gemm_tilelang"))
+    card = next(each.card for each in hypotheses((walk,), uses((walk,))) if each.card.name == "tile.kernel")
+    prefix, rest = parts(card, walk)
+    assert [step.name for step in prefix] == ["multi-threaded-block"] and len(rest) == len(walk.transitions) - 3
+    first = next(led(card, (walk,)))
+    assert first.walked.package == "experts" and first.walked.family != "matmul" and first.rest == rest and first.plan == walk.kernel
+    assert applications(card, first.before)
 
 
 def test_places_are_unified_to_what_they_have_in_common() -> None:
@@ -203,6 +231,27 @@ def test_a_skill_of_few_kernels_is_tried_where_no_expert_used_it(walks: Sequence
     assert all(entry.skill and entry.without and entry.basis == "forecast" and entry.speedup == (1.5, 1.35, 1.65) for entry in faster)
     assert not any(entry.skill or entry.without for entry in same), "what changes nothing does not succeed, with the skill or without"
     assert decided(card, transferred(card, walks[:0], Says(1.5))).state == "hypothesis"
+
+
+def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen() -> None:
+    rows = [(f"k{n}", {"extent": 1 << n, "other": 7}, {"power": 1 << n, "extent0": 3 * n}) for n in range(3, 9)] + [("k9", {"extent": 0}, {"power": 512})]
+    (mostly,) = related(rows, ())
+    assert (mostly.text, mostly.kernels, mostly.of) == ("extent == power", 6, 7)
+    assert not related([(k, {"extent": 8 if n % 2 else 1 << n}, f) for n, (k, _, f) in enumerate(rows)], ())
+    program = parse_program(NAIVE)
+    assert facts_at(program, ("main", 0))["power"] == 1024 and "power" not in facts_at(parse_program(NAIVE.replace("1024", "N").replace(
+        "  out", "  size N: i32\n  out")), ("main", 0))
+    card = a_card()
+    soft = card.model_copy(update={"carrier": card.carrier.model_copy(update={"relations": (Relation(text="factor == power", kernels=3, of=4, chance=0.01),)})})
+    assert {each.steps[0].options["factor"] for each in applications(soft, program)} <= set(card.carrier.steps[0].parameters[0].values)
+
+
+def test_what_is_drawn_is_tried_by_what_it_saves() -> None:
+    program = parse_program(NAIVE.replace("= X[i, j]\n", "= exp(X[i, j]) + (X[i, 0] + 1.0) * exp(X[i, j])\n"))
+    drawn = a_card(anchor=a_card().anchor.model_copy(update={"node": "store"}), carrier=a_card().carrier.model_copy(update={"steps": (Move(
+        step="reuse-operand", parameters=(Parameter(name="value", role="drawn", values=("binary", "call", "load")),)),)}))
+    texts = [text for _, text in _worth(drawn, drawn.carrier.steps[0].parameters[0], program)]
+    assert texts[0] == "exp(X[i, j])"
 
 
 def test_near_misses_name_the_condition_that_fails() -> None:
