@@ -3,7 +3,7 @@ prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
 was cut short goes on where it was, and a row that has been measured gets further candidates. ``ahead --ahead FOLDER`` writes the proposals to a folder,
-``heldout --ahead FOLDER`` takes them from there.
+``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER`` takes both from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "recovery", "turns", "thousand", "ahead") or rest:
+    if part not in ("heldout", "recovery", "turns", "thousand", "ahead", "compile") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -35,16 +35,18 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.pool import thousand
 
         return thousand(out)
-    if part == "ahead":
-        from benchmarks.optimize.ahead import keep, proposals
+    if part in ("ahead", "compile"):
+        from benchmarks.optimize.ahead import compile_kept, keep, proposals
         from benchmarks.optimize.instances import INSTANCES
 
-        if given["--ahead"]:
-            keep(Path(given["--ahead"]), [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in given["--only"].split(","))], "h200")
-            return 0
-        for i, one in enumerate(INSTANCES):
-            if any(word in one.name for word in given["--only"].split(",")):
-                print(one.name)
+        folder, wanted = Path(given["--ahead"]), [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in given["--only"].split(","))]
+        if part == "compile":
+            print(compile_kept(folder, wanted, "h200", int(given["--workers"]) or 1, float(given["--seconds"])), "compiled")
+        elif given["--ahead"]:
+            keep(folder, wanted, "h200")
+        else:
+            for i in wanted:
+                print(INSTANCES[i].name)
                 for p in proposals(i, "h200"):
                     print(f"  {p.forecast * 1e6:10.1f} us  {p.surface:9} {p.taken:3} taken {p.left:3} left  {p.plan}")
         return 0

@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict
@@ -25,7 +27,7 @@ from kir.ir.canonical import content_hash
 
 PROPOSALS = 16
 """Candidates that the search names for an instance."""
-FIRST = 6
+FIRST = 8
 """Those of them that are compiled ahead."""
 
 
@@ -119,6 +121,33 @@ def prepared(wanted: list[int], device: str, folder: Path, workers: int, ahead: 
             future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
         yield found, making
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, seconds: float) -> int:
+    """Compile what was kept of instances into `FOLDER/artifacts`, the first proposal of each, then the second of each, for so many seconds; how many were
+    compiled. `heldout` takes them from there."""
+    lists = [kept(folder, i) or [] for i in wanted]
+    until, done = time.monotonic() + seconds, 0
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        making = [pool.submit(compiled, i, row[k], device, str(folder / "artifacts"))
+                  for k in range(PROPOSALS) for i, row in zip(wanted, lists, strict=True) if k < len(row)]
+        for future in making:
+            try:
+                if said := future.result(timeout=max(0.0, until - time.monotonic())):
+                    print(said, file=sys.stderr)
+                done += not said
+            except TimeoutError:
+                break
+        pool.shutdown(wait=False, cancel_futures=True)
+    return done
+
+
+def artifacts_taken(folder: Path | None, into: Path) -> None:
+    """What `compile_kept` made, put among a gate's artifacts. Their names are hashes of what they were made of, so that none is taken for another."""
+    for each in (folder / "artifacts").glob("*.json.gz") if folder is not None else ():
+        if not (into / each.name).exists():
+            into.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(each, into / each.name)
 
 
 def _there(proposed: list[Proposed]) -> Future[list[Proposed]]:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.ahead import Proposed, prepared, rivals_compiling, told
+from benchmarks.optimize.ahead import Proposed, artifacts_taken, prepared, rivals_compiling, told
 from benchmarks.optimize.instances import INSTANCES, Instance
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -31,6 +31,8 @@ AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
 MOST = 20
 """Candidates that may be measured of an instance."""
+UNSEEN = 0.85
+"""What is made of the estimate of a family of which nothing was measured, on a surface."""
 RIVALS = 6
 """Processes that compile the rivals' configurations."""
 HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "surface", "plan", "steps taken, left out", "measured", "remark")
@@ -64,6 +66,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
         cores = workers or os.cpu_count() or 2
         untimed = [INSTANCES[i] for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
         compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, cores // 2)), untimed) if untimed else []
+        artifacts_taken(ahead, gpu.folder / "artifacts")
         found, making = held.enter_context(prepared(wanted, device, gpu.folder / "artifacts", max(1, cores - 2), ahead))
         gpu.warm()
         _wait([*found.values()], compiling, time.monotonic() + AHEAD_SHARE * seconds)
@@ -187,13 +190,18 @@ def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
 
 
 def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator[Proposed]:
-    """What was not tried yet: families in turn until each was seen, then by what their fastest member took, so that the best family's others come first."""
+    """What was not tried yet, what seems fastest first: by the forecast, times what those of its family (else of its surface, else all) were wrong by. A
+    family of which nothing was measured gets its turn somewhat before."""
     done = {t["candidate"] for t in tried}
-    times = {f: min(t["seconds"] for t in tried if t["family"] == f and t["accepted"]) for f in {t["family"] for t in tried if t["accepted"]}}
-    refused = {t["family"] for t in tried} - set(times)
-    rest = [p for p in proposed if p.key not in done]
+    off = [(t["family"], t["surface"], math.log(t["seconds"] / t["forecast"])) for t in tried if t["accepted"] and t["forecast"]]
+    refused = {(t["family"], t["surface"]) for t in tried} - {x[:2] for x in off}
+
+    def seems(p: Proposed) -> float:
+        kin = [o for f, s, o in off if (f, s) == (p.family, p.surface)]
+        alike = kin or [o for _, s, o in off if s == p.surface] or [o for *_, o in off]
+        return p.forecast * math.exp(sum(alike) / max(1, len(alike))) * (1.0 if kin else UNSEEN)
     order = {p.key: i for i, p in enumerate(proposed)}
-    yield from sorted(rest, key=lambda p: (p.family in refused, times.get(p.family, 0.0), order[p.key]))
+    yield from sorted((p for p in proposed if p.key not in done), key=lambda p: ((p.family, p.surface) in refused, seems(p), order[p.key]))
 
 
 def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
