@@ -57,8 +57,10 @@ def proposals(number: int, device: str) -> list[Proposed]:
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
     search = Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4), policy=load())
-    return [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left))
-            for c in search.proposals(PROPOSALS)]
+    return [
+        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left))
+        for c in search.proposals(PROPOSALS)
+    ]
 
 
 def keep(folder: Path, wanted: list[int], device: str) -> None:
@@ -103,11 +105,16 @@ def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
 
 
 @contextlib.contextmanager
-def prepared(wanted: list[int], device: str, folder: Path, workers: int, ahead: Path | None = None,
-             ) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
+def prepared(
+    wanted: list[int],
+    device: str,
+    folder: Path,
+    workers: int,
+    ahead: Path | None = None,
+) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
     """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin. What was
     kept `ahead` is not searched for again."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with _pool(workers) as pool:
         known = {i: kept(ahead, i) for i in wanted}
         found = {i: pool.submit(proposals, i, device) if known[i] is None else _there(known[i] or []) for i in wanted}
         making: list[Future[str]] = []
@@ -117,10 +124,10 @@ def prepared(wanted: list[int], device: str, folder: Path, workers: int, ahead: 
                 with contextlib.suppress(RuntimeError):  # the pool is closed already
                     for one in done.result()[:FIRST]:
                         making.append(pool.submit(compiled, i, one, device, str(folder)))
+
         for i, future in found.items():
             future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
         yield found, making
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, seconds: float) -> int:
@@ -128,9 +135,13 @@ def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, sec
     compiled. `heldout` takes them from there."""
     lists = [kept(folder, i) or [] for i in wanted]
     until, done = time.monotonic() + seconds, 0
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        making = [pool.submit(compiled, i, row[k], device, str(folder / "artifacts"))
-                  for k in range(PROPOSALS) for i, row in zip(wanted, lists, strict=True) if k < len(row)]
+    with _pool(workers) as pool:
+        making = [
+            pool.submit(compiled, i, row[k], device, str(folder / "artifacts"))
+            for k in range(PROPOSALS)
+            for i, row in zip(wanted, lists, strict=True)
+            if k < len(row)
+        ]
         for future in making:
             try:
                 if said := future.result(timeout=max(0.0, until - time.monotonic())):
@@ -138,8 +149,18 @@ def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, sec
                 done += not said
             except TimeoutError:
                 break
-        pool.shutdown(wait=False, cancel_futures=True)
     return done
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with what they are at: what waits for one is dropped. (To leave an executor's own block waits for everything, whatever was said
+    before.)"""
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def artifacts_taken(folder: Path | None, into: Path) -> None:

@@ -71,8 +71,11 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
         gpu.warm()
         _wait([*found.values()], compiling, time.monotonic() + AHEAD_SHARE * seconds)
         _wait(making, [], until - (1 - AHEAD_SHARE) * seconds)
-        about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
-                 "when": time.strftime("%Y-%m-%d")}
+        about = {
+            "device": gpu.about["name"],
+            "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
+            "when": time.strftime("%Y-%m-%d"),
+        }
         panel = _Panel(gpu)
         held.callback(panel.close)
         for turn in range(MOST):
@@ -200,6 +203,7 @@ def _in_order(proposed: list[Proposed], tried: list[dict[str, Any]]) -> Iterator
         kin = [o for f, s, o in off if (f, s) == (p.family, p.surface)]
         alike = kin or [o for _, s, o in off if s == p.surface] or [o for *_, o in off]
         return p.forecast * math.exp(sum(alike) / max(1, len(alike))) * (1.0 if kin else UNSEEN)
+
     order = {p.key: i for i, p in enumerate(proposed)}
     yield from sorted((p for p in proposed if p.key not in done), key=lambda p: ((p.family, p.surface) in refused, seems(p), order[p.key]))
 
@@ -209,10 +213,12 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
     yield "# Held-out instances beside FlagGems' Triton kernels"
     yield ""
-    yield (f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides of a row timed in one run, in the same way; medians; a row that "
-           "later runs go on with keeps its rival's time. "
-           f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
-           f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}.")
+    yield (
+        f"Made by `{about['command']}` on {about['device']}, {about['when']}. Both sides of a row timed in one run, in the same way; medians; a row that "
+        "later runs go on with keeps its rival's time. "
+        f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
+        f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}."
+    )
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"
@@ -221,6 +227,17 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         spread = f"{r['low'] * 1e6:.1f} .. {r['high'] * 1e6:.1f}" if r["seconds"] else ""
         rival = f"{r['rival_seconds'] * 1e6:.1f} us" if r.get("rival_seconds") else ""
         remark = "; ".join(x for x in (r.get("remark", ""), f"FlagGems: {r['rival_remark']}" if r.get("rival_remark") else "") if x)
-        cells = (r["instance"], r["problem"], ours, spread, rival, f"{r['times_faster']:.3f}" if r.get("times_faster") else "", r.get("surface", ""),
-                 r.get("plan", ""), f"{r.get('taken', '')}, {r.get('left', '')}", len(r["tried"]), remark)
+        cells = (
+            r["instance"],
+            r["problem"],
+            ours,
+            spread,
+            rival,
+            f"{r['times_faster']:.3f}" if r.get("times_faster") else "",
+            r.get("surface", ""),
+            r.get("plan", ""),
+            f"{r.get('taken', '')}, {r.get('left', '')}",
+            len(r["tried"]),
+            remark,
+        )
         yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"

@@ -199,7 +199,7 @@ def _joined(program: n.Program, kernel: n.Kernel) -> n.Kernel:
 
 def _apart_again(kernel: n.Kernel) -> n.Kernel | None:
     """A kernel of two grid axes with three, where the second is only divided, with remainder, into two coordinates; None elsewhere."""
-    if len(kernel.grid) != 2 or (along := cluster_axis(kernel)) is not None and along[0] > 0:
+    if len(kernel.grid) != 2 or ((along := cluster_axis(kernel)) is not None and along[0] > 0):
         return None
     x, both = kernel.grid
     found = _coordinates(kernel, both.name)

@@ -73,9 +73,10 @@ def _in_turns(streams: Iterator[tuple[str, str, Iterator[Plan]]]) -> Iterator[Pl
 
 
 def by_distance(space: Space) -> list[Point]:
-    """Points of a space: the first values, then what differs from them in one parameter, in two, and so on."""
+    """Points of a space: the first values, then what differs from them in one parameter, in two, and so on; among these what differs in those that the
+    space lists first, which are those of the tiles: how many stages a loop has, say, changes least."""
     first = {k: v[0] for k, v in space.parameters.items()}
-    return sorted(space.points(), key=lambda p: sum(p[k] != v for k, v in first.items()))
+    return sorted(space.points(), key=lambda p: (len(d := [i for i, (k, v) in enumerate(first.items()) if p[k] != v]), d))
 
 
 def _first_comment(space: Space) -> str:
