@@ -31,6 +31,8 @@ AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
 MOST = 20
 """Candidates that may be measured of an instance."""
+GATING = 8.0
+"""Seconds of an instance's part that are left for the gate."""
 UNSEEN = 0.85
 """What is made of the estimate of a family of which nothing was measured, on a surface."""
 RIVALS = 6
@@ -163,19 +165,28 @@ class _Panel:
 
 
 def _measured(gpu: Gpu, one: Instance, found: Future[list[Proposed]], panel: _Panel, before: dict[str, Any], until: float) -> dict[str, Any]:
-    """The instance's row after some more candidates: at least one, the rival first where it has no time yet."""
+    """The instance's row after some more candidates: at least one, the rival first where it has no time yet. They are timed first; then the fastest goes
+    through the gate, the next where that refuses it, and only what the gate accepts counts."""
     row = dict(before)
     if found.exception() is not None:
         return {**row, "remark": f"no proposal: {found.exception()}"[:300]}
     if row.get("rival_seconds") is None and not row.get("rival_remark"):
         row.update(panel.timed(one, random.Random(secrets.randbits(64))))
-    judge = GpuJudge(gpu, Setting(one.posed(), one.shape, gpu.target, ""))
-    for proposed in _in_order(found.result(), row["tried"]):
-        said = _judged(judge, proposed)
-        row["tried"] = [*row["tried"], {**told(proposed), "family": proposed.family, **said}]
-        if time.monotonic() > until or len(row["tried"]) >= MOST:
+    setting = Setting(one.posed(), one.shape, gpu.target, "")
+    proposals, turns = {p.key: p for p in found.result()}, 0
+    while turns < MOST and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or not turns):
+        proposed = next(_in_order([*proposals.values()], row["tried"]), None)
+        if proposed is None:
             break
-    right = [t for t in row["tried"] if t["accepted"]]
+        said = _judged(GpuJudge(gpu, setting, replays=False), proposed)
+        row["tried"], turns = [*row["tried"], {**told(proposed), "family": proposed.family, "gated": False, **said}], turns + 1
+    while (first := min((t for t in row["tried"] if t["accepted"]), key=lambda t: t["seconds"], default=None)) and not first.get("gated", True):
+        if first["candidate"] not in proposals:  # of an earlier version
+            row["tried"] = [t for t in row["tried"] if t is not first]
+            continue
+        said = _judged(GpuJudge(gpu, setting), proposals[first["candidate"]])
+        row["tried"] = [{**t, "gated": True, **said} if t is first else t for t in row["tried"]]
+    right = [t for t in row["tried"] if t["accepted"] and t.get("gated", True)]
     if right:
         best = min(right, key=lambda t: t["seconds"])
         row.update({k: best[k] for k in ("seconds", "low", "high", "plan", "surface", "candidate", "taken", "left")})
