@@ -1,9 +1,9 @@
-"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``turns``, ``thousand`` (a pool, simulated), or ``ahead``, which
-prints what would be measured.
+"""``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``recovery``, ``transfer``, ``turns``, ``thousand`` (a pool, simulated), or
+``ahead``, which prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
 was cut short goes on where it was, and a row that has been measured gets further candidates. ``ahead --ahead FOLDER`` writes the proposals to a folder,
-``heldout --ahead FOLDER`` takes them from there.
+``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER`` takes both from there.
 """
 
 from __future__ import annotations
@@ -19,38 +19,45 @@ def main(words: list[str]) -> int:
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "recovery", "turns", "thousand", "ahead") or rest:
+    if part not in ("heldout", "recovery", "transfer", "turns", "thousand", "ahead", "compile") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
+    seconds, workers = float(given["--seconds"]), int(given["--workers"])
     if part == "recovery":
         from benchmarks.optimize.recovery import recovery
 
-        return recovery(out, given["--only"], float(given["--seconds"]))
+        return recovery(out, given["--only"], seconds, workers or 1)
+    if part == "transfer":
+        from benchmarks.optimize.transfer import transfer
+
+        return transfer(out, given["--only"], seconds, workers or 1)
     if part == "turns":
         from benchmarks.optimize.turns import turns
 
-        return turns(out)
+        return turns(out, seconds, workers or 1)
     if part == "thousand":
         from benchmarks.optimize.pool import thousand
 
         return thousand(out)
-    if part == "ahead":
-        from benchmarks.optimize.ahead import keep, proposals
+    if part in ("ahead", "compile"):
+        from benchmarks.optimize.ahead import compile_kept, keep, proposals
         from benchmarks.optimize.instances import INSTANCES
 
-        if given["--ahead"]:
-            keep(Path(given["--ahead"]), [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in given["--only"].split(","))], "h200")
-            return 0
-        for i, one in enumerate(INSTANCES):
-            if any(word in one.name for word in given["--only"].split(",")):
-                print(one.name)
+        folder, wanted = Path(given["--ahead"]), [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in given["--only"].split(","))]
+        if part == "compile":
+            print(compile_kept(folder, wanted, "h200", workers or 1, seconds), "compiled")
+        elif given["--ahead"]:
+            keep(folder, wanted, "h200")
+        else:
+            for i in wanted:
+                print(INSTANCES[i].name)
                 for p in proposals(i, "h200"):
                     print(f"  {p.forecast * 1e6:10.1f} us  {p.surface:9} {p.taken:3} taken {p.left:3} left  {p.plan}")
         return 0
     from benchmarks.optimize.heldout import heldout
 
-    return heldout(out, float(given["--seconds"]), given["--only"], int(given["--workers"]), Path(given["--ahead"]) if given["--ahead"] else None)
+    return heldout(out, seconds, given["--only"], workers, Path(given["--ahead"]) if given["--ahead"] else None)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict
@@ -25,7 +27,7 @@ from kir.ir.canonical import content_hash
 
 PROPOSALS = 16
 """Candidates that the search names for an instance."""
-FIRST = 6
+FIRST = 8
 """Those of them that are compiled ahead."""
 
 
@@ -55,8 +57,10 @@ def proposals(number: int, device: str) -> list[Proposed]:
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
     search = Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4), policy=load())
-    return [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left))
-            for c in search.proposals(PROPOSALS)]
+    return [
+        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left))
+        for c in search.proposals(PROPOSALS)
+    ]
 
 
 def keep(folder: Path, wanted: list[int], device: str) -> None:
@@ -101,11 +105,16 @@ def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
 
 
 @contextlib.contextmanager
-def prepared(wanted: list[int], device: str, folder: Path, workers: int, ahead: Path | None = None,
-             ) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
+def prepared(
+    wanted: list[int],
+    device: str,
+    folder: Path,
+    workers: int,
+    ahead: Path | None = None,
+) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
     """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin. What was
     kept `ahead` is not searched for again."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with _pool(workers) as pool:
         known = {i: kept(ahead, i) for i in wanted}
         found = {i: pool.submit(proposals, i, device) if known[i] is None else _there(known[i] or []) for i in wanted}
         making: list[Future[str]] = []
@@ -115,10 +124,51 @@ def prepared(wanted: list[int], device: str, folder: Path, workers: int, ahead: 
                 with contextlib.suppress(RuntimeError):  # the pool is closed already
                     for one in done.result()[:FIRST]:
                         making.append(pool.submit(compiled, i, one, device, str(folder)))
+
         for i, future in found.items():
             future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
         yield found, making
-        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, seconds: float) -> int:
+    """Compile what was kept of instances into `FOLDER/artifacts`, the first proposal of each, then the second of each, for so many seconds; how many were
+    compiled. `heldout` takes them from there."""
+    lists = [kept(folder, i) or [] for i in wanted]
+    until, done = time.monotonic() + seconds, 0
+    with _pool(workers) as pool:
+        making = [
+            pool.submit(compiled, i, row[k], device, str(folder / "artifacts"))
+            for k in range(PROPOSALS)
+            for i, row in zip(wanted, lists, strict=True)
+            if k < len(row)
+        ]
+        for future in making:
+            try:
+                if said := future.result(timeout=max(0.0, until - time.monotonic())):
+                    print(said, file=sys.stderr)
+                done += not said
+            except TimeoutError:
+                break
+    return done
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with what they are at: what waits for one is dropped. (To leave an executor's own block waits for everything, whatever was said
+    before.)"""
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def artifacts_taken(folder: Path | None, into: Path) -> None:
+    """What `compile_kept` made, put among a gate's artifacts. Their names are hashes of what they were made of, so that none is taken for another."""
+    for each in (folder / "artifacts").glob("*.json.gz") if folder is not None else ():
+        if not (into / each.name).exists():
+            into.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(each, into / each.name)
 
 
 def _there(proposed: list[Proposed]) -> Future[list[Proposed]]:

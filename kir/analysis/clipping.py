@@ -59,7 +59,8 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
         if end is None:
             return False
         spare = build.sub(extent, end) if extent.type == end.type else None
-        return (spare is not None and _is_natural(spare, sizes, facts)) or (ends is not None and bound is not None and ends <= bound)
+        return (spare is not None and _is_natural(spare, sizes, facts)) or (ends is not None and bound is not None and ends <= bound) or (
+            spare is not None and _covers(extent, end, ranges, facts))
     if not (isinstance(i.extent, int) and i.step == 1):
         return False
     lo, bound = _bare(i.lo), build.int_value(extent)

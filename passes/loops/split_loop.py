@@ -128,7 +128,7 @@ class SplitLoop(Pass):
             return Miss("the body may leave early, or is not understood")
         if tuple(sorted(set(self.masks))) != self.masks or any(not 0 <= k < len(_conditions(node.body)) for k in self.masks):
             return Miss(f"it has {len(_conditions(node.body))} conditions of masks")
-        return Site(path, self)
+        return Site(path, replace(self, at=expr_text(at)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop without the masks, and one with them."""

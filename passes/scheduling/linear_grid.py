@@ -1,4 +1,4 @@
-"""Numbers the CTAs of a two-dimensional grid in one line, so that their order is the kernel's to choose.
+"""Numbers the CTAs of a grid of two or three axes in one line, so that their order is the kernel's to choose.
 
 before:
 
@@ -28,7 +28,8 @@ kernel main grid (cta: M * N) threads 1
   C[row, col] = 1.0
 ```
 
-Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs within each: `cta // size` and `cta % size`.
+Where CTAs along one axis form clusters, clusters are what is numbered, and CTAs within each: `cta // size` and `cta % size`. Of three axes the last two
+are counted as one, the second fastest: the tiles of all products of a batch are then one row of tiles.
 """
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ from kir.ir.types import dtype_of
 from kir.ir.visit import names_read, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
-from kir.rewrite.match import matched
+from kir.rewrite.match import matched, params_as
 
 
 def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -60,8 +61,8 @@ def _countable(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class LinearGrid(Pass):
-    """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is. `named`: whether the two coordinates have
-    names; else they are worked out wherever they are used."""
+    """`rows_first`: whether the last axis (rows) is the slow one, as in row-major order; else the first is. `named`: whether the coordinates have
+    names; else they are worked out wherever they are used. `axes` are those of the grid."""
 
     intent: ClassVar[str] = "raster-l2"
     catalogue: ClassVar[tuple[int, ...]] = (31,)
@@ -72,23 +73,28 @@ class LinearGrid(Pass):
 
     rows_first: bool = True
     named: bool = True
+    axes: int = 2
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel with two grid axes."""
+        """At a kernel with two grid axes, or three."""
         if not isinstance(node, n.Kernel):
             return None
-        if len(node.grid) != 2:
-            return Miss("the grid has not two axes")
+        if len(node.grid) not in (2, 3):
+            return Miss("the grid has neither two axes nor three")
         along = cluster_axis(node)
+        if len(node.grid) == 3 and (not self.named or (along is not None and along[0] > 0)):
+            return Miss("of three axes coordinates have names, and clusters stretch along the first")
         if node.cluster and (along is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None):
             return Miss("its clusters do not stretch along one axis, in a whole number of them")
         if node.cluster and not self.named:
             return Miss("the coordinates of clusters have names")
-        return Site(path, self)
+        return Site(path, replace(self, axes=len(node.grid)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """One axis, and a let for each of the two."""
         kernel = kernel_of(program, site.path)
+        if len(kernel.grid) == 3:
+            kernel = _joined(program, kernel)
         x, y = kernel.grid
         if (along := cluster_axis(kernel)) is not None:
             return Rewritten(replace_kernel(program, kernel.name, self._clusters(program, kernel, *along)), site.path)
@@ -125,7 +131,7 @@ class LinearGrid(Pass):
             found_clusters = _of_clusters(node)
             if found_clusters is None:
                 return Miss("no lets are the coordinates of clusters in the line, and of the CTA in its cluster")
-            return tuple(Site(path, LinearGrid(first), {"clusters": found_clusters}) for first in (True, False))
+            return self._with_three(program, tuple(Site(path, LinearGrid(first), {"clusters": found_clusters}) for first in (True, False)))
         found = _coordinates(node)
         if found is None:
             width = _divisor(node)
@@ -140,10 +146,21 @@ class LinearGrid(Pass):
         rest = tuple(s for s in node.body if s not in (slow, fast))
         if any(node.grid[0].name in names_read(s) for s in rest):
             return Miss("the grid axis is used beside its two coordinates")
-        return tuple(Site(path, LinearGrid(first), {"slow": slow, "fast": fast, "rows": rows, "width": width}) for first in (True, False))
+        return self._with_three(program, tuple(Site(path, LinearGrid(first), {"slow": slow, "fast": fast, "rows": rows, "width": width})
+                                               for first in (True, False)))
+
+    def _with_three(self, program: n.Program, found: tuple[Site, ...]) -> tuple[Site, ...]:
+        """The ways back to two axes, and after them those to three."""
+        def three(site: Site) -> bool:
+            return _apart_again(kernel_of(site.params.deoptimize(program, site).program, site.path)) is not None
+        return (*found, *(replace(x, params=replace(params_as(x, LinearGrid), axes=3)) for x in found if three(x)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """Two axes."""
+        """Two axes, or three."""
+        if self.axes == 3:
+            flat = replace(self, axes=2).deoptimize(program, site)
+            there = kernel_of(flat.program, site.path)
+            return Rewritten(replace_kernel(flat.program, there.name, matched(_apart_again(there))), site.path)
         kernel = kernel_of(program, site.path)
         if "clusters" in site.captures:
             return Rewritten(replace_kernel(program, kernel.name, _apart(kernel, site.captures["clusters"], self.rows_first)), site.path)
@@ -169,6 +186,31 @@ class LinearGrid(Pass):
         body = tuple(transform(s, leave) for s in kernel.body)
         along = (n.Axis(fast, width), n.Axis(slow, rows))
         return replace(kernel, grid=along if self.rows_first else along[::-1], body=body)
+
+
+def _joined(program: n.Program, kernel: n.Kernel) -> n.Kernel:
+    """A kernel of three grid axes with the last two as one."""
+    x, y, z = kernel.grid
+    both = n.Axis(fresh(f"{y.name}_{z.name}", names_in(program, kernel)), build.mul(y.extent, z.extent))
+    at = build.var(both.name)
+    lets = (n.Let((z.name,), build.floordiv(at, y.extent)), n.Let((y.name,), build.mod(at, y.extent)))
+    return replace(kernel, grid=(x, both), cluster=kernel.cluster[:1], body=(*lets, *kernel.body))
+
+
+def _apart_again(kernel: n.Kernel) -> n.Kernel | None:
+    """A kernel of two grid axes with three, where the second is only divided, with remainder, into two coordinates; None elsewhere."""
+    if len(kernel.grid) != 2 or ((along := cluster_axis(kernel)) is not None and along[0] > 0):
+        return None
+    x, both = kernel.grid
+    found = _coordinates(kernel, both.name)
+    if found is None:
+        return None
+    slow, fast, width = found
+    count = _quotient(both.extent, width)
+    rest = tuple(s for s in kernel.body if s not in (slow, fast))
+    if count is None or any(both.name in names_read(s) for s in rest):
+        return None
+    return replace(kernel, grid=(x, n.Axis(fast.names[0], width), n.Axis(slow.names[0], count)), body=rest)
 
 
 def _divisor(kernel: n.Kernel) -> n.Expr | None:
@@ -252,13 +294,13 @@ def _quotient(extent: n.Expr, width: n.Expr) -> n.Expr | None:
     if build.int_value(width) is not None and build.int_value(extent) is not None:
         total, each = build.int_value(extent) or 0, build.int_value(width) or 1
         return build.const(total // each) if total % each == 0 else None
-    terms = build.polynomial(extent)
-    if len(terms) != 1:
+    terms, by = build.polynomial(extent), build.polynomial(width)
+    if len(terms) != 1 or len(by) != 1:
         return None
-    (monomial, c), = terms.items()
-    if width in monomial:
-        left = list(monomial)
-        left.remove(width)
-        return build.from_polynomial({tuple(left): c}, dtype_of(extent.type))
-    whole = build.int_value(width)
-    return build.from_polynomial({monomial: c // whole}, dtype_of(extent.type)) if whole and c % whole == 0 else None
+    ((monomial, c),), ((each, k),) = terms.items(), by.items()
+    left = list(monomial)
+    for atom in each:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return build.from_polynomial({tuple(left): c // k}, dtype_of(extent.type)) if k and c % k == 0 else None

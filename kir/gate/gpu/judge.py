@@ -39,7 +39,8 @@ ISOLATION = "candidate: fork server, one process a verdict, {level}; oracle: a p
 @dataclass(frozen=True)
 class Options:
     """What is measured: names of timed shapes (none: all of the problem's that the program allows), the panel, compute-sanitizer, seconds
-    for the samples of a kernel at a shape, and `interpret`, whether the CPU gate's interpreter runs first."""
+    for the samples of a kernel at a shape, `interpret`, whether the CPU gate's interpreter runs first, and `replay`, whether timed calls are made again and
+    compared. Without one of these a verdict orders candidates, and the one that is taken is judged again with all of them."""
 
     shapes: tuple[str, ...] = ()
     panel: bool = True
@@ -47,6 +48,7 @@ class Options:
     budget: float = 1.2
     interpret: bool = True
     secret: int | None = None
+    replay: bool = True
 
 
 @dataclass
@@ -180,7 +182,7 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
         with seen.spending("start"):
             oracle = ahead.oracle()
             running = held.enter_context(_opened(me, ahead))
-            fresh = held.enter_context(_opened(me, ahead))
+            fresh = held.enter_context(_opened(me, ahead)) if chosen.replay else None
             seen.isolation.update({k: running.about[k] for k in ("level", "functions") if k in running.about})
             seen.driver.update({"driver": running.about["device"]["cuda"]} if "cuda" in running.about.get("device", {}) else {})
         with seen.spending("correctness"):
@@ -198,10 +200,11 @@ def _measured(gpu: Gpu, prepared: _Prepared, surface: str, problem: Problem, aga
         took = [(t.shape, t.estimate.median) for t in samples]
         checking = (sanitizing(pool, gpu, me, oracle, plan, secret, seen.seconds["correctness"], took) if chosen.sanitize else
                     lambda: {"tools": [], "absent": "not asked for"})
-        _replays(fresh, oracle, samples, secret, seen)
+        if fresh is not None:
+            _replays(fresh, oracle, samples, secret, seen)
         with seen.spending("memory check"):
             seen.sanitizer = checking()
-        seen.device_seconds = {"timed": sum(sum(t.seconds) for t in samples), "beyond": sum(r.spent for r in (*pair, fresh))}
+        seen.device_seconds = {"timed": sum(sum(t.seconds) for t in samples), "beyond": sum(r.spent for r in (*pair, *([fresh] if fresh else ())))}
         if seen.sanitizer.get("errors"):
             raise _Refused("correctness", f"compute-sanitizer: {seen.sanitizer['errors'][0]}")
         if chosen.panel and timed_shapes:
@@ -237,7 +240,7 @@ def _timings(gpu: Gpu, me: Candidate, pair: Sequence[Running], oracle: Oracle, s
     for s in shapes:
         with seen.spending("timing"):
             try:
-                samples, reason = timed(pair, oracle, s, secret, chosen.budget)
+                samples, reason = timed(pair, oracle, s, secret, chosen.budget, chosen.replay)
             except ChildGone as gone:
                 raise _Refused("correctness", f"at shape '{s.name}': {gone.said}") from None
         if reason:

@@ -79,8 +79,10 @@ class Timing:
                 "floor": dict(floor)}
 
 
-def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.Random, budget: float = BUDGET) -> tuple[list[Timing], str]:
-    """Samples of every candidate in turns, or the reason why one of them is refused. Raises ChildGone."""
+def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.Random, budget: float = BUDGET,
+          keep: bool = True) -> tuple[list[Timing], str]:
+    """Samples of every candidate in turns, or the reason why one of them is refused; with `keep` the outputs of some, for :func:`replayed`. Raises
+    ChildGone."""
     key = secret.getrandbits(62)
     out = [Timing(s, key) for _ in runnings]
     slowest = 0.0
@@ -94,7 +96,7 @@ def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.
                 return out, fault
             slowest = max(slowest, time.perf_counter() - begun)
     rounds = schedule(secret, max(3 if slowest > 0.5 else LEAST, min(MOST, int(budget / max(slowest, 1e-3)))), len(runnings))
-    kept = _kept(runnings[0], s, len(rounds), secret)
+    kept = _kept(runnings[0], s, len(rounds), secret) if keep else set()
     for number, order in enumerate(rounds):
         seed = secret.getrandbits(48)
         given = inputs(seed)

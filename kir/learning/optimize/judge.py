@@ -65,13 +65,15 @@ class CpuJudge:
 
 @dataclass
 class GpuJudge:
-    """Right at secret shapes and timed on a device. The interpreter and the panel are left to the winner."""
+    """Right at secret shapes and timed on a device. The interpreter and the panel are left to the winner; without `replays` so are the timed calls, made
+    again and compared at their whole size, which takes longer than all else."""
 
     gpu: Gpu
     setting: Setting
     seconds: float = 0.3
     name: str = "gpu"
     measures: bool = True
+    replays: bool = True
 
     def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
         """Compile side by side what the gate will ask for; what does not compile is left to the gate to refuse."""
@@ -91,7 +93,7 @@ class GpuJudge:
         from kir.learning.tune.device import told, with_shape
 
         problem = with_shape(self.setting.problem, self.setting.shape)
-        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False)
+        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays)
         return told(gate_gpu(self.gpu, program, problem, surface, options=options), self.setting.shape)
 
     def verdict(self, program: Program, surface: str) -> Verdict:

@@ -109,6 +109,8 @@ def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[
         more = taken(applied[-1].program, replace(step, at="", path=None, hash=""), context, exact=False)
         if isinstance(more, Left) or content_hash(more[-1].program) == content_hash(applied[-1].program):
             break
+        if more[-1].record.step.at in {k.name for k in program.kernels} & {each.record.step.at for each in applied}:
+            break  # a kernel is not tiled twice
         applied += more
     return tuple(applied)
 

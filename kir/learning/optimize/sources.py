@@ -23,6 +23,7 @@ from kir.lineage.records.record import Lineage
 from kir.problem import load_problem
 from kir.rewrite import Pipeline, Step, pass_class, passes, sites
 from kir.rewrite.anchor import anchor_text
+from kir.rewrite.edit import places
 from kir.rewrite.residue import NOTHING
 
 THREADS = (256, 512, 128, 1024)
@@ -72,9 +73,10 @@ def _in_turns(streams: Iterator[tuple[str, str, Iterator[Plan]]]) -> Iterator[Pl
 
 
 def by_distance(space: Space) -> list[Point]:
-    """Points of a space: the first values, then what differs from them in one parameter, in two, and so on."""
+    """Points of a space: the first values, then what differs from them in one parameter, in two, and so on; among these what differs in those that the
+    space lists first, which are those of the tiles: how many stages a loop has, say, changes least."""
     first = {k: v[0] for k, v in space.parameters.items()}
-    return sorted(space.points(), key=lambda p: sum(p[k] != v for k, v in first.items()))
+    return sorted(space.points(), key=lambda p: (len(d := [i for i, (k, v) in enumerate(first.items()) if p[k] != v]), d))
 
 
 def _first_comment(space: Space) -> str:
@@ -113,12 +115,15 @@ class LineageSource:
 
     def _of(self, name: str, lineage: Lineage, naive: n.Program, program: n.Program, setting: Setting) -> Iterator[Plan]:
         steps = tuple(replace(Step.from_json(s.witness), residue=NOTHING, path=None, hash="") for _, s in lineage.transitions())
+        added = _added(steps, naive)
         spaces = {key: domain for key in _tunable(steps) if (domain := _domain(key, program, setting))}
-        facts = narrowing(program, setting)
+        spaces |= {(s.name, _ADDED[s.name][0]): _ADDED[s.name][1] for s in added}
+        steps, facts = (*steps, *added), narrowing(program, setting)
         for values in sorted(itertools.product(*spaces.values()), key=lambda v: sum(x != d[0] for x, d in zip(v, spaces.values(), strict=True))):
             chosen = dict(zip(spaces, values, strict=True))
-            point: dict[str, Value] = {f"{p}.{o}": v for (p, o), v in chosen.items()}
-            yield Plan(f"lineage {name}", tuple(_with(s, chosen) for s in steps), f"what made {lineage.header.expert} fast", True, point, name,
+            point: dict[str, Value] = {f"{p}.{o}": v for (p, o), v in chosen.items() if v not in NOT_TAKEN}
+            taken = (_with(s, chosen) for s in steps if chosen.get((s.name, _ADDED.get(s.name, ("",))[0])) not in NOT_TAKEN)
+            yield Plan(f"lineage {name}", tuple(taken), f"what made {lineage.header.expert} fast", True, point, name,
                        setting.surface, facts, ALIGN, naive)
 
 
@@ -127,7 +132,7 @@ def _tunable(steps: Sequence[Step]) -> list[tuple[str, str]]:
     return [key for key in _DOMAINS if any(s.name == key[0] for s in steps)]
 
 
-def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[int, ...]:
+def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[Value, ...]:
     if key == ("mask-tail", "extent"):
         rows = sorted({_up(setting.shape.sizes[name]) for name in loop_sizes(program) if name in setting.shape.sizes})
         return tuple(x for x in rows if x <= LONGEST_ROW)
@@ -147,7 +152,25 @@ _DOMAINS: Mapping[tuple[str, str], tuple[int, ...]] = {("mask-tail", "extent"): 
 """Whole-number parameters of passes that depend on the sizes of a call, and what is tried of them."""
 
 
-def _with(step: Step, chosen: Mapping[tuple[str, str], int]) -> Step:
+_ADDED: Mapping[str, tuple[str, tuple[Value, ...]]] = {"tile": ("extent", (1, 4, 2)), "cache-policy": ("policy", ("", "cs"))}
+"""Steps that are tried after those of a lineage that spreads a row over the threads of a CTA, and values of their options: several rows a CTA, results
+that do not stay in the cache."""
+NOT_TAKEN = (1, "")
+"""Values of such an option with which the step is not taken."""
+
+
+def _added(steps: Sequence[Step], naive: n.Program) -> tuple[Step, ...]:
+    """The further steps, where a lineage has none like them."""
+    names = {s.name for s in steps}
+    if "multi-threaded-block" not in names or "tile" in names or len(naive.kernels) != 1:
+        return ()
+    results = [p.name for p in naive.params if p.role == "out"]
+    stores = [path for path, s in places(naive) if isinstance(s, n.Store) and s.at.buffer.name == results[0]] if len(results) == 1 else []
+    policy = [Step("cache-policy", {"policy": "cs", "buffer": results[0]}, anchor_text(naive, stores[0]))] if len(stores) == 1 else []
+    return (Step("tile", {"extent": 4}, naive.kernels[0].name), *(s for s in policy if s.name not in names))
+
+
+def _with(step: Step, chosen: Mapping[tuple[str, str], Value]) -> Step:
     changes = {o: v for (p, o), v in chosen.items() if p == step.name}
     return replace(step, options=MappingProxyType({**step.options, **changes})) if changes else step
 

@@ -88,6 +88,11 @@ def test_an_honest_kernel_is_accepted_with_raw_samples(gpu: Gpu, problem: Proble
     assert verdict.record["device"]["device"]["begun"] and "hashes" not in replace(verdict, device=None).record, "the CPU gate's are the same on another day"
 
 
+def test_what_only_orders_candidates_makes_no_timed_call_again(gpu: Gpu, problem: Problem) -> None:
+    found = gate(gpu, program(), problem, replace(FAST, replay=False))
+    assert found.accepted and found.device is not None and found.measured() and not found.device.timings and "replay" not in found.device.seconds
+
+
 def test_a_host_that_was_kept_from_its_clock_refuses_nobody(gpu: Gpu, problem: Problem) -> None:
     """One call of four seems to outlast its end: it is made again, and what it said is not kept. One that always does is refused (`late`, below)."""
     assert gate(gpu, program("stalled"), problem).accepted

@@ -6,7 +6,7 @@ import pytest
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
-from kir.ir.visit import statements
+from kir.ir.visit import statements, walk
 from kir.learning.optimize.lift import Left, Lifted, lifted, taken
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.sources import LineageSource, PipelineSource, loop_sizes, narrowing
@@ -43,10 +43,27 @@ def test_a_product_with_a_bias_takes_the_whole_hopper_pipeline() -> None:
     assert "wgmma" in via(done.program)
 
 
-def test_a_batched_product_takes_all_but_the_order_of_a_flat_grid() -> None:
+def test_a_batched_product_takes_the_whole_hopper_pipeline_in_one_line_of_tiles() -> None:
     done = of_family("bmm:bf16", "batch16", "gemm_sm90", "cuda")
-    assert {x.pass_name for x in done.left} == {"linear-grid", "raster-l2", "persistent"}
+    assert not done.left and len(done.program.kernels[0].grid) == 1
     assert "wgmma" in via(done.program) and all(t.box[0] == 1 for t in done.program.tensor_maps)
+
+
+def test_causal_attention_does_without_masks_before_the_diagonal() -> None:
+    done = of_family("fmha_causal", "long", "fmha_causal_even_triton", "triton")
+    loops = [s for k in done.program.kernels for s in statements(k.body) if isinstance(s, n.For)]
+    assert not done.left and not done.unproved
+    assert [any(isinstance(x, n.Select) for s in loop.body for x in walk(s)) for loop in loops] == [False, True]
+
+
+def test_rows_of_a_norm_may_share_a_cta() -> None:
+    posed = load_problem("softmax")
+    setting = Setting(posed, posed.shape("long"), H200, "triton")
+    plans = [p for p in LineageSource(only=("softmax_tilelang",)).plans(posed.naive, setting) if p.point.get("tile.extent") == 4]
+    plan = next(p for p in plans if "cache-policy.policy" in p.point)
+    words = in_words_of(plan.home or posed.naive, promised(posed.naive, plan.facts, plan.align))
+    made = lifted(words.program, plan, setting.context)
+    assert [s.name for s in made.steps].count("tile") == 1 and "cache-policy" in {s.name for s in made.steps}
 
 
 def test_attention_with_shared_heads_takes_what_attention_does() -> None:

@@ -1,0 +1,102 @@
+"""Searches of a table, in several processes, each result kept as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from typing import Any
+
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.learning.forecast import Analytic, Forecaster
+from kir.learning.optimize.events import Recorder
+from kir.learning.optimize.judge import CpuJudge
+from kir.learning.optimize.plan import PlanSource, Setting
+from kir.learning.optimize.policy import NO_POLICY, Policy
+from kir.learning.optimize.search import Budget, Found, Search
+from kir.learning.optimize.starts import Start
+from kir.learning.tune.search import Measured
+from kir.problem import load_problem
+
+
+class Clocked:
+    """A judge that says how long it took, in seconds of a processor."""
+
+    def __init__(self, judge: CpuJudge) -> None:
+        self.judge_, self.name, self.measures, self.seconds = judge, judge.name, judge.measures, 0.0
+
+    def prepare(self, programs: Any) -> None:
+        """As the judge."""
+        self.judge_.prepare(programs)
+
+    def judge(self, program: Any, surface: str) -> Measured:
+        """The judge's word."""
+        begun = time.process_time()
+        try:
+            return self.judge_.judge(program, surface)
+        finally:
+            self.seconds += time.process_time() - begun
+
+
+def search(
+    problem: str,
+    surface: str,
+    sources: Sequence[PlanSource],
+    budget: Budget,
+    forecaster: Forecaster | None = None,
+    policy: Policy = NO_POLICY,
+) -> tuple[Found | None, dict[str, Any]]:
+    """A search from a problem's naive program at its timed shape on a modelled H200, and its row: seconds of the naive program and of the best (None:
+    nothing was faster), what was built and gated, and how much of the processor's time the gate took."""
+    posed = load_problem(problem)
+    setting = Setting(posed, posed.tagged("timed")[0], target("h200"), surface)
+    judge = Clocked(CpuJudge(setting, compiles=False))
+    made = Search(
+        posed.naive, setting, judge, tuple(sources), forecaster or Analytic(), policy, budget, Recorder(), from_starts=[Start("the naive program", posed.naive)]
+    )
+    begun = time.process_time()
+    try:
+        found = made.run()
+    except KirError as refused:
+        return None, {"seconds": None, "remark": refused.diagnostics[0].message}
+    best = found.best.measured.seconds if found.best is not None and found.best.measured is not None else None
+    took = time.process_time() - begun
+    return found, {
+        "given": found.baseline.seconds,
+        "seconds": best,
+        "gated": len(found.tried),
+        "built": found.built,
+        "took": round(took, 2),
+        "gate": round(judge.seconds, 2),
+        "plan": found.best.plan.key if found.best is not None else "",
+        "remark": "" if best else found.ended,
+    }
+
+
+Task = tuple[Any, ...]
+Row = dict[str, Any]
+
+
+def each(work: Callable[..., Row], tasks: Sequence[Task], workers: int, seconds: float) -> Iterator[tuple[Task, Row]]:
+    """What `work` makes of each task, as it comes, in so many processes (this one, where it is one), until the time is over: what is not done then is
+    left out."""
+    until = time.monotonic() + seconds
+    if workers <= 1:
+        for task in tasks:
+            if time.monotonic() > until:
+                return
+            yield task, work(*task)
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        pending = {pool.submit(work, *task): task for task in tasks}
+        while pending and (left := until - time.monotonic()) > 0:
+            for future in wait(pending, timeout=left, return_when="FIRST_COMPLETED").done:
+                yield pending.pop(future), future.result()
+    finally:
+        for process in list((pool._processes or {}).values()):
+            if time.monotonic() > until:
+                process.kill()  # what it is at is lost, as was said
+        pool.shutdown(cancel_futures=True)
