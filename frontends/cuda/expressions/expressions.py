@@ -305,6 +305,8 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
             assert size is not None
             tile = as_tile(r, v, dtype, size[1])
             flat += [build.call("pick", tile, build.const(k)) for k in range(size[1])]
+    if len(flat) > count:
+        raise NotUnderstood(f"{len(flat)} values for a {t}", node)
     flat += [build.const(0, dtype)] * (count - len(flat))
     return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
 

@@ -15,7 +15,7 @@ from ..values.loads import rvalue
 from ..values.reading import Reading
 from ..values.values import Builtin, Members, Overloads, Pack, Pointer, Scalar, TypeName, constant, integer
 from .class_instances import instantiate
-from .lookup import named_value, of_declarations, scope_of
+from .lookup import named_value, of_declarations, scope_of, seen_from
 
 MAX_NESTING = 128
 """How deep templates may instantiate one another (a recursion without end is refused)."""
@@ -106,7 +106,7 @@ class Types:
         inner = scope_of(self.r, node, scope)
         if isinstance(inner, Scope):
             if name.type in ("qualified_identifier",):
-                return self.qualified(name, inner)
+                return self.qualified(name, seen_from(scope, inner))
             if name.type == "template_type":
                 base, listed = name.child_by_field_name("name"), name.child_by_field_name("arguments")
                 assert base is not None and listed is not None

@@ -275,10 +275,21 @@ def scalars(body: n.Block) -> n.Block:
     out: list[n.Stmt] = []
     for s in body:
         if isinstance(s, n.Alloc) and s.buffer.name in chosen:
-            out.append(replace(s, buffer=chosen[s.buffer.name]))
+            out.append(replace(s, buffer=chosen[s.buffer.name], init=None if s.init is None else _only(s.init)))
         else:
             out.append(transform(s, leave, lambda e: not isinstance(e, n.Buffer)))
     return tuple(out)
+
+
+def _only(e: n.Expr) -> n.Expr:
+    """The number that a vector of one is; a number as it is."""
+    if not isinstance(e.type, TileType):
+        return e
+    if isinstance(e, n.Call) and e.of is None and e.fn in ("vec", "broadcast") and isinstance(e.args[0], n.Expr) and not isinstance(e.args[0].type, TileType):
+        return e.args[0]
+    if isinstance(e, n.Load) and not e.at.index and e.mask is None:
+        return replace(e, at=build.region(e.at.buffer, build.const(0)))
+    return build.call("pick", e, build.const(0))
 
 
 def _regions(x: n.Node, name: str) -> list[n.Region]:

@@ -55,6 +55,8 @@ class Index:
         self.functions: dict[str, list[Function]] = {}
         self.outside: dict[tuple[int, str], list[tuple[Node, Unit]]] = {}
         """Definitions of members that stand outside of their class, by the class (its node) and the member's name."""
+        self._waiting: list[tuple[Node, Node, Node, Scope, Unit]] = []
+        """Such definitions in the order of the files, until one is asked for: a file that a class includes at its end comes before the class."""
 
     def add(self, unit: Unit) -> None:
         """Index a file."""
@@ -148,11 +150,11 @@ class Index:
             if left is not None and left.type == "namespace_identifier":
                 found = self.resolve_namespace(text(left), inner)
                 if found is None:
-                    self._outside(node, left, right, inner, unit)
+                    self._waiting.append((node, left, right, inner, unit))
                     return
                 inner = found
             elif left is not None:
-                self._outside(node, left, right, inner, unit)
+                self._waiting.append((node, left, right, inner, unit))
                 return
             shown = right
         arguments: tuple[Node, ...] | None = None
@@ -185,6 +187,8 @@ class Index:
             around = around.parent
         if around is None:
             return None
+        while self._waiting:
+            self._outside(*self._waiting.pop(0))
         wanted = _kinds(f)
         for node, unit in self.outside.get((around.id, f.name), ()):
             made = replace(f, node=node, unit=unit)
@@ -234,9 +238,11 @@ class Index:
         for d in node.children_by_field_name("declarator"):
             init = d.child_by_field_name("value") if d.type == "init_declarator" else node.child_by_field_name("default_value")
             name = declared_name(d)
-            if name is None or name.type not in ("identifier", "field_identifier", "template_function"):
+            if name is None or name.type not in ("identifier", "field_identifier", "template_function", "operator_name"):
                 continue
             inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
+            while inner is not None and inner.type in ("reference_declarator", "pointer_declarator"):
+                inner = next((c for c in inner.named_children if c.type.endswith("declarator")), None)
             if inner is not None and inner.type == "function_declarator":
                 words = {text(c) for c in node.children if c.type == "storage_class_specifier"}
                 scope.declare(text(name), Function(text(name), node, params, scope, unit, "__thread" in words))
