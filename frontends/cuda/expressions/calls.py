@@ -349,7 +349,11 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
         for name, init in set_here.items():
             values = init.named_children[1] if len(init.named_children) > 1 else None
             items = [r.value(c, outer) for c in values.named_children if c.type != "comment"] if values is not None else []
-            if not any(m.name == name for m in instance.members()):
+            own = next((m for m in instance.members() if m.name == name), None)
+            if own is not None and own.reference and isinstance(made, Members) and len(items) == 1:
+                made.fields[name] = items[0]
+                continue
+            if own is None:
                 base = next((b for b in instance.bases if b.template.name == name.split("<")[0]), None)
                 if base is None:
                     raise NotUnderstood(f"the initializer of '{name}'", init)

@@ -338,6 +338,9 @@ def _fold(r: Reading, node: Node, scope: Scope) -> Value:
         raise NotUnderstood("a fold over nothing", node)
     out = items[0]
     for x in items[1:]:
+        if op in ("&&", "||"):
+            out = Scalar((build.logical_and if op == "&&" else build.logical_or)(condition(r, out, node), condition(r, x, node)))
+            continue
         out = x if op == "," else operators.binary(r, op, out, x, node)
     return out
 

@@ -7,7 +7,7 @@ from kir.ir import nodes as n
 from ..source.source import Node
 from ..source.syntax import text
 from ..symbols.classes import Rec
-from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Scope, Specialization, TParam, Value
+from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value
 from ..types.c_types import AUTO, Arr, CType, Named, Prim, Ptr, named_type
 from ..types.errors import NotUnderstood
 from ..values.conversions import convert
@@ -167,6 +167,12 @@ class Types:
                 if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found):
                     return Overloads((), (), None, text(kind))
         if a.type == "type_descriptor":
+            kind = a.child_by_field_name("type")
+            name = kind.child_by_field_name("name") if kind is not None and kind.type == "template_type" else None
+            found = scope.find(text(name)) if name is not None else None
+            if isinstance(found, list) and found and all(isinstance(d, Function) for d in found) and kind is not None:
+                listed = kind.child_by_field_name("arguments")
+                return Overloads(tuple(d for d in found if isinstance(d, Function)), self.arguments(listed, scope) if listed is not None else (), None, text(name))
             return TypeName(self.base_type(a, scope))
         return rvalue(self.r, self.r.value(a, scope))
 
@@ -392,7 +398,7 @@ def argument_key(v: Value) -> tuple[str, object]:
             value = constant(v)
             return "value", v.expr if value is None else value
         case Overloads():
-            return "function", v.name
+            return "function", (v.name, *(argument_key(a) for a in v.args or ()))
         case Members():
             return "object", id(v)
         case Pointer():

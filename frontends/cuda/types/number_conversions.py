@@ -133,6 +133,20 @@ def divided(e: n.Expr, c: int) -> n.Expr | None:
     return out
 
 
+def shares(e: n.Expr, c: int) -> tuple[n.Expr, n.Expr]:
+    """`e` as what of its sum is a multiple of c, divided by it, and the rest."""
+    dtype = dtype_of(e.type)
+    whole: n.Expr = build.const(0, dtype)
+    rest: n.Expr = build.const(0, dtype)
+    for monomial, k in build.polynomial(e).items():
+        part = divided(build.from_polynomial({monomial: k}, dtype), c)
+        if part is None:
+            rest = build.add(rest, build.from_polynomial({monomial: k}, dtype))
+        else:
+            whole = build.add(whole, part)
+    return whole, rest
+
+
 def f32(e: n.Expr) -> n.Expr:
     """A number as f32."""
     return converted(e, F32)
