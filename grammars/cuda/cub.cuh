@@ -203,3 +203,14 @@ template <typename T, int X, int N, BlockStoreAlgorithm HOW = BLOCK_STORE_DIRECT
 };
 
 }  // namespace cub
+
+namespace cuda {
+
+template <typename T = void> struct maximum {
+  template <typename U> __device__ U operator()(const U& a, const U& b) const { return a > b ? a : b; }
+};
+template <typename T = void> struct minimum {
+  template <typename U> __device__ U operator()(const U& a, const U& b) const { return a < b ? a : b; }
+};
+
+}  // namespace cuda

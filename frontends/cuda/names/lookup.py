@@ -104,6 +104,8 @@ def of_declarations(r: Reading, found: list[object], name: str, node: Node, args
             return variable(r, d, node, args)
         case Enumerator():
             return enumerator(r, d)
+        case ClassTemplate() if args:
+            return TypeName(r.types.of_class(d, args, d.scope))
         case ClassTemplate() | Alias() | EnumType():
             made = r.types.declared_as_type(d, d.scope)
             if made is not None:

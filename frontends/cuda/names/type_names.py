@@ -336,7 +336,7 @@ class Types:
         while d is not None and d.type not in ("identifier", "field_identifier", "type_identifier"):
             match d.type:
                 case "pointer_declarator" | "abstract_pointer_declarator" | "pointer_type_declarator":
-                    t, const = Ptr(t, const), False
+                    t, const = t if t == Named("function") else Ptr(t, const), False
                 case "reference_declarator" | "abstract_reference_declarator":
                     reference = True
                 case "array_declarator" | "abstract_array_declarator" | "array_type_declarator":
@@ -349,7 +349,7 @@ class Types:
                             raise NotUnderstood(f"an array whose size {text(size)} is not known when it is compiled", d)
                         t = Arr(t, value)
                 case "function_declarator" | "abstract_function_declarator":
-                    raise NotUnderstood("a function as a value", d)
+                    t = Named("function")
                 case _:
                     pass
             d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type in (

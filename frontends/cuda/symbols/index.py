@@ -55,6 +55,8 @@ class Index:
         self.functions: dict[str, list[Function]] = {}
         self.outside: dict[tuple[int, str], list[tuple[Node, Unit]]] = {}
         """Definitions of members that stand outside of their class, by the class (its node) and the member's name."""
+        self._bodies: list[tuple[Node, Scope, Unit]] = []
+        self._methods: dict[str, list[Function]] = {}
         self._waiting: list[tuple[Node, Node, Node, Scope, Unit]] = []
         """Such definitions in the order of the files, until one is asked for: a file that a class includes at its end comes before the class."""
 
@@ -196,9 +198,26 @@ class Index:
                 return made
         return None
 
+    def methods(self, name: str) -> list[Function]:
+        """What classes declare under a name, whichever class it is: for what a call may change."""
+        while self._bodies:
+            body, scope, unit = self._bodies.pop()
+            for c in body.named_children:
+                while c.type == "template_declaration" and c.named_children:
+                    c = c.named_children[-1]
+                d: Node | None = c.child_by_field_name("declarator") if c.type in ("function_definition", "field_declaration", "declaration") else None
+                while d is not None and d.type in ("reference_declarator", "pointer_declarator"):
+                    d = next((x for x in d.named_children if x.type.endswith("declarator")), None)
+                shown = declared_name(d) if d is not None and d.type == "function_declarator" else None
+                if shown is not None:
+                    self._methods.setdefault(text(shown), []).append(Function(text(shown), c, None, scope, unit))
+        return self._methods.get(name, [])
+
     def a_class(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
         """A class, class template or specialization."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if body is not None:
+            self._bodies.append((body, scope, unit))
         if name is None:
             return
         if name.type == "template_type":

@@ -45,7 +45,7 @@ def new_object(r: Reading, name: str, t: CType, space: str = "register") -> Valu
             r.m.emit(n.Alloc(store.view(store.declared)))
         return Located(start(store), t)
     if isinstance(t, Rec):
-        if t.instance.node.type == "union_specifier":
+        if t.instance.node.type == "union_specifier" or any(g.overlaid for g in t.instance.together):
             raise NotUnderstood(f"the union '{t}', whose members are of several types")
         made = Members(t)
         for member in t.instance.members():

@@ -11,6 +11,7 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.rebuild.promote import pure
 from kir.ir.types import I32, I64, DType, TileType, dtype_of
 from kir.ir.visit import substitute, transform, walk
 
@@ -103,10 +104,39 @@ def _valued(body: n.Block) -> n.Block:
             if (seen := _filled(replace(s, init=store.value), rest[at + 1:])) is not None:
                 rest = [*rest[:at], seen[0], *seen[1]]
                 continue
+        if isinstance(s, n.Alloc) and s.init is None and (each := _each_set(s.buffer, rest)) is not None:
+            rest = [*each[0], replace(s, init=each[1]), *each[2]]
+            continue
         if isinstance(s, n.Alloc) and (seen := _filled(s, rest)) is not None:
             s, rest = seen
         out.append(_inside(s, _valued))
     return tuple(out)
+
+
+def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr, list[n.Stmt]] | None:
+    """An array whose elements are set one after another before anything else names it: the statements up to there without those, what it then holds, and
+    the statements after."""
+    count = int_value(b.shape[0]) if b.space == "register" and len(b.shape) == 1 else None
+    at = next((k for k, s in enumerate(rest) if _mentions(s, b)), None)
+    if count is None or at is None or not 1 <= count <= 16:
+        return None
+    before, values = list(rest[:at]), list[n.Expr]()
+    for k, s in enumerate(rest[at:], at + 1):
+        if isinstance(s, n.Let) and not _mentions(s, b) and pure(s.value):
+            before.append(s)
+            continue
+        whole = isinstance(s, n.Store) and s.mask is None and not s.clip and s.at.buffer == b and len(s.at.index) == 1
+        if not whole or not isinstance(s, n.Store) or not isinstance(i := s.at.index[0], n.Expr) or not build.is_const(i, len(values)) or _mentions(
+                s.value, b) or isinstance(s.value.type, TileType):
+            return None
+        values.append(s.value)
+        if len(values) == count:
+            return before, build.call("vec", *values), list(rest[k:])
+    return None
+
+
+def _mentions(x: n.Node, b: n.Buffer) -> bool:
+    return any(isinstance(r, n.Region) and r.buffer == b for r in walk(x))
 
 
 def _first_fill(b: n.Buffer, rest: Sequence[n.Stmt]) -> int | None:
