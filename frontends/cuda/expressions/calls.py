@@ -13,15 +13,15 @@ from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
-from ..types.c_types import AUTO, Auto, CType, Named, Prim, Ptr, Vec
+from ..types.c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
 from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
-from ..values.loads import rvalue
+from ..values.loads import load, rvalue
 from ..values.objects import assign, initialized, new_object, pinned_value, spilled
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import Builtin, Dims, Group, Lambda, Located, Mapped, Members, Nothing, Overloads, Pack, Pointer, Record, Scalar, Text, TypeName, Wide
-from .places import address, member, pointed
+from .places import address, element, member, pointed
 
 CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"})
 
@@ -303,6 +303,11 @@ def construct(r: Reading, t: CType, args: list[Value]) -> Value:
             return cast(r, t, args[0])
         if isinstance(t, Vec):
             return cuda_math.vector_of(r, t, args)
+        if isinstance(t, Arr) and len(args) <= t.n:
+            listed = new_object(r, "values", t)
+            for k in range(t.n):
+                assign(r, element(r, listed, Scalar(build.const(k)), r.index.root.unit.root), construct(r, t.of, [args[k]]) if k < len(args) else zero_of(r, t.of))
+            return load(r, listed.place, t) if isinstance(listed, Located) else listed
         raise NotUnderstood(f"a {t} from {len(args)} values")
     if len(args) == 1:
         same = rvalue(r, args[0]) if isinstance(args[0], Located) and args[0].type == t else args[0]

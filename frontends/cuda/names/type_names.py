@@ -13,7 +13,7 @@ from ..types.errors import NotUnderstood
 from ..values.conversions import convert
 from ..values.loads import rvalue
 from ..values.reading import Reading
-from ..values.values import Builtin, Members, Overloads, Pack, Pointer, Scalar, TypeName, constant, integer
+from ..values.values import Builtin, Lambda, Members, Overloads, Pack, Pointer, Scalar, TypeName, constant, integer
 from .class_instances import instantiate
 from .lookup import named_value, of_declarations, scope_of, seen_from
 
@@ -403,8 +403,14 @@ def argument_key(v: Value) -> tuple[str, object]:
             return "object", id(v)
         case Pointer():
             return "pointer", id(v.place.store)
+        case Builtin():
+            return "function", (v.name, *(argument_key(a) for a in v.args or ()))
+        case Lambda():
+            return "lambda", v.node.id
+        case Pack():
+            return "pack", tuple(argument_key(a) for a in v.items)
         case _:
-            return "other", str(v)
+            return type(v).__name__, id(v)
 
 
 def _bind(found: Bindings, name: str, v: Value) -> bool:

@@ -212,6 +212,8 @@ class Rec(CType):
     def __str__(self) -> str:
         return self.instance.name
 
+    __repr__ = __str__
+
     def __hash__(self) -> int:
         return id(self.instance)
 

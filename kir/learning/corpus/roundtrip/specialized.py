@@ -75,7 +75,9 @@ def _named_as(again: n.Program, made: n.Program) -> n.Program:
     pairs = [(a.name, b.name) for a, b in zip(again.params, made.params, strict=False) if a.name != b.name]
     if not pairs or len(again.params) != len(made.params) or {a for a, _ in pairs} & {b for _, b in pairs}:
         return again
-    return rename(again, dict(pairs))
+    names = dict(pairs)
+    named = rename(again, names)
+    return replace(named, params=tuple(replace(q, name=names.get(q.name, q.name)) for q in named.params))
 
 
 def neutral(program: n.Program, binding: Binding) -> Binding:
