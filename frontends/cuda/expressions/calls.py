@@ -5,7 +5,7 @@ from __future__ import annotations
 from kir.ir import build
 
 from ..intrinsics import cuda_calls, cuda_math
-from ..intrinsics.ptx_wrappers import part, rounded, wrapped
+from ..intrinsics.ptx_wrappers import counted_bits, part, rounded, wrapped
 from ..names.lookup import of_declarations
 from ..names.mutation_analysis import mutated
 from ..names.overloads import defaulted, fitting
@@ -178,7 +178,8 @@ def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node
         v = rvalue(r, args[0])
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
-    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args) or rounded(r, f, args)) is not None:
+    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args) or rounded(r, f, args) or counted_bits(
+            r, f, c.bindings, args)) is not None:
         return instruction
     if r.depth >= MAX_CALLS:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
