@@ -306,8 +306,10 @@ def construct(r: Reading, t: CType, args: list[Value]) -> Value:
             return cuda_math.vector_of(r, t, args)
         if isinstance(t, Arr) and len(args) <= t.n:
             listed = new_object(r, "values", t)
+            assert r.index.root is not None
             for k in range(t.n):
-                assign(r, element(r, listed, Scalar(build.const(k)), r.index.root.unit.root), construct(r, t.of, [args[k]]) if k < len(args) else zero_of(r, t.of))
+                each = construct(r, t.of, [args[k]]) if k < len(args) else zero_of(r, t.of)
+                assign(r, element(r, listed, Scalar(build.const(k)), r.index.root.unit.root), each)
             return load(r, listed.place, t) if isinstance(listed, Located) else listed
         raise NotUnderstood(f"a {t} from {len(args)} values")
     if len(args) == 1:

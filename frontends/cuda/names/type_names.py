@@ -172,7 +172,8 @@ class Types:
             found = scope.find(text(name)) if name is not None else None
             if isinstance(found, list) and found and all(isinstance(d, Function) for d in found) and kind is not None:
                 listed = kind.child_by_field_name("arguments")
-                return Overloads(tuple(d for d in found if isinstance(d, Function)), self.arguments(listed, scope) if listed is not None else (), None, text(name))
+                given = self.arguments(listed, scope) if listed is not None else ()
+                return Overloads(tuple(d for d in found if isinstance(d, Function)), given, None, text(name))
             return TypeName(self.base_type(a, scope))
         return rvalue(self.r, self.r.value(a, scope))
 

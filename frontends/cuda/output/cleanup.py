@@ -49,20 +49,25 @@ def _zeroed(body: list[n.Stmt]) -> list[n.Stmt]:
         if not isinstance(s, n.Let) or len(s.names) != 1 or not isinstance(s.value, n.Load) or s.value.mask is None or s.value.other is not None:
             continue
         name, mask = s.names[0], s.value.mask
-        changed = 0
-
-        def leave(old: n.Node, new: n.Node) -> n.Node:
-            nonlocal changed
-            if isinstance(new, n.Select) and new.cond == mask and _zero(new.b) and (found := _bits_of(new.a, name)):
-                changed += found
-                return new.a
-            return new
-        rest = [transform(t, leave, lambda e: not isinstance(e, n.Buffer)) for t in out[k + 1:]]
+        changed, rest = _unchosen(out[k + 1:], name, mask)
         uses = sum(isinstance(x, n.Var) and x.name == name for t in out[k + 1:] for x in walk(t))
         if changed and changed == uses and not any(names_changed(t) & names_read(mask) for t in out[k + 1:]):
             out[k] = replace(s, value=replace(s.value, other=build.const(0, dtype_of(s.value.type))))
             out[k + 1:] = rest
     return out
+
+
+def _unchosen(body: list[n.Stmt], name: str, mask: n.Expr) -> tuple[int, list[n.Stmt]]:
+    """Statements that take the bits of a vector as they are, not zero where a mask does not hold, and how often they name it so."""
+    changed = 0
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        nonlocal changed
+        if isinstance(new, n.Select) and new.cond == mask and _zero(new.b) and (found := _bits_of(new.a, name)):
+            changed += found
+            return new.a
+        return new
+    return changed, [transform(t, leave, lambda e: not isinstance(e, n.Buffer)) for t in body] if body else []
 
 
 def names_changed(s: n.Stmt) -> frozenset[str]:
@@ -235,7 +240,8 @@ def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
             every = [*run, s]
             parts = [x.value for x in every]
             shaped = [bool(shape_of(p.type)) for p in parts]
-            made = joined(parts) if all(shaped) else (vector(parts) if not isinstance(parts[0], n.Cast) else _each_of_one(parts) or vector(parts)) if not any(shaped) else None
+            single = (_each_of_one(parts) if isinstance(parts[0], n.Cast) else None) or vector(parts) if not any(shaped) else None
+            made = joined(parts) if all(shaped) else single
             if made is not None and not (isinstance(made, n.Call) and made.fn in ("vec", "cat", "pick")):
                 *head, last = every[0].at.index
                 lo = last.lo if isinstance(last, n.Span) else last

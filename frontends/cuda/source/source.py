@@ -273,7 +273,10 @@ class Sources:
         return self.project.header(name, by)
 
 
-_NAMED_IN = {"words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"), "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b")}
+_NAMED_IN = {
+    "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
+    "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
+}
 """Own headers that no include names, by what a file that needs them says."""
 
 

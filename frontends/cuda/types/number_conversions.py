@@ -29,7 +29,7 @@ def converted(e: n.Expr, to: DType) -> n.Expr:
         return _wrapped(e, to) if to.kind == "int" or to.bits < own.bits else _atom(e, to)
     if own.is_integer and to.is_integer and isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_integer:
         inner = dtype_of(e.x.type)
-        if inner.kind == own.kind and inner.bits <= own.bits or inner.kind == "uint" and inner.bits < own.bits:
+        if (inner.kind == own.kind and inner.bits <= own.bits) or (inner.kind == "uint" and inner.bits < own.bits):
             return converted(e.x, to)
     return build.cast(e, to)
 
