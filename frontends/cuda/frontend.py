@@ -32,7 +32,7 @@ from .source.source import Node, Sources, Unit, fragment_arguments, fragment_typ
 from .source.syntax import declared_name, text
 from .suffixes import SUFFIXES
 from .symbols.index import Index
-from .symbols.symbols import Bindings, Function, Scope, Value
+from .symbols.symbols import Bindings, Function, Scope, TParam, Value
 from .symbols.template_candidates import samples
 from .types.c_types import Prim
 from .types.errors import NotUnderstood
@@ -170,7 +170,16 @@ class CudaFrontend:
                 return False
             return not any(isinstance(x, n.Opaque) for k in program.kernels for x in walk(k))
 
-        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read))
+        def means(fn: Function, p: TParam, words: str) -> bool:
+            if p.kind == "type" and words in DTYPES:
+                return True
+            try:
+                _argument(reading(opened.sources, opened.index, Geometry((_ONE, _ONE, _ONE))), p.kind, words, fn.scope.inner())
+            except (NotUnderstood, KirError, ValueError):
+                return False
+            return True
+
+        return list(specializations(opened.sources, opened.main, source, opened.kernels(), is_read, means))
 
     def calls(self, source: Path, function: str, arguments: Sequence[Passed]) -> list[tuple[str, Binding | None]]:
         """The kernels that one call of a host function launches, each with the binding of that launch (None where the call does not tell it all)."""

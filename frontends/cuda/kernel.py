@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
@@ -34,11 +35,13 @@ from .types.c_types import VOID, Arr, CType, Named, Prim, Ptr, Vec
 from .types.errors import NotUnderstood
 from .values.descriptors import TENSOR_MAP
 from .values.memory import Finish, Place, Store
-from .values.objects import initialized
+from .values.objects import initialized, new_object
 from .values.reading import Frame, Reading
 from .values.shared_pool_views import pieces, settle
-from .values.values import Mapped, Members, Pointer, Scalar, Wide, constant
+from .values.values import Located, Mapped, Members, Pointer, Scalar, Wide, constant
 
+MOST_NUMBERS = 64
+"""Numbers of an array inside a struct that a kernel takes by value."""
 _CAST = re.compile(r"(?:reinterpret_cast|static_cast)\s*<(?P<type>[^*()]+?)\*[^()]*>\s*\(\s*(?P<name>\w+)|"
                    r"\((?P<kind>[\w:<>, ]+?)\s*\*+\s*\)\s*\(?\s*(?P<other>\w+)")
 """A cast of a pointer by its name."""
@@ -86,8 +89,25 @@ class Parameters:
                     members.fields[m.name] = self.add(r.m.own(f"{name}.{m.name}"), m.type, restrict)
                 return members
             case Arr():
-                raise NotUnderstood(f"the parameter '{name}', an array inside a struct")
+                return self._array(name, t, restrict)
         raise NotUnderstood(f"the parameter '{name}' of type {t}")
+
+    def _array(self, name: str, t: Arr, restrict: bool) -> Value:
+        """An array inside a struct: a parameter for each of its numbers, and a private array that holds them."""
+        found = leaf(t)
+        if found is None or found[1] > MOST_NUMBERS:
+            raise NotUnderstood(f"the parameter '{name}', an array of {t.of} inside a struct")
+        dtype, count = found
+        each = [self.add(self.r.m.own(f"{name}.{k}"), Prim(dtype), restrict) for k in range(count)]
+        made = new_object(self.r, name.split(".")[-1], t)
+        assert isinstance(made, Located)
+        store = made.place.store
+        row = (build.int_value(store.row) or 1) // dtype.bytes
+        for k, v in enumerate(each):
+            assert isinstance(v, Scalar)
+            outer = tuple(build.const(k // row // prod(store.dims[j + 1:]) % d) for j, d in enumerate(store.dims))
+            self.r.m.emit(n.Store(Place(store, outer, build.const(k % row * dtype.bytes)).region(dtype, None), v.expr))
+        return made
 
     def _map(self, name: str) -> Value:
         """A tensor map, as the binding describes it; the tensor is a parameter of the program, be it none of the kernel."""
@@ -258,7 +278,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
         return (replace(loop, body=(kept,)),)
     allocs, made = _initialized(allocs, made, geometry)
     loop = replace(loop, body=tuple(made))
-    alone = build.is_const(_threads(geometry), 1)
+    alone = build.is_const(_threads(geometry), 1) and not any(_together(x) for s in made for x in walk(s))
     try:
         body = tidied(Finish(r.stores, prod(r.cluster)).apply([*allocs, *(made if alone else [loop])]))
         apart = piecewise(body)
@@ -274,6 +294,11 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
         return unmarked(body)
 
     return with_roles(body, r.m.fresh)
+
+
+def _together(x: n.Node) -> bool:
+    """Whether the lanes of a warp do it together, be the warp of one thread."""
+    return isinstance(x, n.Call) and x.of is None and x.fn in table() and table()[x.fn].level in ("warp", "warpgroup")
 
 
 def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:

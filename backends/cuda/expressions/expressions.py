@@ -294,6 +294,9 @@ class Expressions:
                 width = f", {attrs['width']}" if "width" in attrs else ""
                 mask = lane_mask(attrs)
                 return f"{_SHUFFLES[e.fn]}({mask}, {self.element(args[0], at)}, {self.element(args[1], at)}{width})", ATOM
+            case "philox":
+                words = [*(self.element(a, self._fitted(a.type, at)) for a in args), "0u", "0u", "0u"][:5]
+                return f"{self.header('philox4x32')}<{attrs.get('lane', 0)}, {attrs.get('rounds', 10)}>({', '.join(words)})", ATOM
             case "active_mask":
                 return "__activemask()", ATOM
             case _ if e.fn in _VOTES:

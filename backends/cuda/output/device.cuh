@@ -28,6 +28,24 @@ __device__ __forceinline__ To part(From x, int i) {
   return out;
 }
 
+//@ philox4x32
+// Word `lane` of Philox 4x32 (Salmon et al., SC 2011): counter-based random bits.
+template <int lane, int rounds>
+__device__ __forceinline__ unsigned philox4x32(unsigned long long seed, unsigned c0, unsigned c1, unsigned c2, unsigned c3) {
+  unsigned k0 = static_cast<unsigned>(seed), k1 = static_cast<unsigned>(seed >> 32);
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    const unsigned high = __umulhi(0xD2511F53u, c0), low = 0xD2511F53u * c0, up = __umulhi(0xCD9E8D57u, c2), down = 0xCD9E8D57u * c2;
+    c0 = up ^ c1 ^ k0;
+    c1 = down;
+    c2 = high ^ c3 ^ k1;
+    c3 = low;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return lane == 0 ? c0 : lane == 1 ? c1 : lane == 2 ? c2 : c3;
+}
+
 //@ floor_div
 template <typename T>
 __device__ __forceinline__ T floor_div(T a, T b) {

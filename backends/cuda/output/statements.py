@@ -129,6 +129,8 @@ class Statements(InstructionCalls):
                 pass
             case n.View() if s.buffer.space in ("shared", "global") and not s.axes and s.at.buffer.space == s.buffer.space:
                 self._view(s)
+            case n.View() if s.buffer.space == s.at.buffer.space == "register" and not s.axes and not s.at.index:
+                self._bits(s)
             case n.View() if s.buffer.space == "cluster" and s.at.buffer.space == "shared" and not s.axes and not s.at.index:
                 self.memory.peers[s.buffer.name] = s.at.buffer
             case n.View():
@@ -197,7 +199,8 @@ class Statements(InstructionCalls):
         if not extents:
             w.put(f"{c_type(b.dtype)} {name}" + (f" = {to.scalar(s.init)};" if s.init is not None else ";"))
             return
-        aligned = "alignas(16) " if math.prod(extents) * b.dtype.bytes % 16 == 0 else ""
+        size = math.prod(extents) * b.dtype.bytes
+        aligned = next((f"alignas({k}) " for k in (16, 8, 4) if size % k == 0 and (k == 16 or k > b.dtype.bytes)), "")
         w.put(f"{aligned}{c_type(b.dtype)} {name}[{math.prod(extents)}];")
         if s.init is not None:
             to.fill(name, s.init, extents)
@@ -216,6 +219,16 @@ class Statements(InstructionCalls):
             self.constant.add(b.name)
             kind = f"const {kind}"
         to.writer.put(f"{kind}* const {to.names[b.name]} = reinterpret_cast<{kind}*>(&{to.names[base.name]}[{first}]);")
+
+    def _bits(self, s: n.View) -> None:
+        """A thread's own variable or array, as numbers of another dtype."""
+        to, b, base = self.to, s.buffer, s.at.buffer
+        kind, first = c_type(b.dtype), f"{to.names[base.name]}{'[0]' if base.shape else ''}"
+        if not b.shape:
+            to.writer.put(f"{kind}& {to.names[b.name]} = reinterpret_cast<{kind}&>({first});")
+            return
+        to.writer.put(f"{kind}* const {to.names[b.name]} = reinterpret_cast<{kind}*>(&{first});")
+        self.memory.arrays[b.name] = sizes_of(n.Region(b).type)
 
     def _shared(self, s: n.Alloc) -> None:
         to, w, b = self.to, self.to.writer, s.buffer

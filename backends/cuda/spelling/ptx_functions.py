@@ -14,7 +14,9 @@ from .literals import TYPES, refuse
 
 Function = tuple[str, str]
 """The name of a device function, and its text."""
-WORDS: Mapping[int, tuple[str, str, str]] = {2: ("unsigned short", "b16", "h"), 4: ("unsigned", "b32", "r"), 8: ("unsigned long long", "b64", "l")}
+WORDS: Mapping[int, tuple[str, str, str]] = {
+    1: ("unsigned short", "b8", "h"), 2: ("unsigned short", "b16", "h"), 4: ("unsigned", "b32", "r"), 8: ("unsigned long long", "b64", "l"),
+}
 """Scalars moved as bits, by bytes: C++ type, PTX type, constraint."""
 
 
@@ -163,9 +165,14 @@ def copy_async(cache: str) -> Function:
 
 def as_word(d: DType, value: str, bit_cast: str) -> str:
     """A value of a dtype as it is moved."""
-    return value if d.bits >= 32 else f"{bit_cast}<{word(d)[0]}>({value})"
+    if d.bits == 8 and d.is_float:
+        return f"{bit_cast}<unsigned char>({value})"
+    return value if d.bits >= 32 or d.bits == 8 else f"{bit_cast}<{word(d)[0]}>({value})"
 
 
 def from_word(d: DType, value: str, bit_cast: str) -> str:
     """What was moved as a value of its dtype."""
+    if d.bits == 8:
+        byte = f"static_cast<unsigned char>({value})"
+        return f"{bit_cast}<{TYPES[d.name]}>({byte})" if d.is_float else f"static_cast<{TYPES[d.name]}>({byte})"
     return value if d.bits >= 32 else f"{bit_cast}<{TYPES[d.name]}>({value})"

@@ -298,6 +298,9 @@ class Expressions:
             case "multiple_of" | "max_contiguous" | "max_constancy":
                 counts = [str(int_value(a)) for a in args[1:]]
                 return f"tl.{e.fn}({self.text(args[0])}, {counts[0] if len(counts) == 1 else '[' + ', '.join(counts) + ']'})", ATOM
+            case "philox":
+                words = [*map(self.text, args), "0", "0", "0"][:5]
+                return f"tl.philox({', '.join(words)}, n_rounds={attrs.get('rounds', 10)})[{attrs.get('lane', 0)}]", ATOM
             case "assertion":
                 return f"tl.device_assert({self.text(args[0])}, {str(attrs.get('message', ''))!r})", ATOM
             case "barrier":

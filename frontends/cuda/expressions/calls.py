@@ -5,7 +5,7 @@ from __future__ import annotations
 from kir.ir import build
 
 from ..intrinsics import cuda_calls, cuda_math
-from ..intrinsics.ptx_wrappers import part, rounded, wrapped
+from ..intrinsics.ptx_wrappers import counted_bits, part, rounded, wrapped
 from ..names.lookup import of_declarations
 from ..names.mutation_analysis import mutated
 from ..names.overloads import defaulted, fitting
@@ -13,15 +13,15 @@ from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec
 from ..symbols.symbols import Alias, Bindings, Candidate, ClassTemplate, Function, Scope, Value
-from ..types.c_types import AUTO, Auto, CType, Named, Prim, Ptr, Vec
+from ..types.c_types import AUTO, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood, endless
 from ..values.conversions import cast, convert, type_text, zero_of
 from ..values.emitter import reads_memory
-from ..values.loads import rvalue
+from ..values.loads import load, rvalue
 from ..values.objects import assign, initialized, new_object, pinned_value, spilled
 from ..values.reading import MAX_CALLS, Reading
 from ..values.values import Builtin, Dims, Group, Lambda, Located, Mapped, Members, Nothing, Overloads, Pack, Pointer, Record, Scalar, Text, TypeName, Wide
-from .places import address, member, pointed
+from .places import address, element, member, pointed
 
 CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"})
 
@@ -178,7 +178,8 @@ def invoke(r: Reading, c: Candidate, args: list[Value], this: Value | None, node
         v = rvalue(r, args[0])
         if isinstance(v, Scalar) and v.dtype.bits == to.dtype.bits:
             return Scalar(build.cast(v.expr, to.dtype, "bits"))
-    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args) or rounded(r, f, args)) is not None:
+    if this is None and (instruction := wrapped(r, f, c.bindings, args) or part(r, f, c.bindings, args) or rounded(r, f, args) or counted_bits(
+            r, f, c.bindings, args)) is not None:
         return instruction
     if r.depth >= MAX_CALLS:
         raise endless(f"the calls of '{f.name}'", f.unit.origin(f.node))
@@ -303,6 +304,13 @@ def construct(r: Reading, t: CType, args: list[Value]) -> Value:
             return cast(r, t, args[0])
         if isinstance(t, Vec):
             return cuda_math.vector_of(r, t, args)
+        if isinstance(t, Arr) and len(args) <= t.n:
+            listed = new_object(r, "values", t)
+            assert r.index.root is not None
+            for k in range(t.n):
+                each = construct(r, t.of, [args[k]]) if k < len(args) else zero_of(r, t.of)
+                assign(r, element(r, listed, Scalar(build.const(k)), r.index.root.unit.root), each)
+            return load(r, listed.place, t) if isinstance(listed, Located) else listed
         raise NotUnderstood(f"a {t} from {len(args)} values")
     if len(args) == 1:
         same = rvalue(r, args[0]) if isinstance(args[0], Located) and args[0].type == t else args[0]
@@ -349,7 +357,11 @@ def initialize(r: Reading, made: Value, t: Rec, args: list[Value]) -> None:
         for name, init in set_here.items():
             values = init.named_children[1] if len(init.named_children) > 1 else None
             items = [r.value(c, outer) for c in values.named_children if c.type != "comment"] if values is not None else []
-            if not any(m.name == name for m in instance.members()):
+            own = next((m for m in instance.members() if m.name == name), None)
+            if own is not None and own.reference and isinstance(made, Members) and len(items) == 1:
+                made.fields[name] = items[0]
+                continue
+            if own is None:
                 base = next((b for b in instance.bases if b.template.name == name.split("<")[0]), None)
                 if base is None:
                     raise NotUnderstood(f"the initializer of '{name}'", init)

@@ -74,6 +74,8 @@ def _template_function(r: Reading, node: Node, scope: Scope) -> Value:
         return Builtin(found.name, args)
     if isinstance(found, Overloads):
         return Overloads(found.functions, args, found.this, found.name)
+    if isinstance(found, TypeName):  # a class by its own name, inside of it
+        return TypeName(r.types.of_template(text(name), args, scope, node))
     raise NotUnderstood(f"'{text(node)}', which reads as a template, and '{text(name)}' is a value", node)
 
 
@@ -272,6 +274,13 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
         return r.construct(t, [value(r, c, scope) for c in items])
     if isinstance(t, Prim):
         return convert(r, value(r, items[0], scope), t) if items else Scalar(build.const(0, t.dtype))
+    if isinstance(t, Rec) and items and (t.instance.together or t.instance.node.type == "union_specifier"):
+        made = new_object(r, "value", t)
+        for name, item in zip(t.instance.first_named(), items, strict=False):
+            at = places.member(r, made, name, node)
+            assert isinstance(at, (Located, Members))
+            assign(r, at, braced(r, item, at.type, scope) if item.type == "initializer_list" else value(r, item, scope))
+        return rvalue(r, made)
     if isinstance(t, Rec) and leaf(t) is None:
         members = t.instance.members()
         fields: dict[str, Value] = {}
@@ -305,6 +314,8 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
             assert size is not None
             tile = as_tile(r, v, dtype, size[1])
             flat += [build.call("pick", tile, build.const(k)) for k in range(size[1])]
+    if len(flat) > count:
+        raise NotUnderstood(f"{len(flat)} values for a {t}", node)
     flat += [build.const(0, dtype)] * (count - len(flat))
     return Wide(build.call("vec", *flat) if count <= 16 and count > 0 else _long_vector(r, flat, t), t)
 
@@ -336,6 +347,9 @@ def _fold(r: Reading, node: Node, scope: Scope) -> Value:
         raise NotUnderstood("a fold over nothing", node)
     out = items[0]
     for x in items[1:]:
+        if op in ("&&", "||"):
+            out = Scalar((build.logical_and if op == "&&" else build.logical_or)(condition(r, out, node), condition(r, x, node)))
+            continue
         out = x if op == "," else operators.binary(r, op, out, x, node)
     return out
 

@@ -166,8 +166,16 @@ def guarded(r: Reading, e: n.Expr, cond: n.Expr) -> n.Expr:
             return replace(new, mask=mask, other=other)
         return new
 
-    made: n.Expr = transform(e, leave)
+    def enter(x: n.Node) -> bool:
+        return not (isinstance(x, n.Load) and x.mask is not None and _holds(x.mask, cond))  # nothing in it is evaluated elsewhere
+
+    made: n.Expr = transform(e, leave, enter)
     return made
+
+
+def _holds(mask: n.Expr, cond: n.Expr) -> bool:
+    """Whether a mask has a condition among what it asks for."""
+    return mask == cond or (isinstance(mask, n.Binary) and mask.op == "and" and (_holds(mask.a, cond) or _holds(mask.b, cond)))
 
 
 def _inside(r: Reading, at: n.Region) -> bool:

@@ -85,6 +85,10 @@ class Library:
         assert name is not None and listed is not None
         args = self.r.types.arguments(listed, scope)
         if text(name) == "numeric_limits" and args and isinstance(args[0], TypeName):
+            if member in ("is_specialized", "is_iec559", "is_integer", "is_signed") and isinstance(kind := args[0].type, Prim):
+                floats = kind.dtype in (F32, F64)
+                known = {"is_specialized": True, "is_iec559": floats, "is_integer": not kind.dtype.is_float, "is_signed": floats or kind.dtype.kind == "int"}
+                return Scalar(build.const(known[member], BOOL))
             return Builtin(f"numeric_limits.{member}", args)
         if member in ("value",):
             made = self._trait(f"{text(name)}_v", args, node)

@@ -6,11 +6,12 @@ Such a function is an expression: its call stands where its result is used, like
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, DType, dtype_of
+from kir.ir.types import DTYPES, U32, U64, DType, dtype_of
 from kir.ir.visit import substitute, walk
 from kir.surface.ptx import AsmOperand, read_asm
 
@@ -19,11 +20,12 @@ from ..source.syntax import declared_name, text
 from ..symbols.symbols import Bindings, Function, Scope, Value
 from ..types.c_types import Prim
 from ..types.errors import NotUnderstood
+from ..types.number_conversions import converted
 from ..values.conversions import convert
 from ..values.literals import literal_text
 from ..values.loads import rvalue
 from ..values.reading import Reading
-from ..values.values import Scalar
+from ..values.values import Scalar, constant
 
 FLOAT_BITS = {"__uint_as_float": "f32", "__int_as_float": "f32", "__float_as_uint": "u32", "__float_as_int": "i32"}
 """Functions that give the bits of a number another type."""
@@ -172,3 +174,36 @@ def part(r: Reading, f: Function, bindings: Bindings, args: list[Value]) -> Scal
     if not (isinstance(kind, Prim) and isinstance(value, Scalar) and isinstance(at, Scalar)) or value.dtype.bits % kind.dtype.bits:
         return None
     return Scalar(build.call("pick", build.call("unpack", value.expr, dtype=kind.dtype.name), at.expr))
+
+
+def counted_bits(r: Reading, f: Function, bindings: Bindings, args: list[Value]) -> Scalar | None:
+    """What a call gives of a function that is Philox 4x32 word for word, under whatever names: a lane of it for a seed and four counters, as many rounds as
+    the template says. None for other functions."""
+    if f.body is None or len(args) != 5 or len(f.params or ()) != 2:
+        return None
+    given = [declared_name(d) for p in f.parameters() if (d := p.child_by_field_name("declarator")) is not None]
+    names = [p.name for p in f.params or ()] + [text(g) for g in given if g is not None]
+    if _nameless(text(f.body), names) != PHILOX:
+        return None
+    lane, rounds = (constant(bindings[p.name]) for p in f.params or ())
+    values = [rvalue(r, a) for a in args]
+    if lane is None or rounds is None or not 0 <= lane < 4 or not all(isinstance(v, Scalar) for v in values):
+        return None
+    dtypes = (U64, U32, U32, U32, U32)
+    words = [converted(v.expr, d) for v, d in zip(values, dtypes, strict=True) if isinstance(v, Scalar)]
+    return Scalar(build.call("philox", *words, lane=lane, rounds=rounds))
+
+
+def _nameless(body: str, names: Sequence[str]) -> str:
+    """A body without blanks, its names by their order."""
+    known = {name: f"x{k}" for k, name in enumerate(names)}
+    for m in re.finditer(r"(?:\bunsigned|,)\s+(\w+)(?= = )|\bint (\w+) = 0", body):
+        known.setdefault(m[1] or m[2], f"x{len(known)}")
+    return "".join(re.sub(r"(?<![\w#])[A-Za-z_]\w*", lambda m: known.get(m[0], m[0]), body).split())
+
+
+PHILOX = (
+    "{unsignedx7=static_cast<unsigned>(x2),x8=static_cast<unsigned>(x2>>32);#pragmaunrollfor(intx9=0;x9<x1;++x9){constunsignedx10=__umulhi(0xD2511F53u,x3),"
+    "x11=0xD2511F53u*x3,x12=__umulhi(0xCD9E8D57u,x5),x13=0xCD9E8D57u*x5;x3=x12^x4^x7;x4=x13;x5=x10^x6^x8;x6=x11;x7+=0x9E3779B9u;x8+=0xBB67AE85u;}"
+    "returnx0==0?x3:x0==1?x4:x0==2?x5:x6;}"
+)

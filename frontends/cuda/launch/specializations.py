@@ -27,20 +27,22 @@ MOST_EACH = 8
 """Specializations of one kernel that are offered; how many more there are is said."""
 MOST_FILES, MOST_BYTES = 6, 400_000
 GUESSED_THREADS, GUESSED_SHARED, MOST_THREADS = 256, 48 << 10, 1024
+Means = Callable[[Function, TParam, str], bool]
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inc")
 
 
 def specializations(
-    sources: Sources, main: Unit, source: Path, kernels: Sequence[Function], reads: Callable[[str], bool],
+    sources: Sources, main: Unit, source: Path, kernels: Sequence[Function], reads: Callable[[str], bool], means: Means,
 ) -> Iterator[Specialization]:
     """Each specialization of each kernel, in the order of the kernels. `reads` says whether a kernel is read under template arguments (text): what is
-    guessed is the first of its samples that is."""
+    guessed is the first of its samples that is. `means` says whether the text of one argument is one where the kernel stands: the host's own local names are
+    none, and are guessed."""
     units = [*sources.units, *_elsewhere(sources, source, [f.name for f in kernels])]
     launches = every_launch(units, main)
     named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]]
     for fn in kernels:
         own = [(words, at) for name, words, at in named if name == fn.name]
-        yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], own, reads)))
+        yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], own, reads, means)))
 
 
 def _capped(found: list[Specialization]) -> list[Specialization]:
@@ -48,13 +50,14 @@ def _capped(found: list[Specialization]) -> list[Specialization]:
     return found if more <= 0 else [*found[:MOST_EACH - 1], found[MOST_EACH - 1].with_more(more)]
 
 
-def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str, str]], reads: Callable[[str], bool]) -> Iterator[Specialization]:
+def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str, str]], reads: Callable[[str], bool],
+        means: Means) -> Iterator[Specialization]:
     wanted = [p.name for p in fn.params or () if not p.pack and p.default is None]
     seen: set[str] = set()
     words = words_of(fn)
     blocks: list[tuple[dict[str, Setting], str]] = []
     for launch in launches:
-        metas, guessed = _settings(fn, launch)
+        metas, guessed = _settings(fn, launch, means)
         block = {k: v for k, v in metas.items() if k in words.values()}
         blocks.append((block, launch.place))
         if any(name not in metas for name in wanted):
@@ -96,15 +99,26 @@ def _specialization(fn: Function, arguments: str, metas: Mapping[str, Setting], 
     return Specialization(fn.name, name, label, Binding(kernel=fn.name, grid=[], metas=dict(metas)), place, guessed)
 
 
-def _settings(fn: Function, launch: HostLaunch) -> tuple[dict[str, Setting], tuple[str, ...]]:
+def _settings(fn: Function, launch: HostLaunch, means: Means) -> tuple[dict[str, Setting], tuple[str, ...]]:
     """The metas that a launch tells, with its block whole, and what of that is guessed."""
     out: dict[str, Setting] = {}
+    unknown: list[str] = []
     kinds = {p.name: p for p in fn.params or ()}
     for name, v in compile_time(fn, launch).items():
-        made = _setting(launch, v, kinds.get(name))
+        of = kinds.get(name)
+        made = _setting(launch, v, of)
+        if isinstance(made, str) and of is not None and isinstance(v, Written) and not means(fn, of, made):
+            made = _number(likely(of)) if of.kind == "value" else likely(of)
+            unknown.append(name)
         if made is not None:
             out[name] = made
-    return _with_block(fn, out)
+    metas, guessed = _with_block(fn, out)
+    return metas, (*unknown, *guessed)
+
+
+def _number(words: str) -> Setting:
+    """A guessed value: a number where it is one."""
+    return int(words) if words.isdigit() else words == "true" if words in ("true", "false") else words
 
 
 def _setting(launch: HostLaunch, v: Value, of: TParam | None) -> Setting | None:

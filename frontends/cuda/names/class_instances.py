@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
-from ..source.source import Node
+from ..source.source import Node, Unit
 from ..source.syntax import text
-from ..symbols.classes import ClassInstance, Rec
-from ..symbols.symbols import ClassTemplate, Function, Scope
+from ..symbols.classes import ClassInstance, Rec, Together
+from ..symbols.symbols import ClassTemplate, Function, Scope, Variable
 from ..types.errors import NotUnderstood
 from ..values.reading import Reading
 from ..values.values import TypeName
 
 
 def _overlaid(child: Node) -> tuple[Node, list[str]] | None:
-    """A union without a name of one declaration (`union { T x, r, s; };`): the declaration, and its names, which are all one member. None for anything else.
-    Raises NotUnderstood for one of several declarations."""
-    kind = child.child_by_field_name("type") if child.type == "field_declaration" else None
-    body = kind.child_by_field_name("body") if kind is not None and kind.type == "union_specifier" else None
-    if child.children_by_field_name("declarator") or body is None or kind is None or kind.child_by_field_name("name") is not None:
+    """A union without a name of one declaration (`union { T x, r, s; };`): the declaration, and its names, which are all one member. None for anything
+    else."""
+    body = _nameless(child)
+    if body is None or _kind(child) != "union_specifier":
         return None
     parts = [c for c in body.named_children if c.type == "field_declaration"]
     if len(parts) != 1 or len(parts) != sum(c.type != "comment" for c in body.named_children):
-        raise NotUnderstood("a union of several types inside a class", child)
-    return parts[0], [text(d) for d in parts[0].children_by_field_name("declarator")]
+        return None
+    names = [text(d) for d in parts[0].children_by_field_name("declarator")]
+    return (parts[0], names) if names else None
+
+
+def _kind(child: Node) -> str:
+    kind = child.child_by_field_name("type")
+    return kind.type if kind is not None else ""
+
+
+def _nameless(child: Node) -> Node | None:
+    """The body of a union or struct without a name inside a class."""
+    kind = child.child_by_field_name("type") if child.type == "field_declaration" else None
+    if kind is None or kind.type not in ("union_specifier", "struct_specifier") or kind.child_by_field_name("name") is not None:
+        return None
+    return None if child.children_by_field_name("declarator") else kind.child_by_field_name("body")
+
+
+def _spread(r: Reading, child: Node, scope: Scope, unit: Unit, of: ClassInstance) -> Together | None:
+    """A union or struct without a name, its members declared as ones of the class around it; None for a child that is none."""
+    body = _nameless(child)
+    if body is None:
+        return None
+    parts: list[Together | str] = []
+    for c in body.named_children:
+        inner = _spread(r, c, scope, unit, of)
+        if inner is not None:
+            parts.append(inner)
+            continue
+        before = set(scope.decls)
+        r.index.one(c, scope, unit, None)
+        parts += [name for name, found in scope.decls.items() if name not in before and any(isinstance(d, Variable) for d in found)]
+    return Together(_kind(child) == "union_specifier", tuple(parts))
 
 
 def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...]) -> Rec:
@@ -48,7 +78,11 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
     for child in body.named_children:
         overlaid = _overlaid(child)
         if overlaid is None:
-            r.index.one(child, scope, t.unit, None)
+            together = _spread(r, child, scope, t.unit, made)
+            if together is None:
+                r.index.one(child, scope, t.unit, None)
+            else:
+                made.together.append(together)
             continue
         r.index.one(overlaid[0], scope, t.unit, None)
         first, *others = overlaid[1]

@@ -27,7 +27,7 @@ def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
         assert name is not None
         if isinstance(inner, Scope):
             if name.type == "qualified_identifier":
-                return named_value(r, name, inner)
+                return named_value(r, name, seen_from(scope, inner))
             shown = name.child_by_field_name("name") if name.type in ("template_function", "template_type") else name
             found = inner.own(text(shown or name))
             if found is not None:
@@ -37,6 +37,11 @@ def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
     if found is not None:
         return found
     return r.library.value(text(node), node)
+
+
+def seen_from(scope: Scope, inner: Scope) -> Scope:
+    """Where the rest of a qualified name is looked up: in what it has named so far, its template arguments in the scope that it stands in."""
+    return Scope(scope, scope.unit, using=[inner], this=scope.this)
 
 
 def scope_of(r: Reading, node: Node, scope: Scope) -> Scope | None:
@@ -99,6 +104,8 @@ def of_declarations(r: Reading, found: list[object], name: str, node: Node, args
             return variable(r, d, node, args)
         case Enumerator():
             return enumerator(r, d)
+        case ClassTemplate() if args:
+            return TypeName(r.types.of_class(d, args, d.scope))
         case ClassTemplate() | Alias() | EnumType():
             made = r.types.declared_as_type(d, d.scope)
             if made is not None:

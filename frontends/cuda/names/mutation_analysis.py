@@ -99,7 +99,7 @@ def _functions_named(r: Reading, name: str, fn: Node, scope: Scope) -> list[Func
         return [d for d in found if isinstance(d, Function)]
     if found is not None and type(found).__name__ in ("Lambda", "Members", "Located"):
         return []
-    return r.index.functions.get(name, [])
+    return [*r.index.functions.get(name, ()), *(r.index.methods(name) if fn.type == "field_expression" else ())]
 
 
 def _takes_reference(f: Function, k: int) -> bool:

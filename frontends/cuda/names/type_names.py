@@ -7,15 +7,15 @@ from kir.ir import nodes as n
 from ..source.source import Node
 from ..source.syntax import text
 from ..symbols.classes import Rec
-from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Scope, Specialization, TParam, Value
+from ..symbols.symbols import Alias, Bindings, ClassTemplate, EnumType, Function, Scope, Specialization, TParam, Value
 from ..types.c_types import AUTO, Arr, CType, Named, Prim, Ptr, named_type
 from ..types.errors import NotUnderstood
 from ..values.conversions import convert
 from ..values.loads import rvalue
 from ..values.reading import Reading
-from ..values.values import Builtin, Members, Overloads, Pack, Pointer, Scalar, TypeName, constant, integer
+from ..values.values import Builtin, Lambda, Members, Overloads, Pack, Pointer, Scalar, TypeName, constant, integer
 from .class_instances import instantiate
-from .lookup import named_value, of_declarations, scope_of
+from .lookup import named_value, of_declarations, scope_of, seen_from
 
 MAX_NESTING = 128
 """How deep templates may instantiate one another (a recursion without end is refused)."""
@@ -106,7 +106,7 @@ class Types:
         inner = scope_of(self.r, node, scope)
         if isinstance(inner, Scope):
             if name.type in ("qualified_identifier",):
-                return self.qualified(name, inner)
+                return self.qualified(name, seen_from(scope, inner))
             if name.type == "template_type":
                 base, listed = name.child_by_field_name("name"), name.child_by_field_name("arguments")
                 assert base is not None and listed is not None
@@ -167,6 +167,13 @@ class Types:
                 if isinstance(found, list) and any(isinstance(d, ClassTemplate) and d.params for d in found):
                     return Overloads((), (), None, text(kind))
         if a.type == "type_descriptor":
+            kind = a.child_by_field_name("type")
+            name = kind.child_by_field_name("name") if kind is not None and kind.type == "template_type" else None
+            found = scope.find(text(name)) if name is not None else None
+            if isinstance(found, list) and found and all(isinstance(d, Function) for d in found) and kind is not None:
+                listed = kind.child_by_field_name("arguments")
+                given = self.arguments(listed, scope) if listed is not None else ()
+                return Overloads(tuple(d for d in found if isinstance(d, Function)), given, None, text(name))
             return TypeName(self.base_type(a, scope))
         return rvalue(self.r, self.r.value(a, scope))
 
@@ -330,7 +337,7 @@ class Types:
         while d is not None and d.type not in ("identifier", "field_identifier", "type_identifier"):
             match d.type:
                 case "pointer_declarator" | "abstract_pointer_declarator" | "pointer_type_declarator":
-                    t, const = Ptr(t, const), False
+                    t, const = t if t == Named("function") else Ptr(t, const), False
                 case "reference_declarator" | "abstract_reference_declarator":
                     reference = True
                 case "array_declarator" | "abstract_array_declarator" | "array_type_declarator":
@@ -343,7 +350,7 @@ class Types:
                             raise NotUnderstood(f"an array whose size {text(size)} is not known when it is compiled", d)
                         t = Arr(t, value)
                 case "function_declarator" | "abstract_function_declarator":
-                    raise NotUnderstood("a function as a value", d)
+                    t = Named("function")
                 case _:
                     pass
             d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator") or c.type in (
@@ -392,13 +399,19 @@ def argument_key(v: Value) -> tuple[str, object]:
             value = constant(v)
             return "value", v.expr if value is None else value
         case Overloads():
-            return "function", v.name
+            return "function", (v.name, *(argument_key(a) for a in v.args or ()))
         case Members():
             return "object", id(v)
         case Pointer():
             return "pointer", id(v.place.store)
+        case Builtin():
+            return "function", (v.name, *(argument_key(a) for a in v.args or ()))
+        case Lambda():
+            return "lambda", v.node.id
+        case Pack():
+            return "pack", tuple(argument_key(a) for a in v.items)
         case _:
-            return "other", str(v)
+            return type(v).__name__, id(v)
 
 
 def _bind(found: Bindings, name: str, v: Value) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import shape_of
+from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
 from kir.surface.ptx.form.bits import joined, vector
 
@@ -24,7 +25,7 @@ def tidied(body: n.Block, piecewise: frozenset[str] = frozenset()) -> n.Block:
 
 
 def _block(body: n.Block, piecewise: frozenset[str]) -> n.Block:
-    out = [_inner(s, piecewise) for s in body]
+    out = _zeroed([_inner(s, piecewise) for s in body])
     out = _whole_stores(_filled([_masked(s) for s in out]))
     out = _loaded_or_filled(_begun(out))
     return tuple(_used_once(_copied(_merged(_unnamed(_named(out))), piecewise)))
@@ -39,6 +40,61 @@ def _named(body: list[n.Stmt]) -> list[n.Stmt]:
             return [*out, *(_picked(t, s.buffer, held) for t in body[k + 1:])]
         out.append(s)
     return out
+
+
+def _zeroed(body: list[n.Stmt]) -> list[n.Stmt]:
+    """A load that a mask leaves out, each part of which gives way to zero where the mask does not hold, loads that zero itself."""
+    out = list(body)
+    for k, s in enumerate(out):
+        if not isinstance(s, n.Let) or len(s.names) != 1 or not isinstance(s.value, n.Load) or s.value.mask is None or s.value.other is not None:
+            continue
+        name, mask = s.names[0], s.value.mask
+        changed, rest = _unchosen(out[k + 1:], name, mask)
+        uses = sum(isinstance(x, n.Var) and x.name == name for t in out[k + 1:] for x in walk(t))
+        if changed and changed == uses and not any(names_changed(t) & names_read(mask) for t in out[k + 1:]):
+            out[k] = replace(s, value=replace(s.value, other=build.const(0, dtype_of(s.value.type))))
+            out[k + 1:] = rest
+    return out
+
+
+def _unchosen(body: list[n.Stmt], name: str, mask: n.Expr) -> tuple[int, list[n.Stmt]]:
+    """Statements that take the bits of a vector as they are, not zero where a mask does not hold, and how often they name it so."""
+    changed = 0
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        nonlocal changed
+        if isinstance(new, n.Select) and new.cond == mask and _zero(new.b) and (found := _bits_of(new.a, name)):
+            changed += found
+            return new.a
+        return new
+    return changed, [transform(t, leave, lambda e: not isinstance(e, n.Buffer)) for t in body] if body else []
+
+
+def names_changed(s: n.Stmt) -> frozenset[str]:
+    """Buffers that a statement writes."""
+    return frozenset(x.at.buffer.name for x in walk(s) if isinstance(x, n.Store)) | frozenset(x.dst.buffer.name for x in walk(s) if isinstance(x, n.Copy))
+
+
+def _zero(e: n.Expr) -> bool:
+    """Whether all bits of a value are zero."""
+    if isinstance(e, n.Cast):
+        return _zero(e.x)
+    found = _constant(e)
+    return found is not None and found.value == 0 and not str(found.value).startswith("-")
+
+
+def _bits_of(e: n.Expr, name: str) -> int:
+    """How often a value names a vector whose bits, and nothing else, it is made of; 0 for any other value."""
+    if isinstance(e, n.Var):
+        return int(e.name == name)
+    if isinstance(e, n.Cast) and e.rounding == "bits":
+        return _bits_of(e.x, name)
+    if isinstance(e, n.Call) and e.of is None and e.fn in ("pack", "unpack", "pick") and isinstance(e.args[0], n.Expr):
+        return _bits_of(e.args[0], name)
+    if isinstance(e, n.Call) and e.of is None and e.fn in ("vec", "cat"):
+        parts = [_bits_of(a, name) if isinstance(a, n.Expr) else 0 for a in e.args]
+        return sum(parts) if all(parts) else 0
+    return 0
 
 
 def _only_parts(rest: list[n.Stmt], buffer: n.Buffer) -> bool:
@@ -184,7 +240,8 @@ def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
             every = [*run, s]
             parts = [x.value for x in every]
             shaped = [bool(shape_of(p.type)) for p in parts]
-            made = joined(parts) if all(shaped) else vector(parts) if not any(shaped) else None
+            single = (_each_of_one(parts) if isinstance(parts[0], n.Cast) else None) or vector(parts) if not any(shaped) else None
+            made = joined(parts) if all(shaped) else single
             if made is not None and not (isinstance(made, n.Call) and made.fn in ("vec", "cat", "pick")):
                 *head, last = every[0].at.index
                 lo = last.lo if isinstance(last, n.Span) else last
@@ -193,6 +250,18 @@ def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
                 continue
         out.append(s)
     return out
+
+
+def _each_of_one(parts: Sequence[n.Expr]) -> n.Expr | None:
+    """The whole vector whose elements, in their order, values are, or the conversion of it; None for other values."""
+    first = parts[0]
+    if isinstance(first, n.Cast) and all(isinstance(p, n.Cast) and (p.dtype, p.rounding) == (first.dtype, first.rounding) for p in parts):
+        inner = _each_of_one([p.x for p in parts if isinstance(p, n.Cast)])
+        return None if inner is None else build.cast(inner, first.dtype, first.rounding)
+    held = first.args[0] if isinstance(first, n.Call) and first.fn == "pick" and first.of is None else None
+    if not isinstance(held, n.Expr) or shape_of(held.type) != (len(parts),):
+        return None
+    return held if all(p == n.Call("pick", (held, build.const(k))) for k, p in enumerate(parts)) else None
 
 
 def _run(out: list[n.Stmt], s: n.Store) -> list[n.Store]:
@@ -233,10 +302,26 @@ def _masked(s: n.Stmt) -> n.Stmt:
             return replace(new, at=transform(new.at, chosen, lambda e: not isinstance(e, n.Buffer)))
         return new
 
-    made: n.Stmt = transform(s, lambda old, new: leave(old, _gathered(new)), lambda e: not isinstance(e, n.Buffer))
+    made: n.Stmt = transform(s, lambda old, new: leave(old, _plain(_gathered(new))), lambda e: not isinstance(e, n.Buffer))
     if isinstance(made, n.Store) and shape_of(made.value.type) and made.at.buffer.space == "global" and (number := _constant(made.value)) is not None:
         return replace(made, value=number)
     return made
+
+
+def _plain(e: n.Node) -> n.Node:
+    """A condition that was made a number only to be asked for again, and bits that were put together only to be taken apart, as what they are."""
+    if isinstance(e, n.Binary) and e.op == "ne" and _constant(e.b) is not None and build.is_const(e.b, 0):
+        x = e.a
+        while isinstance(x, n.Cast) and dtype_of(x.type).is_integer and (x.rounding == "rn" or dtype_of(x.x.type).is_integer):
+            x = x.x
+        return x if dtype_of(x.type).is_bool and x.type == e.type else e
+    if isinstance(e, n.Call) and e.of is None and e.fn == "vec" and isinstance(e.args[0], n.Cast):
+        return _each_of_one([a for a in e.args if isinstance(a, n.Expr)]) or e
+    if isinstance(e, n.Cast) and e.rounding == "bits" and isinstance(e.x, n.Cast) and e.x.rounding == "bits" and e.x.x.type == e.type:
+        return e.x.x
+    if isinstance(e, n.Call) and e.of is None and e.fn == "unpack" and isinstance(held := e.args[0], n.Call) and held.of is None and held.fn == "pack":
+        return held.args[0] if isinstance(held.args[0], n.Expr) and held.args[0].type == e.type else e
+    return e
 
 
 def _gathered(e: n.Node) -> n.Node:

@@ -74,17 +74,32 @@ def trips(s: n.For) -> int | None:
 def inlined(body: n.Block) -> n.Store | None:
     """The store that a body of pure lets and one store comes to."""
     *lets, last = body
-    if isinstance(last, n.If) and len(last.then) == 1 and not last.orelse and not last.static and isinstance(inner := last.then[0], n.Store):
+    if isinstance(last, n.If) and last.then and not last.orelse and not last.static and isinstance(inner := last.then[-1], n.Store):
+        own = last.then[:-1]
+        if any(isinstance(x, n.Load) and x.at.buffer.space not in ("register", "fragment") for s in own for x in walk(s)):
+            return None
+        lets += own
         last = replace(inner, mask=last.cond) if inner.mask is None else inner
     if not isinstance(last, n.Store) or last.clip or (last.mask is not None and shape_of(last.mask.type)):
         return None
     values: dict[str, n.Expr] = {}
+    held: dict[str, n.Expr] = {}
+
+    def plain(e: n.Node) -> n.Node:
+        return transform(substitute(e, values), lambda old, new: held.get(new.at.buffer.name, new) if isinstance(new, n.Load) and not new.at.index else new)
+
     for s in lets:
-        if not isinstance(s, n.Let) or len(s.names) != 1 or isinstance(s.value.type, TileType) or waits(s.value):
+        value = s.value if isinstance(s, n.Let) and len(s.names) == 1 else s.init if isinstance(s, n.Alloc) and not s.buffer.shape else None
+        if value is None or isinstance(value.type, TileType) or waits(value):
             return None
-        values[s.names[0]] = substitute(s.value, values)
-    made: n.Store = substitute(last, values)
-    return made
+        made = plain(value)
+        assert isinstance(made, n.Expr)
+        (values if isinstance(s, n.Let) else held)[s.names[0] if isinstance(s, n.Let) else s.buffer.name] = made
+    if last.at.buffer.name in held:
+        return None
+    store = plain(last)
+    assert isinstance(store, n.Store)
+    return store
 
 
 def waits(e: n.Expr) -> bool:
@@ -275,10 +290,21 @@ def scalars(body: n.Block) -> n.Block:
     out: list[n.Stmt] = []
     for s in body:
         if isinstance(s, n.Alloc) and s.buffer.name in chosen:
-            out.append(replace(s, buffer=chosen[s.buffer.name]))
+            out.append(replace(s, buffer=chosen[s.buffer.name], init=None if s.init is None else _only(s.init)))
         else:
             out.append(transform(s, leave, lambda e: not isinstance(e, n.Buffer)))
     return tuple(out)
+
+
+def _only(e: n.Expr) -> n.Expr:
+    """The number that a vector of one is; a number as it is."""
+    if not isinstance(e.type, TileType):
+        return e
+    if isinstance(e, n.Call) and e.of is None and e.fn in ("vec", "broadcast") and isinstance(e.args[0], n.Expr) and not isinstance(e.args[0].type, TileType):
+        return e.args[0]
+    if isinstance(e, n.Load) and not e.at.index and e.mask is None:
+        return replace(e, at=build.region(e.at.buffer, build.const(0)))
+    return build.call("pick", e, build.const(0))
 
 
 def _regions(x: n.Node, name: str) -> list[n.Region]:

@@ -150,9 +150,14 @@ _NAMED_USING = re.compile(r"(?<=\busing )typename(?=\s+[\w:<>, ]+::\s*\w+\s*;)")
 _BARE_ENUM = re.compile(r"\b(enum)(\s*:\s*[\w ]+?)(?=\s*\{)")
 
 
+_CAST_OF_NAME = re.compile(r"((?<=[(])[\w:]+(?:\s+[\w:]+)*\s*\*+\s*\)\s*)\((\s*\w+\s*)\)(?=\s*[-+*&][^-+&=])")
+"""`(T*)(p) + 1`, which a grammar without names takes for casts of `+1`."""
+
+
 def _as_grammar_has_it(text: str) -> str:
     """Text with blanks for what the grammar does not know and no meaning hangs on: `typename` before the type of a call, the type below an enumeration
     without a name."""
+    text = _CAST_OF_NAME.sub(lambda m: f"{m[1]} {m[2]} ", text)
     text = _CALLED_TYPE.sub(lambda m: m[1] + " " * 8, text)
     text = _NAMED_USING.sub(" " * 8, text)
     return _BARE_ENUM.sub(lambda m: m[1] + " " * len(m[2]), text)
@@ -242,14 +247,16 @@ class Sources:
         mapped = self.preprocessor.run(str(path), source, include)
         unit = parse_text(mapped, path)
         unit.missing = missing
-        if not depth and self._names_words() and (words := own_header("words.cuh")) is not None and words.resolve() not in self.seen:
-            self.read(words, depth + 1)
+        for name in self._own_headers() if not depth else ():
+            if (own := own_header(name)) is not None and own.resolve() not in self.seen:
+                self.read(own, depth + 1)
         self.units.append(unit)
         return unit
 
-    def _names_words(self) -> bool:
-        """Whether a file that was read names a function of `grammars/cuda/words.cuh`."""
-        return any(_WORDS.search(path.read_bytes()) is not None for path in self.seen)
+    def _own_headers(self) -> list[str]:
+        """The headers of `grammars/cuda/` of which a file that was read names something."""
+        read = [path.read_bytes() for path in self.seen]
+        return [name for name, words in _NAMED_IN.items() if any(words.search(data) is not None for data in read)]
 
     def find(self, name: str, quoted: bool, by: Path) -> Path | None:
         """The file of an include: beside the one that names it, in a given folder, below a folder above it, or else the header of the project whose path
@@ -266,7 +273,11 @@ class Sources:
         return self.project.header(name, by)
 
 
-_WORDS = re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b")
+_NAMED_IN = {
+    "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
+    "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
+}
+"""Own headers that no include names, by what a file that needs them says."""
 
 
 def own_header(name: str) -> Path | None:

@@ -20,7 +20,7 @@ from ..values.objects import assign, initialized, new_object, pinned_value
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
-from ..values.values import Located, Members, Nothing, Pointer, Record, Scalar, Wide
+from ..values.values import Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
 
 
 def declaration(r: Reading, node: Node, scope: Scope) -> None:
@@ -110,6 +110,8 @@ def _local(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value
     if not isinstance(v, (Scalar, Wide, Record, Pointer, Members)):
         if isinstance(kind, Prim | Ptr | Rec) and not isinstance(kind, Auto):
             v = convert(r, v, kind)
+        if isinstance(v, Null) and isinstance(kind, Ptr) and changed:
+            return new_object(r, name, kind)  # it points nowhere until it is set
         return v if not isinstance(v, Nothing) else _nothing(name)
     made_value = convert(r, v, kind) if not isinstance(kind, Auto) else v
     if not isinstance(made_value, (Scalar, Wide, Record, Pointer, Members)):

@@ -207,6 +207,8 @@ def _step(update: Node, name: str) -> tuple[str, Node | None] | None:
 
 def _counting(r: Reading, c: Counter, body: Node, scope: Scope, frame: Frame, kind: str, attrs: n.Attrs) -> None:
     step = build.int_value(c.step)
+    if step == 0:
+        raise error("KIR-V009", f"the loop over '{c.name}' has step 0", origin=r.m.place(), needs="a step up or down")
     if step is not None and step < 0:
         c = Counter(c.name, c.dtype, c.first, c.sign, c.last, "-" if c.op == "+" else "+", build.const(-step))
         step = -step
@@ -252,8 +254,6 @@ def _counting(r: Reading, c: Counter, body: Node, scope: Scope, frame: Frame, ki
     least = last if c.sign == ">=" else build.add(last, 1)
     if d.kind == "uint" and build.is_const(least, 0):
         raise NotUnderstood("a loop that ends when an unsigned number is negative")
-    if build.is_const(by, 0):
-        raise error("KIR-V009", f"the loop over '{c.name}' has step 0", origin=r.m.place(), needs="a step up or down")
     top = build.add(c.first, 1)
     if d.kind == "uint" and not (isinstance(top, n.Const) and isinstance(least, n.Const)):
         top = build.binary("max", top, least)  # a loop that never runs: the difference would wrap

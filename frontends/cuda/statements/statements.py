@@ -233,11 +233,11 @@ def _if(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[Node]) ->
         raise NotUnderstood(f"a constexpr condition that is not known: {text(shown)}", node)
     returns = not frame.kernel and contains(then, "return_statement") | (orelse is not None and contains(orelse, "return_statement"))
     frame.dynamic += 1
-    with r.m.capture() as first:
+    with r.m.capture() as first, r.m.where(cond):
         ended = statement(r, then, inner.inner(), frame, rest)
         if returns and not ended:
             ended = block(r, rest, scope, frame)
-    with r.m.capture() as second:
+    with r.m.capture() as second, r.m.where(cond, False):
         also = statement(r, orelse, inner.inner(), frame, rest) if orelse is not None else False
         if returns and not also:
             also = block(r, rest, scope, frame)

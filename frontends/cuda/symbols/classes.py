@@ -48,6 +48,18 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Members of a union or struct without a name inside a class, by their names; `overlaid`: a union, all of which begins at one place."""
+
+    overlaid: bool
+    parts: tuple[Together | str, ...]
+
+    def names(self) -> list[str]:
+        """All of them."""
+        return [name for p in self.parts for name in (p.names() if isinstance(p, Together) else [p])]
+
+
+@dataclass(frozen=True)
 class Conversion:
     """`operator T()`."""
 
@@ -70,6 +82,7 @@ class ClassInstance:
     bases: list[ClassInstance] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     """Further names of members."""
+    together: list[Together] = field(default_factory=list)
 
     def member(self, name: str) -> list[Decl] | None:
         """Static members, methods and types of this name, of the class or a base; a data member is found through an object."""
@@ -120,33 +133,60 @@ class ClassInstance:
     def layout(self) -> Layout:
         """Where members stand."""
         if self._layout is None:
-            at, align, offsets = 0, 1, {}
+            kept = {name: g for g in self.together for name in g.names()}
+            members = {m.name: m for m in self.members()}
+            listed: list[Together | str] = []
+            for name in members:
+                whole: Together | str = kept.get(name, name)
+                if whole not in listed:
+                    listed.append(whole)
+            offsets: dict[str, int] = {}
             leaves: list[tuple[DType, int] | None] = []
-            union = self.node.type == "union_specifier"
-            for m in self.members():
-                step = align_of(m.type)
-                align = max(align, step)
-                size = 8 if isinstance(m.type, Ptr) or m.reference else size_of(m.type)
-                if union:
-                    offsets[m.name] = 0
-                    at = max(at, size)
-                else:
-                    at = -(-at // step) * step
-                    offsets[m.name] = at
-                    at += size
-                leaves.append(None if m.reference else leaf(m.type))
+            end, align = self._placed(Together(self.node.type == "union_specifier", tuple(listed)), 0, members, offsets, leaves)
             align = max(align, self._declared_align())
-            total = max(1, -(-at // align) * align)
+            total = max(1, -(-end // align) * align)
             one: tuple[DType, int] | None = None
             known = [x for x in leaves if x is not None]
             if known and len(known) == len(leaves):
+                overlaid = self.node.type == "union_specifier" or any(g.overlaid for g in self.together)
                 dtypes = {d for d, _ in known}
-                if len(dtypes) == 1 and sum(c for _, c in known) * known[0][0].bytes == total and not union:
+                if overlaid and len(dtypes) == 1 and total % known[0][0].bytes == 0:
                     one = (known[0][0], total // known[0][0].bytes)
-                elif union and all(c * d.bytes == total for d, c in known):
-                    one = known[0]
+                elif overlaid:
+                    one = next(((d, c) for d, c in known if c * d.bytes == total), None)
+                elif len(dtypes) == 1 and sum(c for _, c in known) * known[0][0].bytes == total:
+                    one = (known[0][0], total // known[0][0].bytes)
             self._layout = Layout(total, align, offsets, one)
         return self._layout
+
+    def first_named(self) -> list[str]:
+        """The members that a list of values fills: of a union its first."""
+        def of(g: Together) -> list[str]:
+            parts = g.parts[:1] if g.overlaid else g.parts
+            return [name for p in parts for name in (of(p) if isinstance(p, Together) else [p])]
+        kept = {name: g for g in self.together for name in g.names()}
+        listed: list[Together | str] = []
+        for m in self.members():
+            if (whole := kept.get(m.name, m.name)) not in listed:
+                listed.append(whole)
+        return of(Together(self.node.type == "union_specifier", tuple(listed)))
+
+    def _placed(self, of: Together, start: int, members: dict[str, Member], offsets: dict[str, int], leaves: list[tuple[DType, int] | None]) -> tuple[int, int]:
+        """The end of what is placed from a byte on, and its alignment; offsets of the members and what they are made of are added."""
+        align = max([1, *(align_of(members[x].type) for x in of.names())])
+        at = end = -(-start // align) * align if start else 0
+        for p in of.parts:
+            begin = start if of.overlaid else at
+            if isinstance(p, Together):
+                at, _ = self._placed(p, begin, members, offsets, leaves)
+            else:
+                m = members[p]
+                step = align_of(m.type)
+                offsets[p] = -(-begin // step) * step
+                at = offsets[p] + (8 if isinstance(m.type, Ptr) or m.reference else size_of(m.type))
+                leaves.append(None if m.reference else leaf(m.type))
+            end = max(end, at)
+        return end, align
 
     def _declared_align(self) -> int:
         for c in self.node.children:
@@ -171,6 +211,8 @@ class Rec(CType):
 
     def __str__(self) -> str:
         return self.instance.name
+
+    __repr__ = __str__
 
     def __hash__(self) -> int:
         return id(self.instance)

@@ -55,6 +55,10 @@ class Index:
         self.functions: dict[str, list[Function]] = {}
         self.outside: dict[tuple[int, str], list[tuple[Node, Unit]]] = {}
         """Definitions of members that stand outside of their class, by the class (its node) and the member's name."""
+        self._bodies: list[tuple[Node, Scope, Unit]] = []
+        self._methods: dict[str, list[Function]] = {}
+        self._waiting: list[tuple[Node, Node, Node, Scope, Unit]] = []
+        """Such definitions in the order of the files, until one is asked for: a file that a class includes at its end comes before the class."""
 
     def add(self, unit: Unit) -> None:
         """Index a file."""
@@ -148,11 +152,11 @@ class Index:
             if left is not None and left.type == "namespace_identifier":
                 found = self.resolve_namespace(text(left), inner)
                 if found is None:
-                    self._outside(node, left, right, inner, unit)
+                    self._waiting.append((node, left, right, inner, unit))
                     return
                 inner = found
             elif left is not None:
-                self._outside(node, left, right, inner, unit)
+                self._waiting.append((node, left, right, inner, unit))
                 return
             shown = right
         arguments: tuple[Node, ...] | None = None
@@ -185,6 +189,8 @@ class Index:
             around = around.parent
         if around is None:
             return None
+        while self._waiting:
+            self._outside(*self._waiting.pop(0))
         wanted = _kinds(f)
         for node, unit in self.outside.get((around.id, f.name), ()):
             made = replace(f, node=node, unit=unit)
@@ -192,9 +198,26 @@ class Index:
                 return made
         return None
 
+    def methods(self, name: str) -> list[Function]:
+        """What classes declare under a name, whichever class it is: for what a call may change."""
+        while self._bodies:
+            body, scope, unit = self._bodies.pop()
+            for c in body.named_children:
+                while c.type == "template_declaration" and c.named_children:
+                    c = c.named_children[-1]
+                d: Node | None = c.child_by_field_name("declarator") if c.type in ("function_definition", "field_declaration", "declaration") else None
+                while d is not None and d.type in ("reference_declarator", "pointer_declarator"):
+                    d = next((x for x in d.named_children if x.type.endswith("declarator")), None)
+                shown = declared_name(d) if d is not None and d.type == "function_declarator" else None
+                if shown is not None:
+                    self._methods.setdefault(text(shown), []).append(Function(text(shown), c, None, scope, unit))
+        return self._methods.get(name, [])
+
     def a_class(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
         """A class, class template or specialization."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if body is not None:
+            self._bodies.append((body, scope, unit))
         if name is None:
             return
         if name.type == "template_type":
@@ -234,9 +257,11 @@ class Index:
         for d in node.children_by_field_name("declarator"):
             init = d.child_by_field_name("value") if d.type == "init_declarator" else node.child_by_field_name("default_value")
             name = declared_name(d)
-            if name is None or name.type not in ("identifier", "field_identifier", "template_function"):
+            if name is None or name.type not in ("identifier", "field_identifier", "template_function", "operator_name"):
                 continue
             inner = d.child_by_field_name("declarator") if d.type == "init_declarator" else d
+            while inner is not None and inner.type in ("reference_declarator", "pointer_declarator"):
+                inner = next((c for c in inner.named_children if c.type.endswith("declarator")), None)
             if inner is not None and inner.type == "function_declarator":
                 words = {text(c) for c in node.children if c.type == "storage_class_specifier"}
                 scope.declare(text(name), Function(text(name), node, params, scope, unit, "__thread" in words))

@@ -29,7 +29,7 @@ def converted(e: n.Expr, to: DType) -> n.Expr:
         return _wrapped(e, to) if to.kind == "int" or to.bits < own.bits else _atom(e, to)
     if own.is_integer and to.is_integer and isinstance(e, n.Cast) and e.rounding == "rn" and dtype_of(e.x.type).is_integer:
         inner = dtype_of(e.x.type)
-        if inner.bits <= own.bits and (inner.kind == "uint" or own.kind == "int"):
+        if (inner.kind == own.kind and inner.bits <= own.bits) or (inner.kind == "uint" and inner.bits < own.bits):
             return converted(e.x, to)
     return build.cast(e, to)
 
@@ -131,6 +131,20 @@ def divided(e: n.Expr, c: int) -> n.Expr | None:
             return None
         out = build.add(out, term)
     return out
+
+
+def shares(e: n.Expr, c: int) -> tuple[n.Expr, n.Expr]:
+    """`e` as what of its sum is a multiple of c, divided by it, and the rest."""
+    dtype = dtype_of(e.type)
+    whole: n.Expr = build.const(0, dtype)
+    rest: n.Expr = build.const(0, dtype)
+    for monomial, k in build.polynomial(e).items():
+        part = divided(build.from_polynomial({monomial: k}, dtype), c)
+        if part is None:
+            rest = build.add(rest, build.from_polynomial({monomial: k}, dtype))
+        else:
+            whole = build.add(whole, part)
+    return whole, rest
 
 
 def f32(e: n.Expr) -> n.Expr:

@@ -39,6 +39,8 @@ def convert(r: Reading, v: Value, to: CType) -> Value:
             return v
         case Vec() if isinstance(v, Wide) and isinstance(v.type, Vec) and v.type.n == to.n and v.type.dtype == to.dtype:
             return Wide(v.tile, to)
+        case Vec() if isinstance(v, Wide) and isinstance(v.type, Vec) and size_of(v.type) == size_of(to) and v.type.name.endswith("_raw"):
+            return Wide(v.tile, to)
         case Vec() if isinstance(v, Wide) and size_of(v.type) == size_of(to) and isinstance(v.type, Rec):
             return Wide(v.tile, to)
         case Vec() if isinstance(v, Scalar) and to.name == "dim3":

@@ -13,7 +13,7 @@ from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.rebuild.blocks import Blocks
-from kir.ir.types import Type, shape_of
+from kir.ir.types import DType, Type, shape_of
 from kir.ir.visit import walk
 
 from ..source.source import Node, Unit
@@ -89,6 +89,21 @@ class Emitter(Blocks):
         low, high = dtype.range
         return found if found is not None and low <= found[0] and found[1] <= high else None
 
+    @contextmanager
+    def where(self, cond: n.Expr, holds: bool = True) -> Iterator[None]:
+        """What is read inside is run where a condition holds (or does not): named integers that it compares with numbers have narrower ranges there."""
+        before = self.ranges
+        self.ranges = dict(before)
+        for name, (low, high) in _bounds(cond, holds):
+            known = self.ranges.get(name, (low, high))
+            both = max(low, known[0]), min(high, known[1])
+            if both[0] <= both[1]:
+                self.ranges[name] = both
+        try:
+            yield
+        finally:
+            self.ranges = before | {k: v for k, v in self.ranges.items() if k not in before}
+
     def _range(self, e: n.Expr) -> Range | None:
         match e:
             case n.Const() if not isinstance(e.value, float):
@@ -157,3 +172,31 @@ def reads_memory(e: n.Expr) -> bool:
 def lanes(t: Type) -> int:
     """The number of elements of a thread's value."""
     return prod(build.int_value(d) or 1 for d in shape_of(t))
+
+
+def _bounds(cond: n.Expr, holds: bool) -> Iterator[tuple[str, Range]]:
+    """Names with the intervals that a condition leaves them, of numbers that are compared with constants."""
+    if isinstance(cond, n.Unary) and cond.op == "not":
+        yield from _bounds(cond.x, not holds)
+        return
+    if not isinstance(cond, n.Binary):
+        return
+    if cond.op == ("and" if holds else "or"):
+        yield from _bounds(cond.a, holds)
+        yield from _bounds(cond.b, holds)
+        return
+    a, b, op = cond.a, cond.b, cond.op
+    if isinstance(a, n.Const):
+        a, b, op = b, a, _TURNED.get(op, "")
+    op = op if holds else _DENIED.get(op, "")
+    if not isinstance(a, n.Var) or not isinstance(a.of, DType) or not a.of.is_integer or not isinstance(b, n.Const) or not isinstance(b.value, int):
+        return
+    low, high = a.of.range
+    value = int(b.value)
+    ends = {"gt": (value + 1, high), "ge": (value, high), "lt": (low, value - 1), "le": (low, value), "eq": (value, value)}.get(op)
+    if ends is not None and ends[0] <= ends[1]:
+        yield a.name, ends
+
+
+_TURNED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq"}
+_DENIED = {"gt": "le", "ge": "lt", "lt": "ge", "le": "gt", "ne": "eq"}

@@ -16,13 +16,13 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Origin
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, I64, DType, Space
+from kir.ir.types import I32, I64, DType, Space, dtype_of
 from kir.ir.visit import transform
 
 from ..symbols.classes import leaf, size_of
 from ..types.c_types import Arr, CType, Prim
 from ..types.errors import NotUnderstood
-from ..types.number_conversions import divided, index32, index64
+from ..types.number_conversions import divided, index32, index64, shares
 from .emitter import Emitter
 
 
@@ -242,6 +242,8 @@ class Place:
         if s.logical:
             return s.split(buffer, byte, dtype, count)
         at = divided(byte, dtype.bytes)
+        if at is None and s.tensor is not None:
+            at = counted_in(byte, dtype.bytes, s.ranges)
         if at is None:
             raise NotUnderstood(f"an access to '{s.name}' at an address that is no multiple of {dtype.bytes} bytes")
         missing = len(s.dims) - len(self.outer)
@@ -252,6 +254,9 @@ class Place:
             index = (*index, *(build.span(0, d) for d in s.dims[len(self.outer) :]))
             per_row = build.int_value(divided(s.row, dtype.bytes) or build.const(0)) or 0
             return build.region(buffer, *index, build.span(at, per_row))
+        first, size = build.int_value(at), build.int_value(buffer.shape[-1])
+        if first is not None and size is not None and not s.is_global and not s.flat and not 0 <= first <= size - (count or 1):
+            raise NotUnderstood(f"an access past the end of '{s.name}', which has {size} numbers of {dtype} in a row")
         return build.region(buffer, *index, at if count is None else build.span(at, count))
 
     def _unswizzled(self, size: int) -> n.Expr:
@@ -308,6 +313,13 @@ def declare(m: Emitter, name: str, t: CType, space: Space) -> Store:
 def start(s: Store) -> Place:
     """Where an object begins."""
     return Place(s, (), build.const(0, I64 if s.is_global else I32))
+
+
+def counted_in(byte: n.Expr, size: int, ranges: Emitter | None) -> n.Expr:
+    """The number of elements that an offset in bytes comes to which the program counts itself: what C++ reads there stands at a multiple of its size."""
+    whole, rest = shares(byte, size)
+    known = ranges.range_of(rest) if ranges is not None else None
+    return build.add(whole, build.binary("floordiv" if known is not None and known[0] >= 0 else "tdiv", rest, build.const(size, dtype_of(rest.type))))
 
 
 def unswizzled(byte: n.Expr) -> tuple[n.Expr, tuple[int, int, int]] | None:

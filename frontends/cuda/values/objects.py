@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I64, dtype_of
+from kir.ir.types import I64, dtype_of, shape_of
 from kir.surface.ptx import unpack_bits
 
 from ..symbols.classes import Rec, leaf, size_of
@@ -44,12 +45,12 @@ def new_object(r: Reading, name: str, t: CType, space: str = "register") -> Valu
             r.m.emit(n.Alloc(store.view(store.declared)))
         return Located(start(store), t)
     if isinstance(t, Rec):
-        if t.instance.node.type == "union_specifier":
+        if t.instance.node.type == "union_specifier" or any(g.overlaid for g in t.instance.together):
             raise NotUnderstood(f"the union '{t}', whose members are of several types")
         made = Members(t)
         for member in t.instance.members():
             if member.reference:
-                raise NotUnderstood(f"'{t}' has a reference as a member")
+                continue  # bound by its constructor
             made.fields[member.name] = new_object(r, f"{name}_{member.name}", member.type, space)
         return made
     if isinstance(t, Arr):
@@ -140,6 +141,12 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
     value = v.tile
     if not at.buffer.shape and lanes(value.type) == 1:
         value = build.call("pick", value, build.const(0))
+    shape, own = shape_of(at.type), shape_of(value.type)
+    if len(shape) > 1 and own != shape and len(own) == 1:
+        value = r.m.let(to.place.store.name, value)
+        for k, index in enumerate(product(*(range(int(d)) for d in shape if isinstance(d, int)))):
+            r.m.emit(n.Store(build.region(at.buffer, *(build.const(i) for i in index)), build.call("pick", value, build.const(k))))
+        return
     r.m.emit(n.Store(at, value))
 
 

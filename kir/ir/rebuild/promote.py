@@ -113,7 +113,7 @@ class _Promotion:
         for s in body:
             if isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register") and self.refused.isdisjoint((s.buffer.name, "*")):
                 here = sum(1 for t in body if isinstance(t, n.Store) and t.at.buffer.name == s.buffer.name)
-                if here == self.stores.get(s.buffer.name, 0):
+                if here == self.stores.get(s.buffer.name, 0) and (s.init is not None or _set_first(s, body)):
                     candidates.add(s.buffer.name)
         current: dict[str, n.Expr | None] = {}
         first: set[str] = set()
@@ -158,6 +158,14 @@ class _Promotion:
                 return s
 
 
+def _set_first(alloc: n.Alloc, body: n.Block) -> bool:
+    """Whether what first names a buffer writes all of it: what is read before is whatever stood there, and needs the buffer."""
+    name = alloc.buffer.name
+    named = (s for s in body if s is not alloc and not (isinstance(s, n.Alloc) and s.buffer.name == name) and name in buffers_named(s))
+    first = next(named, None)
+    return first is None or (isinstance(first, n.Store) and first.at.buffer.name == name and name not in buffers_named(first.value))
+
+
 def _substituted(s: n.Stmt, values: dict[str, n.Expr]) -> n.Stmt:
     if not values:
         return s
@@ -181,6 +189,9 @@ def without_dead(body: n.Block) -> n.Block:
         used: set[str] = set()
         for s in body:
             _uses(s, used)
+        views = [(s.buffer.name, s.at.buffer.name) for t in body for s in _statements(t) if isinstance(s, n.View) and _private(s.at.buffer)]
+        while any((a in used) != (b in used) for a, b in views):  # a view and what it shows are one memory
+            used |= {x for pair in views if not used.isdisjoint(pair) for x in pair}
         swept = _swept(body, used)
         if swept == body:
             return body
@@ -263,8 +274,8 @@ def _uses(s: n.Stmt, used: set[str]) -> None:
                 for x in r.body:
                     _uses(x, used)
         case n.View():
-            expr(s.at)
-            expr(s.fill)
+            for part in (*s.at.index, s.fill) if _private(s.at.buffer) else (s.at, s.fill):
+                expr(part)
         case _:
             expr(s)
 

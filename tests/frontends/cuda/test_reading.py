@@ -36,7 +36,7 @@ def line_of(tmp_path: Path, expression: str, params: str = "const float* x, floa
     ("i > 0 ? x[i - 1] : 0.f", "load(x[block_x * 128 + t - 1] where block_x * 128 + t > 0 else 0.0)"),
     ("__ldg(x + i)", "load(x[block_x * 128 + t] cache nc)"),
     ("__float2half(x[i])", "cast(cast(x[block_x * 128 + t], f16), f32)"),
-    ("__int_as_float(__float_as_int(x[i]))", "cast(cast(x[block_x * 128 + t], i32, bits), f32, bits)"),
+    ("__int_as_float(__float_as_int(x[i]))", "x[block_x * 128 + t]"),
     ("float(i / 4 + i % 4)", "cast(block_x * 32 + t % 4 + t // 4, f32)"),
     ("sizeof(float4) / 4", "4.0"),
     ("INFINITY", "inf"),

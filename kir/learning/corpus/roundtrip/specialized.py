@@ -12,13 +12,13 @@ from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.bindings.specialize import specialize
-from kir.ir.canonical import canonical
+from kir.ir.canonical import canonical, rename
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import same_program, settled
-from kir.learning.corpus.roundtrip.threads import thread_form
+from kir.learning.corpus.roundtrip.threads import filled, thread_form
 from kir.surface import backend
 from kir.surface.launches.record import Specialization
 
@@ -55,10 +55,11 @@ def through(reader: Any, each: Specialization, path: Path) -> Record:
         return out | {"emit": "refused", "id": bad.diagnostics[0].id, "message": bad.diagnostics[0].message}
     (_, binding), = emitted.bindings
     again = _read_again(reader, emitted.text, Binding.parse(binding), path.suffix)
-    one, other = canonical(made), canonical(replace(again, name=made.name))
-    if one == other or same_program(thread_form(made), thread_form(replace(again, name=made.name))):
+    again = _named_as(replace(again, name=made.name), made)
+    one, other = thread_form(made), thread_form(again)
+    if canonical(made) == canonical(again) or same_program(one, other) or same_program(thread_form(filled(made)), other):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
-    return out | {"emit": "differs", "message": difference(*(settled(thread_form(x)) for x in (made, replace(again, name=made.name))))}
+    return out | {"emit": "differs", "message": difference(settled(thread_form(filled(made))), settled(other))}
 
 
 def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Program:
@@ -66,6 +67,17 @@ def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Prog
         file = Path(folder) / f"again{suffix}"
         file.write_text(text, encoding="utf-8")
         return raised(specialize(reader.instantiate(file, binding.kernel, binding), binding))
+
+
+def _named_as(again: n.Program, made: n.Program) -> n.Program:
+    """A program with the parameters of another, where it has as many of the same types in the same order: a language renames those whose names it keeps
+    for itself."""
+    pairs = [(a.name, b.name) for a, b in zip(again.params, made.params, strict=False) if a.name != b.name]
+    if not pairs or len(again.params) != len(made.params) or {a for a, _ in pairs} & {b for _, b in pairs}:
+        return again
+    names = dict(pairs)
+    named = rename(again, names)
+    return replace(named, params=tuple(replace(q, name=names.get(q.name, q.name)) for q in named.params))
 
 
 def neutral(program: n.Program, binding: Binding) -> Binding:

@@ -11,13 +11,58 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.types import DType, TileType
+from kir.ir.rebuild.promote import pure
+from kir.ir.types import I32, I64, DType, TileType, dtype_of
 from kir.ir.visit import substitute, transform, walk
 
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(k.body))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(_numbers(k.body)))) for k in p.kernels))
+
+
+def filled(p: n.Program) -> n.Program:
+    """The program with zeros where a load that a mask leaves out says nothing."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load) and new.mask is not None and new.other is None:
+            return replace(new, other=build.const(0, dtype_of(new.type)))
+        return new
+    made: n.Program = transform(p, leave)
+    return made
+
+
+def _numbers(body: n.Block) -> n.Block:
+    """The block with conversions of conversions as one, and integers narrowed term by term: both are exact."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.space == "global" and new.index:
+            return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
+        return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
+    return tuple(transform(s, leave) for s in body)
+
+
+def _wide(e: n.Expr) -> n.Expr:
+    """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow."""
+    if e.type == I32:
+        return _RING[e.op](_wide(e.a), _wide(e.b)) if isinstance(e, n.Binary) and e.op in _RING else build.cast(e, I64)
+    if isinstance(e, n.Binary) and e.op in _RING and e.type == I64:
+        return _RING[e.op](_wide(e.a), _wide(e.b))
+    return _wide(e.x) if isinstance(e, n.Cast) and e.type == I64 and e.rounding == "rn" and e.x.type == I32 else e
+
+
+def _converted(x: n.Expr, to: DType) -> n.Expr:
+    own = dtype_of(x.type)
+    if own.is_symbolic or to.is_symbolic:
+        return build.cast(x, to)
+    if own.is_integer and to.is_integer and to.bits <= own.bits:
+        if isinstance(x, n.Cast) and x.rounding == "rn" and (inner := dtype_of(x.x.type)).is_integer and not inner.is_symbolic:
+            return _converted(x.x, to) if inner != to else x.x
+        if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
+            return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
+    wider = isinstance(x, n.Cast) and x.rounding == "rn" and dtype_of(x.x.type).name in ("f16", "bf16") and own.name == "f32" and to.name == "f64"
+    return build.cast(x.x if wider and isinstance(x, n.Cast) else x, to)
+
+
+_RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
 
 
 def _inside(s: n.Stmt, made: Callable[[n.Block], n.Block]) -> n.Stmt:
@@ -59,10 +104,39 @@ def _valued(body: n.Block) -> n.Block:
             if (seen := _filled(replace(s, init=store.value), rest[at + 1:])) is not None:
                 rest = [*rest[:at], seen[0], *seen[1]]
                 continue
+        if isinstance(s, n.Alloc) and s.init is None and (each := _each_set(s.buffer, rest)) is not None:
+            rest = [*each[0], replace(s, init=each[1]), *each[2]]
+            continue
         if isinstance(s, n.Alloc) and (seen := _filled(s, rest)) is not None:
             s, rest = seen
         out.append(_inside(s, _valued))
     return tuple(out)
+
+
+def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr, list[n.Stmt]] | None:
+    """An array whose elements are set one after another before anything else names it: the statements up to there without those, what it then holds, and
+    the statements after."""
+    count = int_value(b.shape[0]) if b.space == "register" and len(b.shape) == 1 else None
+    at = next((k for k, s in enumerate(rest) if _mentions(s, b)), None)
+    if count is None or at is None or not 1 <= count <= 16:
+        return None
+    before, values = list(rest[:at]), list[n.Expr]()
+    for k, s in enumerate(rest[at:], at + 1):
+        if isinstance(s, n.Let) and not _mentions(s, b) and pure(s.value):
+            before.append(s)
+            continue
+        whole = isinstance(s, n.Store) and s.mask is None and not s.clip and s.at.buffer == b and len(s.at.index) == 1
+        if not whole or not isinstance(s, n.Store) or not isinstance(i := s.at.index[0], n.Expr) or not build.is_const(i, len(values)) or _mentions(
+                s.value, b) or isinstance(s.value.type, TileType):
+            return None
+        values.append(s.value)
+        if len(values) == count:
+            return before, build.call("vec", *values), list(rest[k:])
+    return None
+
+
+def _mentions(x: n.Node, b: n.Buffer) -> bool:
+    return any(isinstance(r, n.Region) and r.buffer == b for r in walk(x))
 
 
 def _first_fill(b: n.Buffer, rest: Sequence[n.Stmt]) -> int | None:
@@ -127,7 +201,7 @@ def _names(x: n.Node, var: n.Var) -> bool:
 
 def _stored(s: n.Copy) -> n.Stmt:
     """A synchronous copy as the store of what is loaded."""
-    if s.via not in ("plain", "vec") or s.signal is not None or s.grouped or s.attrs:
+    if not (s.via in ("plain", "vec") or s.via.startswith("vector(")) or s.signal is not None or s.grouped or s.attrs:
         return s
     return n.Store(s.dst, s.src, s.mask, s.clip, origin=s.origin)
 

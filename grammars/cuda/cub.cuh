@@ -1,0 +1,216 @@
+// What CUB's collectives of a block and a warp compute, as KIR reads them (CUB's reference: BlockReduce, BlockScan, BlockLoad, BlockStore, WarpReduce, WarpScan).
+// Which algorithm is named, and in which order a sum is made, is left open there. A file that names `cub::` is read with this one.
+namespace cub {
+
+enum BlockReduceAlgorithm { BLOCK_REDUCE_RAKING_COMMUTATIVE_ONLY, BLOCK_REDUCE_RAKING, BLOCK_REDUCE_WARP_REDUCTIONS };
+enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SCAN_WARP_SCANS };
+enum BlockLoadAlgorithm { BLOCK_LOAD_DIRECT, BLOCK_LOAD_STRIPED, BLOCK_LOAD_VECTORIZE, BLOCK_LOAD_TRANSPOSE, BLOCK_LOAD_WARP_TRANSPOSE };
+enum BlockStoreAlgorithm { BLOCK_STORE_DIRECT, BLOCK_STORE_STRIPED, BLOCK_STORE_VECTORIZE, BLOCK_STORE_TRANSPOSE, BLOCK_STORE_WARP_TRANSPOSE };
+
+struct Sum {
+  template <typename T> __device__ T operator()(const T& a, const T& b) const { return a + b; }
+};
+struct Max {
+  template <typename T> __device__ T operator()(const T& a, const T& b) const { return a > b ? a : b; }
+};
+struct Min {
+  template <typename T> __device__ T operator()(const T& a, const T& b) const { return a < b ? a : b; }
+};
+
+__device__ inline int kir_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+
+template <typename T, int WIDTH = 32> class WarpReduce {
+ public:
+  struct TempStorage { int unused; };
+  __device__ WarpReduce(TempStorage& given) {}
+  template <typename Op> __device__ T Reduce(T x, Op op, int valid) {
+    const int lane = kir_thread() % WIDTH;
+#pragma unroll
+    for (int step = WIDTH / 2; step > 0; step >>= 1) {
+      T other = __shfl_down_sync(0xffffffffu, x, step, WIDTH);
+      if (lane + step < valid) x = op(x, other);
+    }
+    return x;
+  }
+  template <typename Op> __device__ T Reduce(T x, Op op) {
+#pragma unroll
+    for (int step = WIDTH / 2; step > 0; step >>= 1) x = op(x, __shfl_down_sync(0xffffffffu, x, step, WIDTH));
+    return x;
+  }
+  __device__ T Sum(T x) {
+#pragma unroll
+    for (int step = WIDTH / 2; step > 0; step >>= 1) x = x + __shfl_down_sync(0xffffffffu, x, step, WIDTH);
+    return x;
+  }
+  __device__ T Sum(T x, int valid) { return Reduce(x, cub::Sum(), valid); }
+};
+
+template <typename T, int WIDTH = 32> class WarpScan {
+ public:
+  struct TempStorage { int unused; };
+  __device__ WarpScan(TempStorage& given) {}
+  template <typename Op> __device__ void InclusiveScan(T x, T& out, Op op) {
+    const int lane = kir_thread() % WIDTH;
+    T made = x;
+#pragma unroll
+    for (int step = 1; step < WIDTH; step <<= 1) {
+      T before = __shfl_up_sync(0xffffffffu, made, step, WIDTH);
+      if (lane >= step) made = op(before, made);
+    }
+    out = made;
+  }
+  __device__ void InclusiveSum(T x, T& out) { InclusiveScan(x, out, cub::Sum()); }
+  __device__ void ExclusiveSum(T x, T& out) {
+    T made;
+    InclusiveScan(x, made, cub::Sum());
+    out = made - x;
+  }
+};
+
+template <typename T, int X, BlockReduceAlgorithm HOW = BLOCK_REDUCE_WARP_REDUCTIONS, int Y = 1, int Z = 1> class BlockReduce {
+ public:
+  struct TempStorage { T values[X * Y * Z]; };
+  TempStorage& storage;
+  __device__ BlockReduce(TempStorage& given) : storage(given) {}
+  template <typename Op> __device__ T Reduce(T x, Op op, int valid) {
+    const int at = kir_thread();
+    storage.values[at] = x;
+    __syncthreads();
+    for (int step = 512; step > 0; step >>= 1) {
+      if (at < step && at + step < valid) storage.values[at] = op(storage.values[at], storage.values[at + step]);
+      __syncthreads();
+    }
+    return storage.values[0];
+  }
+  template <typename Op> __device__ T Reduce(T x, Op op) { return Reduce(x, op, X * Y * Z); }
+  template <int N, typename Op> __device__ T Reduce(T (&items)[N], Op op) {
+    T x = items[0];
+#pragma unroll
+    for (int i = 1; i < N; ++i) x = op(x, items[i]);
+    return Reduce(x, op, X * Y * Z);
+  }
+  __device__ T Sum(T x) { return Reduce(x, cub::Sum(), X * Y * Z); }
+  __device__ T Sum(T x, int valid) { return Reduce(x, cub::Sum(), valid); }
+  template <int N> __device__ T Sum(T (&items)[N]) { return Reduce(items, cub::Sum()); }
+};
+
+template <typename T, int X, BlockScanAlgorithm HOW = BLOCK_SCAN_RAKING, int Y = 1, int Z = 1> class BlockScan {
+ public:
+  struct TempStorage { T values[X * Y * Z]; };
+  TempStorage& storage;
+  __device__ BlockScan(TempStorage& given) : storage(given) {}
+  template <typename Op> __device__ void InclusiveScan(T x, T& out, Op op) {
+    const int at = kir_thread();
+    T made = x;
+    storage.values[at] = made;
+    __syncthreads();
+    for (int step = 1; step < X * Y * Z; step <<= 1) {
+      if (at >= step) made = op(storage.values[at - step], made);
+      __syncthreads();
+      storage.values[at] = made;
+      __syncthreads();
+    }
+    out = made;
+  }
+  template <typename Op> __device__ void InclusiveScan(T x, T& out, Op op, T& all) {
+    InclusiveScan(x, out, op);
+    all = storage.values[X * Y * Z - 1];
+  }
+  __device__ void InclusiveSum(T x, T& out) { InclusiveScan(x, out, cub::Sum()); }
+  __device__ void InclusiveSum(T x, T& out, T& all) { InclusiveScan(x, out, cub::Sum(), all); }
+  __device__ void ExclusiveSum(T x, T& out) {
+    T made;
+    InclusiveScan(x, made, cub::Sum());
+    out = kir_thread() > 0 ? storage.values[kir_thread() - 1] : T(0);
+  }
+  __device__ void ExclusiveSum(T x, T& out, T& all) {
+    ExclusiveSum(x, out);
+    all = storage.values[X * Y * Z - 1];
+  }
+  template <typename Op> __device__ void ExclusiveScan(T x, T& out, T first, Op op) {
+    T made;
+    InclusiveScan(x, made, op);
+    out = kir_thread() > 0 ? op(first, storage.values[kir_thread() - 1]) : first;
+  }
+  template <typename Op> __device__ void ExclusiveScan(T x, T& out, T first, Op op, T& all) {
+    ExclusiveScan(x, out, first, op);
+    all = storage.values[X * Y * Z - 1];
+  }
+  template <int N> __device__ void InclusiveSum(T (&items)[N], T (&out)[N]) {
+    T own = items[0], before;
+#pragma unroll
+    for (int i = 1; i < N; ++i) own = own + items[i];
+    ExclusiveSum(own, before);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      before = before + items[i];
+      out[i] = before;
+    }
+  }
+  template <int N> __device__ void ExclusiveSum(T (&items)[N], T (&out)[N]) {
+    T own = items[0], before;
+#pragma unroll
+    for (int i = 1; i < N; ++i) own = own + items[i];
+    ExclusiveSum(own, before);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const T held = items[i];
+      out[i] = before;
+      before = before + held;
+    }
+  }
+};
+
+template <typename T, int X, int N, BlockLoadAlgorithm HOW = BLOCK_LOAD_DIRECT, int Y = 1, int Z = 1> class BlockLoad {
+ public:
+  struct TempStorage { int unused; };
+  __device__ BlockLoad(TempStorage& given) {}
+  __device__ void Load(const T* from, T (&items)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) items[i] = from[HOW == BLOCK_LOAD_STRIPED ? kir_thread() + i * X * Y * Z : kir_thread() * N + i];
+  }
+  __device__ void Load(const T* from, T (&items)[N], int valid) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int at = HOW == BLOCK_LOAD_STRIPED ? kir_thread() + i * X * Y * Z : kir_thread() * N + i;
+      if (at < valid) items[i] = from[at];
+    }
+  }
+  template <typename D> __device__ void Load(const T* from, T (&items)[N], int valid, D otherwise) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int at = HOW == BLOCK_LOAD_STRIPED ? kir_thread() + i * X * Y * Z : kir_thread() * N + i;
+      items[i] = at < valid ? from[at] : static_cast<T>(otherwise);
+    }
+  }
+};
+
+template <typename T, int X, int N, BlockStoreAlgorithm HOW = BLOCK_STORE_DIRECT, int Y = 1, int Z = 1> class BlockStore {
+ public:
+  struct TempStorage { int unused; };
+  __device__ BlockStore(TempStorage& given) {}
+  __device__ void Store(T* to, T (&items)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[HOW == BLOCK_STORE_STRIPED ? kir_thread() + i * X * Y * Z : kir_thread() * N + i] = items[i];
+  }
+  __device__ void Store(T* to, T (&items)[N], int valid) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int at = HOW == BLOCK_STORE_STRIPED ? kir_thread() + i * X * Y * Z : kir_thread() * N + i;
+      if (at < valid) to[at] = items[i];
+    }
+  }
+};
+
+}  // namespace cub
+
+namespace cuda {
+
+template <typename T = void> struct maximum {
+  template <typename U> __device__ U operator()(const U& a, const U& b) const { return a > b ? a : b; }
+};
+template <typename T = void> struct minimum {
+  template <typename U> __device__ U operator()(const U& a, const U& b) const { return a < b ? a : b; }
+};
+
+}  // namespace cuda
