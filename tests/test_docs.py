@@ -1,23 +1,15 @@
 """The documents: everything public says what it is, links lead somewhere, every page is on the site."""
 from __future__ import annotations
 
-import ast
 import re
 
-from tests.test_layout import ROOT, python_files
+from tests.test_layout import ROOT, python_files, source
 
 FOLDERS = ("kir", "passes", "frontends", "backends")
 
 
 def test_everything_public_has_a_docstring() -> None:
-    bare = []
-    for file in python_files(*FOLDERS):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        if file.name != "__init__.py" and not ast.get_docstring(tree):
-            bare.append(str(file.relative_to(ROOT)))
-        for x in tree.body:
-            if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not x.name.startswith("_") and not ast.get_docstring(x):
-                bare.append(f"{file.relative_to(ROOT)}:{x.lineno} {x.name}")
+    bare = [f"{file.relative_to(ROOT)}{what}" for file in python_files(*FOLDERS) for what in source(file).bare]
     assert bare == []
 
 

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -57,7 +58,8 @@ MOST_PACKAGES = 12
 MOST_LINES = 600
 
 
-def python_files(*folders: str) -> list[Path]:
+@cache
+def python_files(*folders: str) -> tuple[Path, ...]:
     """The Python files of top-level folders, each file once (links inside ``kir/`` not followed)."""
     found: list[Path] = []
     for folder in folders:
@@ -65,23 +67,62 @@ def python_files(*folders: str) -> list[Path]:
             inside = file.relative_to(ROOT).parts
             if not (inside[0] == "kir" and inside[1] in LINKED):
                 found.append(file)
-    return found
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One import: the line, the package as written (dots for relative ones), the absolute dotted name, and whether it stands in a function."""
+
+    line: int
+    written: str
+    name: str
+    inside: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """What these laws ask of one file, so that each file is parsed once."""
+
+    imports: tuple[Imported, ...]
+    bare: tuple[str, ...]
+    """What is public in it and says not what it is: ":" and line and name; "" is the module."""
+
+
+@cache
+def source(file: Path, root: Path = ROOT) -> Source:
+    parts = file.relative_to(root).with_suffix("").parts
+    package = [*(parts if parts[0] in ("kir", "tests") else ("kir", *parts))][:-1]  # of an `__init__`, the package itself
+    tree = ast.parse(file.read_bytes())
+    found: list[Imported] = []
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, inside = waiting.pop()
+        if isinstance(node, ast.Import):
+            found += [Imported(node.lineno, alias.name, alias.name, inside) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found += [Imported(node.lineno, node.module or ".", f"{module}.{alias.name}", inside) for alias in node.names]
+        within = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        waiting += [(s, within) for part in ("body", "handlers", "orelse", "finalbody", "cases") for s in _statements(node, part)]
+    public = [x for x in tree.body if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not x.name.startswith("_")]
+    bare = ["" for _ in range(file.name != "__init__.py" and not ast.get_docstring(tree))]
+    return Source(tuple(sorted(found, key=lambda x: (x.line, x.name))), (*bare, *(f":{x.lineno} {x.name}" for x in public if not ast.get_docstring(x))))
+
+
+def _statements(node: ast.AST, part: str) -> list[ast.AST]:
+    """The statements in one part of another; the parts of an expression are none."""
+    held = getattr(node, part, None)
+    return held if isinstance(held, list) else []
 
 
 def imports(file: Path, root: Path = ROOT) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of each import in a file, relative ones resolved."""
-    parts = file.relative_to(root).with_suffix("").parts
-    name = list(parts if parts[0] in ("kir", "tests") else ("kir", *parts))
-    package = name[:-1]  # of an `__init__`, the package itself
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+    yield from ((x.line, x.name) for x in source(file, root).imports)
 
 
+@cache
 def tracked() -> list[str]:
     listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     return (
@@ -265,12 +306,7 @@ def test_imports_inside_functions_are_of_what_is_optional_or_for_a_quick_start(h
         place = str(file.relative_to(ROOT))
         if any(place == known or place.startswith(f"{known}/") for known in START_UP):
             continue
-        for function in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                for node in ast.walk(function):
-                    if isinstance(node, (ast.Import, ast.ImportFrom)):
-                        roots = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or "."]
-                        wrong += [f"{place}:{node.lineno} imports {root}" for root in roots if root.partition(".")[0] not in OPTIONAL]
+        wrong += [f"{place}:{x.line} imports {x.written}" for x in source(file).imports if x.inside and x.written.partition(".")[0] not in OPTIONAL]
     assert wrong == []
 
 

@@ -181,8 +181,8 @@ def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
     for b, p in unique.values():
         if not b.passed(p):
             yield Wait(lambda b=b, p=p: b.passed(p), f"phase parity {p} of mbarrier {b.name}")  # type: ignore[misc]  # bound at once
-    for lane, (b, _) in zip(lanes, pairs, strict=True):
-        m.acquire(f, b.completed, int(lane))
+    for b in {id(b): b for b, _ in pairs}.values():
+        m.acquire(f, b.completed, [int(lane) for lane, (own, _) in zip(lanes, pairs, strict=True) if own is b])
 
 
 def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:
@@ -198,8 +198,7 @@ def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:
             clock = None
             for agents, waited in done:
                 clock = m.finished(f, agents, waited & lanes, clock)
-            for lane in (lanes & f.active()).nonzero()[0]:
-                m.acquire(f, clock, int(lane))
+            m.acquire(f, clock, (lanes & f.active()).nonzero()[0].tolist())
         return
     b = named_barrier(m, f, (f"wgmma {id(f.parent)}", int(warpgroup[0])))
     generation = b.generation

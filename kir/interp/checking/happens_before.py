@@ -40,7 +40,8 @@ class Happened:
     def enter(self, f: Frame) -> None:
         """A CTA starts (or several, as one frame)."""
         assert f.cta is not None
-        f.clocks = self.roots[id(f)] = Clocks(f.cta, self.layers)
+        most = max((x.count for x in self.roots.values() if len(x.numbers) == f.lanes), default=4)
+        f.clocks = self.roots[id(f)] = Clocks(f.cta, self.layers, most)
         f.rows, f.agents = np.arange(f.lanes), np.zeros(f.lanes, np.int64)
 
     def fork(self, child: Frame, name: str) -> None:
@@ -62,8 +63,9 @@ class Happened:
         parent, clocks = child.parent, child.clocks
         assert parent is not None and clocks is not None and child.rows is not None
         assert child.agents is not None and parent.agents is not None and parent.rows is not None
-        joined = clocks.know[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.know.shape[-1]).max(axis=2)
-        clocks.know[:, parent.rows, parent.agents] = np.maximum(clocks.know[:, parent.rows, parent.agents], joined)
+        known = clocks.know[..., : clocks.count]
+        joined = known[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.count).max(axis=2)
+        known[:, parent.rows, parent.agents] = np.maximum(known[:, parent.rows, parent.agents], joined)
         clocks.tick(child.rows, child.agents)
 
     def knowledge(self, f: Frame) -> tuple[Clocks, Array, Array]:
@@ -171,19 +173,19 @@ class Happened:
         return clocks.publish(rows[lane : lane + 1], agents[lane : lane + 1], clock)
 
     def publish(self, f: Frame, agents: Array, clock: Knowledge | None) -> Knowledge:
-        """What an operation that `f` issued did."""
+        """What an operation that `f` issued, and that has ended, did."""
         clocks, rows, _ = self._who(f)
-        return clocks.publish(rows, agents, clock)
+        return clocks.publish(rows, agents, clock, ended=True)
 
     def finished(self, f: Frame, agents: Array, lanes: Array, clock: Knowledge | None) -> Knowledge | None:
-        """`clock` joined with what operations of the given lanes did."""
+        """`clock` joined with what operations of the given lanes, which have ended, did."""
         clocks, rows, _ = self._who(f)
-        return clocks.publish(rows[lanes], agents[lanes], clock) if lanes.any() else clock
+        return clocks.publish(rows[lanes], agents[lanes], clock, ended=True) if lanes.any() else clock
 
-    def acquire(self, f: Frame, clock: Knowledge, lane: int | None) -> None:
-        """One lane, or all active ones, learn."""
+    def acquire(self, f: Frame, clock: Knowledge, lanes: list[int] | None) -> None:
+        """Some lanes, or all active ones, learn."""
         clocks, rows, agents = self._who(f)
-        at = f.active() if lane is None else np.arange(f.lanes) == lane
+        at = f.active() if lanes is None else np.array(lanes)
         clocks.acquire(rows[at], agents[at], clock)
 
     def asynchronous(self, f: Frame, family: str, grouped: bool) -> tuple[Array, Array]:

@@ -22,14 +22,15 @@ Knowledge = dict[int, Array]
 class Clocks:
     """The clocks of `ctas` CTAs (numbers `numbers`) that run as one frame, or of one that runs as a coroutine."""
 
-    def __init__(self, numbers: Array, layers: int = 4) -> None:
+    def __init__(self, numbers: Array, layers: int = 4, capacity: int = 4) -> None:
+        """`capacity`: agents to leave room for; there may come to be more."""
         self.numbers = numbers
         self.layers = layers
         """Layers kept: 2 for a kernel with neither an async proxy nor atomics."""
         self.count = 1
         self.version = 0
         """Changes whenever an agent learns from another."""
-        self.know = np.zeros((layers, len(numbers), 4, 4), np.int32)
+        self.know = np.zeros((layers, len(numbers), capacity, capacity), np.int32)
         self.know[ORDERED:PROXIED, :, 0, 0] = 1
         self.blocks: dict[tuple[Any, ...], tuple[int, int]] = {}
         self.names: list[str] = [""]
@@ -44,11 +45,10 @@ class Clocks:
         first = self.count
         self.count += size
         self.names += [f"{name} {i}" for i in (range(size) if of is None else of)]
-        capacity = self.know.shape[-1]
-        if self.count > capacity:
-            wider = max(self.count, 2 * capacity)
+        if self.count > self.know.shape[-1]:
+            wider = max(self.count, 2 * self.know.shape[-1])
             grown = np.zeros((self.layers, self.know.shape[1], wider, wider), np.int32)
-            grown[:, :, :capacity, :capacity] = self.know
+            grown[:, :, :first, :first] = self.know[:, :, :first, :first]
             self.know = grown
         self.blocks[(*key, size)] = (first, size)
         return first
@@ -81,11 +81,12 @@ class Clocks:
     def learn(self, rows: Array, agents: Array, of: Array) -> None:
         """Each agent learns what the agent at the same position of `of` knows (and did)."""
         self.version += 1
+        known = self.know[..., : self.count]
         a, b = self._range(rows, agents), self._range(rows, of)
         if a is not None and b is not None:
-            np.maximum(self.know[:, :, a], self.know[:, :, b], out=self.know[:, :, a])
+            np.maximum(known[:, :, a], known[:, :, b], out=known[:, :, a])
             return
-        self.know[:, rows, agents] = np.maximum(self.know[:, rows, agents], self.know[:, rows, of])
+        known[:, rows, agents] = np.maximum(known[:, rows, agents], known[:, rows, of])
 
     def follow(self, rows: Array, agents: Array, of: Array) -> None:
         """As `learn`, where an earlier call has passed on all that `of` had learned, and only its own accesses are new."""
@@ -107,15 +108,16 @@ class Clocks:
         whole, size = self._range(rows, agents), int((group == group[0]).sum())
         if whole is not None and len(group) % size == 0 and (group.reshape(-1, size) == group[::size, None]).all() and (
                 group[::size][1:] != group[::size][:-1]).all():
-            known = self.know[layers, :, whole]
-            parts = known.reshape(len(known), len(self.numbers), -1, size, known.shape[-1])
+            known = self.know[layers, :, whole, : self.count]
+            parts = known.reshape(len(known), len(self.numbers), -1, size, self.count)
             known[...] = np.broadcast_to(parts.max(axis=3, keepdims=True), parts.shape).reshape(known.shape)
             self.tick(rows, agents)
             return
         starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
         index = np.cumsum(np.concatenate([[False], group[1:] != group[:-1]]))
-        joined = np.maximum.reduceat(self.know[layers, rows, agents], starts, axis=1)
-        self.know[layers, rows, agents] = joined[:, index]
+        known = self.know[..., : self.count]
+        joined = np.maximum.reduceat(known[layers, rows, agents], starts, axis=1)
+        known[layers, rows, agents] = joined[:, index]
         self.tick(rows, agents)
 
     def fence(self, rows: Array, agents: Array, layer: int) -> None:
@@ -126,28 +128,35 @@ class Clocks:
         self.know[layer, rows, agents] = np.maximum(self.know[layer, rows, agents], self.know[ORDERED, rows, agents])
         self.tick(rows, agents)
 
-    def publish(self, rows: Array, agents: Array, into: Knowledge | None, layer: int | None = None) -> Knowledge:
-        """What the agents know, joined into `into`; with `layer`, only what they know in that sense."""
+    def publish(self, rows: Array, agents: Array, into: Knowledge | None, layer: int | None = None, ended: bool = False) -> Knowledge:
+        """What the agents know, joined into `into`; with `layer`, only what they know in that sense. Those that have `ended` do nothing later,
+        so who knows this knows all of them, and they may stand for other operations."""
         out: Knowledge = dict(into or {})
-        for row in np.unique(rows):
-            mine = self.know[:, row, agents[rows == row]].max(axis=1)
+        for row in self._rows(rows):
+            mine = self.know[:, row, _of_row(agents, rows, row), : self.count].max(axis=1)
             if layer is not None:
                 mine = np.broadcast_to(mine[layer], mine.shape).copy()
             _join(out, int(self.numbers[row]), mine)
             for cta, known in self.foreign[row].items():
                 _join(out, cta, known)
-        self.tick(rows, agents)
+        if not ended:
+            self.tick(rows, agents)
         return out
+
+    def _rows(self, rows: Array) -> list[int]:
+        """Which rows there are, once each."""
+        return [0] if len(self.numbers) == 1 and len(rows) else np.unique(rows).tolist()
 
     def acquire(self, rows: Array, agents: Array, published: Knowledge) -> None:
         """The agents learn what was published. What other CTAs did is known to the whole CTA from then on."""
         self.version += 1
-        for row in np.unique(rows):
-            mine = agents[rows == row]
+        for row in self._rows(rows):
+            mine = _of_row(agents, rows, row)
             for cta, known in published.items():
                 if cta == int(self.numbers[row]):
-                    width = min(known.shape[1], self.know.shape[-1])
-                    self.know[:, row, mine, :width] = np.maximum(self.know[:, row, mine, :width], known[:, None, :width])
+                    width = min(known.shape[1], self.count)
+                    own = self.know[:, row, :, :width]
+                    own[:, mine] = np.maximum(own[:, mine], known[:, None, :width])
                 else:
                     _join(self.foreign[row], cta, known)
 
@@ -159,6 +168,14 @@ class Clocks:
         inside = agent < known.shape[1]
         out: Array = inside & (known[ORDERED, np.where(inside, agent, 0)] >= clock)
         return out
+
+
+def _of_row(agents: Array, rows: Array, row: int) -> slice | Array:
+    """The agents of one row: a range, where they follow one another."""
+    mine = agents[rows == row]
+    if len(mine) and int(mine[-1]) - int(mine[0]) == len(mine) - 1 and (mine[1:] > mine[:-1]).all():
+        return slice(int(mine[0]), int(mine[-1]) + 1)
+    return mine
 
 
 def _join(into: Knowledge, cta: int, known: Array) -> None:

@@ -145,10 +145,10 @@ class Machine(Findings, ABC):
         """`clock` joined with what operations of the given lanes of `f` did."""
         return self.checker.finished(f, agents, lanes, clock) if self.checking else None
 
-    def acquire(self, f: Frame, clock: Any, lane: int | None = None) -> None:
-        """One lane, or all active ones, learn what was published."""
+    def acquire(self, f: Frame, clock: Any, lanes: list[int] | None = None) -> None:
+        """Some lanes, or all active ones, learn what was published."""
         if self.checking and clock is not None:
-            self.checker.acquire(f, clock, lane)
+            self.checker.acquire(f, clock, lanes)
 
 
 Semantics = Callable[[Machine, n.Call, Frame], Val | tuple[Val, ...]]
