@@ -292,8 +292,8 @@ def _coordinates(kernel: n.Kernel, of: str = "") -> tuple[n.Let, n.Let, n.Expr] 
 def _quotient(extent: n.Expr, width: n.Expr) -> n.Expr | None:
     """`extent / width` where the extent is a product with `width` as a factor."""
     if build.int_value(width) is not None and build.int_value(extent) is not None:
-        total, each = build.int_value(extent) or 0, build.int_value(width) or 1
-        return build.const(total // each) if total % each == 0 else None
+        total, size = build.int_value(extent) or 0, build.int_value(width) or 1
+        return build.const(total // size) if total % size == 0 else None
     terms, by = build.polynomial(extent), build.polynomial(width)
     if len(terms) != 1 or len(by) != 1:
         return None

@@ -85,8 +85,12 @@ def inlined(body: n.Block) -> n.Store | None:
     values: dict[str, n.Expr] = {}
     held: dict[str, n.Expr] = {}
 
+    def read(_: n.Node, new: n.Node) -> n.Node:
+        return held.get(new.at.buffer.name, new) if isinstance(new, n.Load) and not new.at.index else new
+
     def plain(e: n.Node) -> n.Node:
-        return transform(substitute(e, values), lambda old, new: held.get(new.at.buffer.name, new) if isinstance(new, n.Load) and not new.at.index else new)
+        made: n.Node = transform(substitute(e, values), read)
+        return made
 
     for s in lets:
         value = s.value if isinstance(s, n.Let) and len(s.names) == 1 else s.init if isinstance(s, n.Alloc) and not s.buffer.shape else None
@@ -94,7 +98,10 @@ def inlined(body: n.Block) -> n.Store | None:
             return None
         made = plain(value)
         assert isinstance(made, n.Expr)
-        (values if isinstance(s, n.Let) else held)[s.names[0] if isinstance(s, n.Let) else s.buffer.name] = made
+        if isinstance(s, n.Let):
+            values[s.names[0]] = made
+        elif isinstance(s, n.Alloc):
+            held[s.buffer.name] = made
     if last.at.buffer.name in held:
         return None
     store = plain(last)

@@ -49,6 +49,10 @@ class Types(Protocol):
         """The type that a declaration without arguments names."""
         ...
 
+    def of_class(self, t: ClassTemplate, args: tuple[Value, ...], scope: Scope) -> CType:
+        """A class template under arguments."""
+        ...
+
     def of_template(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node, own: bool = False) -> CType:
         """A class or alias template under arguments."""
         ...

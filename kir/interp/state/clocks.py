@@ -172,7 +172,7 @@ class Clocks:
 
 def _of_row(agents: Array, rows: Array, row: int) -> slice | Array:
     """The agents of one row: a range, where they follow one another."""
-    mine = agents[rows == row]
+    mine: Array = agents[rows == row]
     if len(mine) and int(mine[-1]) - int(mine[0]) == len(mine) - 1 and (mine[1:] > mine[:-1]).all():
         return slice(int(mine[0]), int(mine[-1]) + 1)
     return mine

@@ -274,8 +274,8 @@ def _uses(s: n.Stmt, used: set[str]) -> None:
                 for x in r.body:
                     _uses(x, used)
         case n.View():
-            for part in (*s.at.index, s.fill) if _private(s.at.buffer) else (s.at, s.fill):
-                expr(part)
+            for seen in (*s.at.index, s.fill) if _private(s.at.buffer) else (s.at, s.fill):
+                expr(seen)
         case _:
             expr(s)
 
