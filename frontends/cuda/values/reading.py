@@ -13,7 +13,7 @@ from kir.ir.types import I32, DType
 from ..launch.geometry import Geometry
 from ..source.source import Node, Sources
 from ..symbols.index import Index
-from ..symbols.symbols import Bindings, Candidate, Function, Scope, TParam, Value
+from ..symbols.symbols import Bindings, Candidate, ClassTemplate, Function, Scope, TParam, Value
 from ..types.c_types import CType, Prim
 from .emitter import Emitter
 from .memory import Parts, Store
