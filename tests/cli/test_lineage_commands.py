@@ -183,10 +183,10 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A library made of the lineage alone; one kernel is too few for any card to be tried elsewhere."""
+    """A library made of the lineage alone; few of its cards can be tried on enough other kernels."""
     out = tmp_path / "learned"
     assert run(["learn", str(lineage), "-o", str(out), "--json"]) == 0
-    assert told(capsys)["states"] == {"hypothesis": 6}
+    assert sum(told(capsys)["states"].values()) == 6
     return out / "cards"
 
 
@@ -196,7 +196,8 @@ def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, ca
     assert run(["skills", "list", *shelf, "--json"]) == 0
     listed = told(capsys)["cards"]
     cards = [card for card in listed if card["file"].startswith(str(learned))]
-    assert len(cards) >= 4 and {card["state"] for card in cards} == {"hypothesis"}
+    cards.sort(key=lambda card: str(card["state"]), reverse=True)
+    assert len(cards) >= 4 and cards[0]["state"] == "hypothesis" and {card["state"] for card in cards} <= {"hypothesis", "admitted"}
     assert run(["skills", "show", cards[0]["name"], *shelf, "--json"]) == 0
     assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
     assert run(["skills", "search", "retain-tile", *shelf, "--json"]) == 0
