@@ -170,7 +170,7 @@ class Types:
             kind = a.child_by_field_name("type")
             name = kind.child_by_field_name("name") if kind is not None and kind.type == "template_type" else None
             found = scope.find(text(name)) if name is not None else None
-            if isinstance(found, list) and found and all(isinstance(d, Function) for d in found) and kind is not None:
+            if isinstance(found, list) and found and all(isinstance(d, Function) for d in found) and kind is not None and name is not None:
                 listed = kind.child_by_field_name("arguments")
                 given = self.arguments(listed, scope) if listed is not None else ()
                 return Overloads(tuple(d for d in found if isinstance(d, Function)), given, None, text(name))

@@ -85,20 +85,21 @@ def inlined(body: n.Block) -> n.Store | None:
     values: dict[str, n.Expr] = {}
     held: dict[str, n.Expr] = {}
 
-    def plain(e: n.Node) -> n.Node:
-        return transform(substitute(e, values), lambda old, new: held.get(new.at.buffer.name, new) if isinstance(new, n.Load) and not new.at.index else new)
+    def taken(old: n.Node, new: n.Node) -> n.Node:
+        return held.get(new.at.buffer.name, new) if isinstance(new, n.Load) and not new.at.index else new
 
     for s in lets:
         value = s.value if isinstance(s, n.Let) and len(s.names) == 1 else s.init if isinstance(s, n.Alloc) and not s.buffer.shape else None
         if value is None or isinstance(value.type, TileType) or waits(value):
             return None
-        made = plain(value)
-        assert isinstance(made, n.Expr)
-        (values if isinstance(s, n.Let) else held)[s.names[0] if isinstance(s, n.Let) else s.buffer.name] = made
+        made: n.Expr = transform(substitute(value, values), taken)
+        if isinstance(s, n.Let):
+            values[s.names[0]] = made
+        elif isinstance(s, n.Alloc):
+            held[s.buffer.name] = made
     if last.at.buffer.name in held:
         return None
-    store = plain(last)
-    assert isinstance(store, n.Store)
+    store: n.Store = transform(substitute(last, values), taken)
     return store
 
 

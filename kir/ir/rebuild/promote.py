@@ -274,8 +274,11 @@ def _uses(s: n.Stmt, used: set[str]) -> None:
                 for x in r.body:
                     _uses(x, used)
         case n.View():
-            for part in (*s.at.index, s.fill) if _private(s.at.buffer) else (s.at, s.fill):
-                expr(part)
+            expr(s.fill)
+            if not _private(s.at.buffer):
+                expr(s.at)
+            for at in s.at.index:
+                expr(at)
         case _:
             expr(s)
 
