@@ -105,7 +105,7 @@ def of_declarations(r: Reading, found: list[object], name: str, node: Node, args
         case Enumerator():
             return enumerator(r, d)
         case ClassTemplate() if args:
-            return TypeName(r.types.of_class(d, args, d.scope))
+            return TypeName(r.types.of_template(d.name, args, d.scope, node))
         case ClassTemplate() | Alias() | EnumType():
             made = r.types.declared_as_type(d, d.scope)
             if made is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import TileType
 from kir.surface.ptx import pack_bits
 
 from ..symbols.classes import Rec, leaf, size_of
@@ -54,4 +55,5 @@ def load(r: Reading, at: Place, t: CType) -> Value:
         raise NotUnderstood(f"a {t} in memory")
     size = size_of(t)
     dtype = at.store.moving(found[0], size)
-    return Wide(n.Load(at.region(dtype, size // dtype.bytes)), t)
+    value: n.Expr = n.Load(at.region(dtype, size // dtype.bytes))
+    return Wide(value if isinstance(value.type, TileType) else build.call("vec", value), t)

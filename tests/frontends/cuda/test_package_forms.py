@@ -1,0 +1,112 @@
+"""C++ as packages write it: what it computes when it is run, and that it is written back as it was read."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kir.interp import run
+from kir.learning.corpus.roundtrip.one import examine
+from tests.frontends.cuda.reading import read
+from tests.frontends.reading import opaque_statements
+
+BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
+HEAD = "__global__ void k(const float* x, float* y) {\n  const int t = threadIdx.x;\n"
+X = np.random.default_rng(3).integers(-9, 9, 128).astype(np.float32)
+
+
+def result(tmp_path: Path, source: str) -> np.ndarray:
+    file = tmp_path / "k.cu"
+    file.write_text(source)
+    program = read(file, "k", BINDING)
+    assert not opaque_statements(program)
+    found = run(program, {"x": X}, {}, mode="check")
+    assert found.errors == ()
+    return np.asarray(found.outputs["y"])
+
+
+def test_a_store_through_a_view_is_kept(tmp_path: Path) -> None:
+    source = HEAD + "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n" \
+                    "  y[t] = float(both >> 32) + x[0] * 0.f;\n}\n"
+    assert (result(tmp_path, source) == np.arange(64) + 7).all()
+
+
+def test_collectives_of_cub_are_read_as_their_meaning(tmp_path: Path) -> None:
+    source = "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n" + HEAD + \
+             "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n" \
+             "  float total = Sums(a).Sum(x[t]);\n  if (t == 0) all = total;\n  __syncthreads();\n" \
+             "  float before;\n  Scan(b).ExclusiveSum(x[t], before);\n  y[t] = all + before;\n}\n"
+    assert (result(tmp_path, source) == X[:64].sum() + np.concatenate([[0], np.cumsum(X[:63])])).all()
+
+
+def test_places_counted_in_bytes(tmp_path: Path) -> None:
+    source = "__device__ const float* at(const float* p, int row, long long bytes) { return (const float*)((const char*)p + row * bytes); }\n" + HEAD + \
+             "  y[t] = at(x, t, (long long)blockDim.x / 16)[1];\n}\n"
+    assert (result(tmp_path, source) == X[1:65]).all()
+
+
+def test_members_of_a_union_share_their_bytes(tmp_path: Path) -> None:
+    source = "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n" + HEAD + \
+             "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n}\n"
+    assert (result(tmp_path, source) == np.arange(64) + 3).all()
+
+
+PHILOX = """template <int lane, int rounds>
+__device__ unsigned bits(unsigned long long seed, unsigned c0, unsigned c1, unsigned c2, unsigned c3) {
+  unsigned k0 = static_cast<unsigned>(seed), k1 = static_cast<unsigned>(seed >> 32);
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    const unsigned high = __umulhi(0xD2511F53u, c0), low = 0xD2511F53u * c0, up = __umulhi(0xCD9E8D57u, c2), down = 0xCD9E8D57u * c2;
+    c0 = up ^ c1 ^ k0;
+    c1 = down;
+    c2 = high ^ c3 ^ k1;
+    c3 = low;
+    k0 += 0x9E3779B9u;
+    k1 += KEY;
+  }
+  return lane == 0 ? c0 : lane == 1 ? c1 : lane == 2 ? c2 : c3;
+}
+""" + HEAD + "  y[t] = float(bits<1, 10>(7ull, unsigned(t), 0u, 0u, 0u) >> 8) + 0.f * x[t];\n}\n"
+
+
+@pytest.mark.parametrize(("key", "whole"), [("0xBB67AE85u", True), ("0xBB67AE84u", False)])
+def test_random_bits_are_a_word_where_they_are_philox(tmp_path: Path, key: str, whole: bool) -> None:
+    source = PHILOX.replace("KEY", key)
+    (tmp_path / "p.cu").write_text(source)
+    assert ("philox" in str(read(tmp_path / "p.cu", "k", BINDING))) == whole
+
+
+WRITTEN = {
+    "a masked vector that zeroes itself": (
+        "__device__ void get(void* to, const void* from, bool wanted) {\n  uint4* p = reinterpret_cast<uint4*>(to);\n"
+        '  asm volatile("{.reg .pred q;\\n setp.ne.b32 q, %5, 0;\\n mov.b32 %0, 0;\\n mov.b32 %1, 0;\\n mov.b32 %2, 0;\\n mov.b32 %3, 0;\\n"\n'
+        '               "@q ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\\n}" : "=r"(p[0].x), "=r"(p[0].y), "=r"(p[0].z), "=r"(p[0].w)\n'
+        '               : "l"(from), "r"((int)wanted));\n}\n'
+        "__global__ void k(const float* x, float* y, int n) {\n  const int t = threadIdx.x * 4;\n  float own[4];\n  get(own, x + t, t < n);\n"
+        "#pragma unroll\n  for (int i = 0; i < 4; ++i) y[t + i] = own[i] * 2.f;\n}\nvoid go(const float* x, float* y, int n) { k<<<1, 64>>>(x, y, n); }\n"),
+    "a quotient where its sign is known": (
+        "__global__ void k(const float* x, float* y, int n) {\n  if (n > 32) { for (int i = 1; i < (n >> 5); i *= 2) y[i] = x[i]; }\n}\n"
+        "void go(const float* x, float* y, int n) { k<<<1, 64>>>(x, y, n); }\n"),
+    "a function template as an argument": (
+        "template <typename T> __device__ T twice(T a) { return a + a; }\ntypedef float (*fn)(float);\n"
+        "template <fn F> __global__ void k(const float* x, float* y) { y[threadIdx.x] = F(x[threadIdx.x]); }\n"
+        "void go(const float* x, float* y) { k<twice<float>><<<1, 64>>>(x, y); }\n"),
+    "an array inside a struct": (
+        "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
+        "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_what_is_read_is_written_back(tmp_path: Path, what: str) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text(WRITTEN[what])
+    (record,) = examine(file, frozenset(), lambda name: None)
+    assert record["state"] == "equal", record
+
+
+def test_a_place_past_the_end_of_an_array_is_named(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(HEAD + "  float own[2];\n  own[3] = x[t];\n  y[t] = own[3];\n}\n")
+    reasons = [s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k"))]
+    assert reasons and all("past the end" in r for r in reasons)
