@@ -67,7 +67,7 @@ class Checker(Happened):
     def validity(self, memory: Memory, index: Array, width: int) -> Mask:
         """Which elements of `width` bytes are defined; None when all are."""
         assert memory.valid is not None
-        ok = memory.valid[memory.granules(index, width)].all(axis=-1)
+        ok = memory.valid[index] if width == memory.granule else memory.valid[memory.granules(index, width)].all(axis=-1)
         return None if ok.all() else ok
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
@@ -125,6 +125,10 @@ class Checker(Happened):
         memory, width = place.memory, storage(place.dtype).itemsize
         self._registers(memory, f, "write")
         self._share(memory, f)
+        if want is None and value.ok is None and memory.shadow is None:
+            self._in_registers(memory, f)
+            self.mark(memory, place.index, width, None)
+            return
         rank = max(place.index.ndim, value.data.ndim) - 1
         index, data = lift(place.index, rank), lift(value.data, rank)
         shape = np.broadcast_shapes(index.shape, data.shape, (1,) if want is None else lift(want, rank).shape)
@@ -139,14 +143,20 @@ class Checker(Happened):
             self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
             count_traffic(self.m.counters, place, f, want)
-        if memory.space in ("fragment", "register") and not f.proxy:
-            memory.unfenced, memory.written_at = True, self.m.site
-            self.dirty.append(memory)
+        self._in_registers(memory, f)
         assert memory.valid is not None
         if value.ok is None:
             memory.valid[g] = True
         else:
             memory.valid[g] = np.broadcast_to(lift(np.broadcast_to(value.ok, value.data.shape), rank), shape)[at][:, None]
+
+    def _in_registers(self, memory: Memory, f: Frame) -> None:
+        """A generic write to registers: a product that uses them needs a fence first."""
+        if memory.space in ("fragment", "register") and not f.proxy:
+            memory.written_at = self.m.site
+            if not memory.unfenced:
+                memory.unfenced = True
+                self.dirty.append(memory)
 
     def on_atomic(self, place: Place, f: Frame, want: Mask, values: list[Val], attrs: dict[str, n.Attr], shape: tuple[int, ...]) -> Mask:
         """An atomic update, about to happen. It acquires what updates of the same elements released, and releases: all that its

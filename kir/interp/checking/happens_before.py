@@ -214,6 +214,7 @@ class Happened:
         return made
 
     def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
-        """The lanes learn what their operations did."""
+        """The lanes learn what their operations did; what these know else they have from the lanes."""
         clocks, rows, own = self._who(f)
-        clocks.learn(rows[lanes], own[lanes], agents[lanes])
+        clocks.version += 1
+        clocks.follow(rows[lanes], own[lanes], agents[lanes])

@@ -24,7 +24,7 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     index: tuple[Expr | Span, ...] = region.index
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
-    if index and handle.direct and frame.live is None:
+    if index and handle.direct and frame.live is None and not any(isinstance(i, Span) for i in index):
         found = _scalars(machine, region, handle, frame)
         if found is not None:
             return found
@@ -60,8 +60,7 @@ def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> 
     one addition."""
     values: list[Val] = []
     for i in region.index:
-        if isinstance(i, Span):
-            return None
+        assert not isinstance(i, Span)
         v = machine.evaluate(i, frame)
         if v.ok is not None or v.data.ndim > 1:
             return None

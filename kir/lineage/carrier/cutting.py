@@ -15,7 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import transform, walk
+from kir.ir.visit import once, transform, walk
 from kir.lineage.carrier.contract import Contract
 from kir.lineage.carrier.operands import facts
 from kir.rewrite.edit import Path, fresh
@@ -47,13 +47,16 @@ class CannotOutline(Exception):
 def outlines(contract: Contract, program: n.Program, names: Sequence[str], kernel: str) -> Iterator[Outline]:
     """The holes, called by kernel name `kernel`, in which the consecutive kernels `names` may stand: one for each way of matching their
     tensors with the contract's operands. None when they cannot be cut out or have other operands."""
+    for cut in once(program, f"_cuts {' '.join(names)}", lambda: _cuts(program, names)):
+        yield from islice(_assigned(contract, program, cut, kernel), MOST_ASSIGNMENTS)
+
+
+def _cuts(program: n.Program, names: Sequence[str]) -> tuple[_Cut, ...]:
+    """The ways to cut some kernels out, whatever they are an answer to."""
     inside = tuple(k for k in program.kernels if k.name in names)
     if not _may_be_cut(program, inside):
-        return
-    for count in range(min(len(k.grid) for k in inside), -1, -1):
-        cut = _Cut.of(program, inside, count)
-        if cut is not None:
-            yield from islice(_assigned(contract, program, cut, kernel), MOST_ASSIGNMENTS)
+        return ()
+    return tuple(cut for count in range(min(len(k.grid) for k in inside), -1, -1) if (cut := _Cut.of(program, inside, count)) is not None)
 
 
 def _may_be_cut(program: n.Program, inside: tuple[n.Kernel, ...]) -> bool:
@@ -79,13 +82,16 @@ def _may_be_cut(program: n.Program, inside: tuple[n.Kernel, ...]) -> bool:
 @dataclass(frozen=True)
 class _Cut:
     """Kernels with `axes` (of the first of them) that number instances. `dims` says, for each global buffer, which axis indexes each
-    dimension (None: the dimension is the instance's own); `written` are those that some kernel writes."""
+    dimension (None: the dimension is the instance's own); `written` are those that some kernel writes, `private` workspaces of theirs alone, and
+    `outside` what they share with others, in the program's order."""
 
     kernels: tuple[n.Kernel, ...]
     axes: tuple[n.Axis, ...]
     buffers: Mapping[str, n.Buffer]
     dims: Mapping[str, tuple[int | None, ...]]
     written: frozenset[str]
+    private: frozenset[str]
+    outside: tuple[str, ...]
 
     @classmethod
     def of(cls, program: n.Program, kernels: tuple[n.Kernel, ...], count: int) -> _Cut | None:
@@ -115,7 +121,12 @@ class _Cut:
                 return None
             if any(d is not None and tails[0][d].extent != e for d, e in zip(found, outer[name].shape, strict=True)):
                 return None
-        return cls(kernels, tails[0], {name: outer[name] for name in dims}, {k: tuple(v) for k, v in dims.items()}, written)
+        names = {k.name for k in kernels}
+        elsewhere = {x.buffer.name for k in program.kernels if k.name not in names for x in walk(k) if isinstance(x, n.Region)}
+        private = frozenset(w.buffer.name for w in program.workspaces if w.buffer.name in dims and w.buffer.name not in elsewhere)
+        outside = tuple(name for name in (*(p.name for p in program.params), *(w.buffer.name for w in program.workspaces))
+                        if name in dims and name not in private)
+        return cls(kernels, tails[0], {name: outer[name] for name in dims}, {k: tuple(v) for k, v in dims.items()}, written, private, outside)
 
     def own(self, name: str) -> tuple[n.Expr, ...]:
         """The shape of a buffer within an instance."""
@@ -154,24 +165,18 @@ def _written(k: n.Kernel) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------------- operands
 
 def _assigned(contract: Contract, program: n.Program, cut: _Cut, kernel: str) -> Iterator[Outline]:
-    names = {k.name for k in cut.kernels}
-    others = [k for k in program.kernels if k.name not in names]
-    elsewhere = {x.buffer.name for k in others for x in walk(k) if isinstance(x, n.Region)}
-    spaces = {w.buffer.name for w in program.workspaces}
-    private = {name for name in cut.buffers if name in spaces and name not in elsewhere}
-    outside = [name for name in (*(p.name for p in program.params), *(w.buffer.name for w in program.workspaces))
-               if name in cut.buffers and name not in private]
+    outside = cut.outside
     if len(outside) != len(contract.operand_dtypes):  # known without the whole contract, which takes a twentieth of a second to load
         return
     tensors = contract.spec.tensors
     if sum(name in cut.written for name in outside) != sum(t.role != "in" for t in tensors):
         return
-    if kernel in {k.name for k in others} | {f.name for f in program.functions}:
+    if kernel in {k.name for k in program.kernels if k not in cut.kernels} | {f.name for f in program.functions}:
         return
 
     def matched(rest: tuple[Tensor, ...], taken: dict[str, str], sizes: dict[str, n.Expr], dtype: str) -> Iterator[Outline]:
         if not rest:
-            yield _outline(contract, program, cut, kernel, private, taken, sizes, dtype)
+            yield _outline(contract, program, cut, kernel, taken, sizes, dtype)
             return
         t = rest[0]
         for name in sorted(outside, key=lambda x: x != t.name):
@@ -200,8 +205,8 @@ def _unified(contract: Contract, texts: tuple[str, ...], shape: tuple[n.Expr, ..
     return out
 
 
-def _outline(contract: Contract, program: n.Program, cut: _Cut, kernel: str, private: set[str], operands: dict[str, str],
-             sizes: dict[str, n.Expr], dtype: str) -> Outline:
+def _outline(contract: Contract, program: n.Program, cut: _Cut, kernel: str, operands: dict[str, str], sizes: dict[str, n.Expr],
+             dtype: str) -> Outline:
     names = tuple(k.name for k in cut.kernels)
     hole = contract.hole(contract.spec.name.replace("-", "_"), [cut.region(operands[t.name]) for t in contract.reads],
                          [cut.region(operands[t.name]) for t in contract.writes])
@@ -216,7 +221,7 @@ def _outline(contract: Contract, program: n.Program, cut: _Cut, kernel: str, pri
     called = {x.fn for k in cut.kernels for x in walk(k) if isinstance(x, n.Call)} | {str(v) for k in cut.kernels for x in walk(k)
                                                                                     for _, v in getattr(x, "attrs", ())}
     functions = tuple(f for f in program.functions if f.name in used or f.name not in called)
-    holed = replace(program, kernels=kernels, workspaces=tuple(w for w in program.workspaces if w.buffer.name not in private),
+    holed = replace(program, kernels=kernels, workspaces=tuple(w for w in program.workspaces if w.buffer.name not in cut.private),
                     functions=functions, plan=() if usual else tuple(plan))
     return Outline(holed, (kernel, 0), names, operands, sizes, dtype)
 
