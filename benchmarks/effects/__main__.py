@@ -49,16 +49,16 @@ def prepared(number: int, job: sources.Job, out: str, skip: str = "") -> tuple[s
         signal.alarm(0)
 
 
-def chosen(kinds: str, part: str, second: bool = False, surfaces: str = "") -> list[tuple[int, sources.Job]]:
+def chosen(kinds: str, part: str, which: str = "", surfaces: str = "") -> list[tuple[int, sources.Job]]:
     """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds."""
     wanted = kinds.split(",") if kinds else []
-    which, of = (int(x) for x in part.split("/"))
-    found = [(i, j) for i, j in enumerate(sources.jobs(second)) if not wanted or j["kind"] in wanted]
+    first, of = (int(x) for x in part.split("/"))
+    found = [(i, j) for i, j in enumerate(sources.jobs(which)) if not wanted or j["kind"] in wanted]
     if surfaces:
         found = [(i, j) for i, j in found if j.get("surface") in surfaces.split(",")]
     random.Random(0).shuffle(found)
     found.sort(key=lambda each: each[1]["kind"] not in ("lineage", "metas"))  # stable: these first, the others mixed
-    return found[which::of]
+    return found[first::of]
 
 
 def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until: float, done: queue.Queue[str | None], skip: str = "") -> Counter[str]:
@@ -66,7 +66,8 @@ def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until:
     out.mkdir(parents=True, exist_ok=True)
     failures: Counter[str] = Counter()
     pool = ProcessPoolExecutor(workers, initializer=os.nice, initargs=(10,))  # what is timed beside it comes first
-    asked = [pool.submit(prepared, number, job, str(out), skip) for number, job in jobs]
+    there = sorted(jobs, key=lambda each: not (out / f"{each[0]:05}.pack").exists())  # stable: what was prepared before is timed first
+    asked = [pool.submit(prepared, number, job, str(out), skip) for number, job in there]
     try:
         for each in as_completed(asked, timeout=max(1.0, until - time.monotonic())):
             try:
@@ -93,7 +94,8 @@ def main(words: list[str]) -> int:
     said.add_argument("packs", nargs="*", type=Path, help="measure: the folder of packs; write: files of rows")
     said.add_argument("--out", type=Path, default=Path("build/effects"), help="make: the folder of packs and of rows.jsonl; measure: the file of rows")
     said.add_argument("--kinds", default="", help="only some: space,lineage,package,metas,walk")
-    said.add_argument("--second", action="store_true", help="the second part of the data: other sizes, seeds and problems")
+    said.add_argument("--second", dest="which", action="store_const", const="second", default="", help="the second part of the data: other sizes and seeds")
+    said.add_argument("--third", dest="which", action="store_const", const="third", help="the third part: others again, and walks about packages' kernels")
     said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")
@@ -106,7 +108,7 @@ def main(words: list[str]) -> int:
     given = said.parse_args(words)
     until = time.monotonic() + given.seconds
     if given.command == "jobs":
-        for number, job in chosen(given.kinds, given.part, given.second, given.surfaces):
+        for number, job in chosen(given.kinds, given.part, given.which, given.surfaces):
             print(number, json.dumps(job))
         return 0
     if given.command == "measure":
@@ -119,11 +121,11 @@ def main(words: list[str]) -> int:
         from kir.learning.forecast.data import write as write_tables
 
         made = tables(read_rows(given.packs))
-        command = f"python -m benchmarks.effects make{' --second' if given.second else ''}, write --name {given.name}"
+        command = f"python -m benchmarks.effects make{f' --{given.which}' if given.which else ''}, write --name {given.name}"
         write_tables(made, given.out, given.name, command, given.device, given.when)
         print({name: len(rows) for name, rows in made.items()})
         return 0
-    jobs, done = chosen(given.kinds, given.part, given.second, given.surfaces), queue.Queue[str | None]()
+    jobs, done = chosen(given.kinds, given.part, given.which, given.surfaces), queue.Queue[str | None]()
     failures: list[Counter[str]] = []
     making = threading.Thread(target=lambda: failures.append(prepare(jobs, given.out, given.workers, until - 20, done, given.skip)), daemon=True)
     making.start()

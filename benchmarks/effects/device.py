@@ -24,9 +24,9 @@ from kir.hardware.device.driver import CudaError
 from kir.hardware.device.executor import Sampled, State, filled, forgotten, loaded, opened, placed, ready, reserved, sample
 from kir.problem import numpy_dtype
 
-WARM, COLD = 15, 7
+WARM, COLD = 13, 5
 """Rounds, each program once a round."""
-SLOW, VERY_SLOW = 0.005, 0.05
+SLOW, VERY_SLOW = 0.002, 0.03
 """Seconds a call from which it is timed in fewer rounds, and once."""
 SILENT = 40.0
 """Seconds without a word after which a child is given up: a kernel hangs."""

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -42,6 +43,8 @@ TARGET = target("h200")
 CONTEXT = Context(target=TARGET)
 MOST_STEPS, MOST_PROGRAMS = 40, 14
 """Steps of a kernel's walk; programs of a random walk's group."""
+MOST_KERNELS = 28
+"""Kernels of one family that are walked about."""
 LEAST_ELEMENTS = 1 << 16
 """Elements of all tensors of a recorded launch below which it is left out: any program takes as long as its launch."""
 SIZES: dict[str, list[dict[str, int]]] = {
@@ -71,6 +74,22 @@ SECOND_SIZES: dict[str, list[dict[str, int]]] = {
     "trisolve": [{"N": 1024, "C": 64}, {"N": 2048, "C": 32}],
 }
 """Those of the second part."""
+THIRD_SIZES: dict[str, list[dict[str, int]]] = {
+    "bmm": [{"G": 8, "M": 1024, "N": 1024, "K": 512}, {"G": 128, "M": 128, "N": 128, "K": 256}, {"G": 24, "M": 384, "N": 768, "K": 64}],
+    "bytesort": [{"R": 128, "N": 8192}, {"R": 512, "N": 2048}, {"R": 8, "N": 131072}],
+    "conv2d": [{"N": 8, "H": 28, "W": 28, "C": 64, "F": 192}, {"N": 4, "H": 56, "W": 56, "C": 64, "F": 64}, {"N": 16, "H": 7, "W": 7, "C": 512, "F": 256}],
+    "fmha": [{"B": 4, "H": 8, "L": 512}, {"B": 1, "H": 16, "L": 1024}, {"B": 16, "H": 4, "L": 256}, {"B": 1, "H": 8, "L": 2048}],
+    "fmha_gqa": [{"H": 4, "G": 2, "L": 1024}, {"H": 8, "G": 8, "L": 512}, {"H": 2, "G": 4, "L": 2048}],
+    "gdn": [{"B": 2, "L": 1024, "H": 8}, {"B": 1, "L": 512, "H": 24}],
+    "gemm": [{"M": 1536, "N": 1536, "K": 1536}, {"M": 256, "N": 4096, "K": 1024}, {"M": 3072, "N": 768, "K": 768}, {"M": 512, "N": 2048, "K": 256},
+             {"M": 2048, "N": 256, "K": 4096}],
+    "rows": [{"M": 4096, "N": 1024}, {"M": 32768, "N": 256}, {"M": 256, "N": 8192}, {"M": 1500, "N": 3072}, {"M": 16, "N": 65536}],
+    "topk": [{"R": 512, "N": 2048, "K": 16}, {"R": 32, "N": 32768, "K": 64}, {"R": 2048, "N": 1024, "K": 32}],
+    "transpose": [{"M": 2048, "N": 2048}, {"M": 1024, "N": 8192}, {"M": 12288, "N": 512}, {"M": 384, "N": 6144}],
+    "trisolve": [{"N": 512, "C": 64}, {"N": 1024, "C": 32}],
+}
+"""Those of the third part: smaller ones, so that more programs are timed."""
+SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES}
 KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha",
         "fused_add_rmsnorm": "rows", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
@@ -84,10 +103,11 @@ SURFACES = ("cuda", "triton", "tilelang")
 Job = dict[str, Any]
 
 
-def jobs(second: bool = False) -> list[Job]:
-    """Every group that can be made, each a small JSON object: what takes longest stands first. The `second` part has other sizes and seeds."""
-    if second:
-        return _second_jobs()
+def jobs(part: str = "") -> list[Job]:
+    """Every group that can be made, each a small JSON object: what takes longest stands first. The `second` and `third` part have other sizes and seeds,
+    the third also random walks about kernels of packages."""
+    if part:
+        return _later_jobs(part)
     out: list[Job] = []
     out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in range(3)]
     out += [{"kind": "lineage", "name": path.parent.name} for path in sorted(LINEAGES.glob("*/lineage.json"))]
@@ -97,13 +117,20 @@ def jobs(second: bool = False) -> list[Job]:
     return out
 
 
-def _second_jobs() -> list[Job]:
+def _later_jobs(part: str) -> list[Job]:
     out: list[Job] = []
-    out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in (3, 4)]
+    spaced, walked = {"second": ((3, 4), range(8, 16)), "third": ((5, 6), range(16, 24))}[part]
+    out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in spaced]
     out += [{"kind": "lineage", "name": path.parent.name} for path in sorted(LINEAGES.glob("*/lineage.json"))]
     out += [{"kind": "metas", "expert": text, "problem": problem} for text, problem in experts()]
-    out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in range(8, 16) for name in problem_names() for surface in SURFACES]
-    return [{**job, "sizes": "second"} for job in out]
+    out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in walked for name in problem_names() for surface in SURFACES]
+    if part == "third":
+        taken: Counter[str] = Counter()
+        for place, path in recorded(RECORDED):
+            taken[_family(place)] += 1
+            if taken[_family(place)] <= MOST_KERNELS:
+                out += [{"kind": "about", "kernel": place, "binding": str(path), "seed": seed} for seed in range(2)]
+    return [{**job, "sizes": part} for job in out]
 
 
 def spaces() -> list[tuple[str, str]]:
@@ -124,12 +151,12 @@ def experts() -> list[tuple[str, str]]:
 
 def made(job: Job) -> Group:
     """The group of a job. Raises KirError where its root cannot be read."""
-    makers: dict[str, Callable[[Job], Group]] = {"space": _space, "lineage": _lineage, "package": _package, "metas": _metas, "walk": _walk}
+    makers: dict[str, Callable[[Job], Group]] = {"space": _space, "lineage": _lineage, "package": _package, "metas": _metas, "walk": _walk, "about": _about}
     return makers[str(job["kind"])](job)
 
 
 def _shapes(problem: Problem, which: str = "") -> list[Shape]:
-    known = SECOND_SIZES if which else SIZES
+    known = SIZES_OF[which]
     sizes = known.get(problem.spec.name) or known.get(KIND.get(problem.spec.name, ""), [])
     return [Shape(name="x".join(map(str, s.values())), tags=("timed",), sizes=s) for s in sizes]
 
@@ -163,7 +190,8 @@ def _lineage(job: Job) -> Group:
 def _unnamed(name: str, program: n.Program, surface: str, job: Job) -> Group:
     """A group whose sizes are made up: every size that no problem gives, once large and once small."""
     sizes, which = [p.name for p in program.params if p.role == "size"], job.get("sizes", "")
-    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of)) for of in ((2048, 512, 128) if which else (4096, 256, 64))]
+    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of)) 
+              for of in {"": (4096, 256, 64), "second": (2048, 512, 128), "third": (3072, 1024, 192)}[which]]
     return Group(f"{name}/{which}" if which else name, _family(f"{name}::"), surface, None, shapes)
 
 
@@ -176,6 +204,25 @@ def _family(place: str) -> str:
 
 def _package(job: Job) -> Group:
     """A recorded launch walked back without the gate, and its launch options varied."""
+    out, program = _recorded(job)
+    _descend(out, program, "package")
+    _varied(out, program)
+    return out
+
+
+def _about(job: Job) -> Group:
+    """Random legal steps from a recorded launch, and from what it becomes where passes are taken back."""
+    out, program = _recorded(job)
+    out.name += f"/about/{job['seed']}"
+    rng = random.Random(f"{job['kernel']} {job['seed']}")
+    back = replace(out, programs={}, edges=[])
+    _descend(back, program, "package")
+    _wander(out, [program, *rng.sample(list(back.programs.values()), min(2, len(back.programs)))], rng, 40)
+    return out
+
+
+def _recorded(job: Job) -> tuple[Group, n.Program]:
+    """The group of a recorded launch, with the expert alone in it."""
     binding = Binding.read(Path(job["binding"]))
     expert = load_expert(job["kernel"], Path(job["binding"]))
     scalars = {k: v for k, v in binding.scalars.items() if isinstance(v, int | float)}
@@ -186,9 +233,7 @@ def _package(job: Job) -> Group:
     if sum(math.prod(e) for e in extents.values()) < LEAST_ELEMENTS:
         raise LookupError("its tensors are too small to say anything")
     out.add(expert.program)
-    _descend(out, expert.program, "package")
-    _varied(out, expert.program)
-    return out
+    return out, expert.program
 
 
 def _descend(out: Group, program: n.Program, source: str) -> None:
@@ -324,10 +369,16 @@ def _walk(job: Job) -> Group:
     starts = [s for s in starts if not said.accepts(s)]
     if not starts:
         raise LookupError("the surface says no state of it")
-    front = [rng.choice(starts) for _ in range(2)]
-    tried = 0
-    while len(out.programs) < MOST_PROGRAMS and tried < 60:
-        tried += 1
+    _wander(out, [rng.choice(starts) for _ in range(2)], rng, 60)
+    return out
+
+
+def _wander(out: Group, front: list[n.Program], rng: random.Random, most: int) -> None:
+    """Random legal steps, at most so many, from programs and from what came of them last."""
+    said = backend(out.surface)
+    for _ in range(most):
+        if len(out.programs) >= MOST_PROGRAMS:
+            return
         program = rng.choice(front[-6:])
         found = step(program, rng, lambda made: not said.accepts(made))
         if found is None:
@@ -335,7 +386,6 @@ def _walk(job: Job) -> Group:
         after, text, forward = found
         out.join(program, after, text, "walk") if forward else out.join(after, program, text, "walk")
         front.append(after)
-    return out
 
 
 @cache

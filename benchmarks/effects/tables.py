@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +67,17 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
             case "edges":
                 edges[row["group"]] = row["edges"]
     pairs: list[Row] = []
+    apart: dict[str, list[list[str]]] = {group: two_apart(each) for group, each in edges.items()}
     for (group, shape, device), timed in times.items():
         surface, family = about[group]["surface"], about[group]["family"]
         for program, row in timed.items():
             measured.append(_measured(row, device, _name(program, surface)))
             if math.isfinite(seconds := said.get((group, program), {}).get(shape, math.inf)):
                 modelled.append({"device": device, "program": _name(program, surface), "sizes": row["sizes"], "seconds": seconds, "model": AT_MAKING})
-        for before, after, step, source in edges[group]:
+        for before, after, step, source in [*edges[group], *apart[group]]:
             names = _name(before, surface), _name(after, surface)
-            steps[(*names, step)] = {"before": names[0], "after": names[1], "step": step, "forward": True, "source": source}
+            if step:
+                steps[(*names, step)] = {"before": names[0], "after": names[1], "step": step, "forward": True, "source": source}
             if (first := timed.get(before)) is None or first["fault"]:
                 continue
             pair = _pair(first, timed.get(after), faults.get(names[1], ""))
@@ -84,6 +86,21 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
                               "step": step, "source": source, "family": family, **pair})
     return {"programs": list(programs.values()), "compiled": list(compiled.values()), "steps": list(steps.values()), "measured": measured,
             "pairs": pairs, "modelled": modelled}
+
+
+def two_apart(edges: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Programs that two steps lie between, as edges without a step: at most as many as there are steps, evenly among them."""
+    joined = {frozenset(each[:2]) for each in edges}
+    following: dict[str, list[str]] = {}
+    for before, after, *_ in edges:
+        following.setdefault(before, []).append(after)
+    found: dict[frozenset[str], list[str]] = {}
+    for before, middle, _, source in edges:
+        for after in following.get(middle, []):
+            if after != before and frozenset((before, after)) not in joined:
+                found.setdefault(frozenset((before, after)), [before, after, "", source])
+    every = list(found.values())
+    return [every[i * len(every) // len(edges)] for i in range(min(len(every), len(edges)))] if len(every) > len(edges) else every
 
 
 def _name(program: str, surface: str) -> str:

@@ -16,6 +16,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.gate.counts.register_pressure import WORD
 from kir.gate.counts.schedule import PARTITIONS, Clock, Span, run
+from kir.gate.counts.tallies import tallies
 from kir.gate.counts.trace import Access, operations
 from kir.gate.counts.work import LAYING_OUT, Declared, Work, count, declared, differs, threaded
 from kir.gate.verdict import ProfileRecord
@@ -105,10 +106,12 @@ class Cost:
     compulsory: float = 0.0
     work: Totals | None = None
     unknown: tuple[str, ...] = ()
+    tallies: Mapping[str, float] = field(default_factory=dict)
+    """What one CTA does, added up (`kir.gate.counts.tallies`)."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return asdict(self)
+        return {k: v for k, v in asdict(self).items() if k != "tallies"}
 
 
 def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
@@ -161,7 +164,10 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     scale = weight * factor
     totals = Totals(ctas, threads, registers, asked.shared, together, busy_of.get("issue", 0.0) * PARTITIONS * ctas, scale * mean(lambda r, w: w.l2),
                     scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
-    return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown)
+    each = [(tallies([w.stream.team], w.stream.threads / 32), share / weight) for w, share in samples]
+    seen = {name: sum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
+    seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled}
+    return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown, seen)
 
 
 @dataclass(frozen=True)

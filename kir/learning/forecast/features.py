@@ -22,7 +22,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.measures.features import features
 from kir.ir.types import DType, shape_of
-from kir.ir.visit import statements
+from kir.ir.visit import statements, walk
 from kir.surface import Artifact
 
 State = Mapping[str, float]
@@ -70,6 +70,11 @@ def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
         out |= {"o.ctas": float(w.ctas), "o.threads": float(w.threads), "o.registers": float(w.registers), "o.shared": float(w.shared), "o.cycles": w.cycles,
                 "o.resident": float(slow.occupancy.ctas), "o.warps": slow.occupancy.ctas * w.threads / 32,
                 "o.waves": w.ctas / (sms * max(1, slow.occupancy.ctas)), "o.busy SMs": min(1.0, w.ctas / sms)}
+        out |= {f"o.limit {name}": float(slow.occupancy.limit == name) for name in ("threads", "registers", "shared", "ctas")}
+        out |= {f"p.{name}": value for name, value in slow.tallies.items()}
+    for c in costs:
+        for name, value in c.tallies.items():
+            out[f"c.{name}"] = out.get(f"c.{name}", 0.0) + value * (c.work.ctas if c.work is not None else 1.0)
     return out
 
 
@@ -99,6 +104,7 @@ def structure(program: n.Program, target: Target) -> Mapping[str, float]:
     out: Counter[str] = Counter()
     for k in program.kernels:
         _count(k.body, out)
+        _written(k.body, out)
     for found in features(program):
         out[f"k.{found.partition('@')[0].partition(':')[0]}"] += 1
     try:
@@ -122,6 +128,49 @@ def _count(body: n.Block, out: Counter[str]) -> None:
             extents = [int_value(d) or 1 for d in s.buffer.shape]
             out["n.shared bytes"] += math.prod(extents) * s.buffer.dtype.bytes
             out["n.slots"] = max(out["n.slots"], extents[0] if len(extents) > 2 else 1)
+
+
+def _written(body: n.Block, out: Counter[str]) -> None:
+    """Counts of what expressions and statements are made with."""
+    for s in body:
+        for x in walk(s):
+            match x:
+                case n.For():
+                    out[f"x.for {x.kind}"] += 1
+                    for name, value in x.attrs:
+                        out[f"x.attr {name}"] = max(out[f"x.attr {name}"], value) if isinstance(value, int) and not isinstance(value, bool) else 1
+                case n.Copy():
+                    out[f"x.copy {x.via.partition('(')[0]}"] += 1
+                    out["x.clip"] += bool(x.clip or x.src.clip)
+                    out["x.mask"] += x.mask is not None
+                case n.Mma():
+                    out[f"x.mma {x.via}"] += 1
+                    out[f"x.mma {x.precision}"] += 1
+                case n.Call():
+                    out[f"x.call {x.fn}"] += 1
+                case n.Binary():
+                    out[f"x.op {x.op}"] += 1
+                    out[f"x.{'tile' if shape_of(x.type) else 'scalar'} operations"] += 1
+                case n.Cast():
+                    out[f"x.cast {x.dtype.name}"] += 1
+                case n.Load():
+                    out[f"x.load {x.at.buffer.space}"] += 1
+                    out[f"x.load of {x.at.buffer.dtype.name}"] += 1
+                    out["x.clip"] += x.clip
+                    out["x.mask"] += x.mask is not None
+                case n.Store():
+                    out[f"x.store {x.at.buffer.space}"] += 1
+                    out[f"x.store of {x.at.buffer.dtype.name}"] += 1
+                    out["x.clip"] += x.clip
+                    out["x.mask"] += x.mask is not None
+                case n.Alloc():
+                    out[f"x.alloc {x.buffer.space}"] += 1
+                    if x.buffer.layout is not None:
+                        out[f"x.layout {x.buffer.layout.name}"] += 1
+                case n.Expr():
+                    out[f"x.{type(x).__name__}"] += 1
+                case _:
+                    pass
 
 
 def _trips(s: n.For) -> int:
