@@ -11,28 +11,39 @@ from kir.gate.gpu.images.executable import Executable, bound
 from kir.hardware.device.libcuda import Libcuda, Map
 from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.surface import backend
+from kir.surface import Image, backend
 
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
 
 
-def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a") -> Callable[[], None]:
-    """A call without arguments that runs a program of the CUDA surface, without workspaces, on contiguous tensors by their names in the program.
-    Raises KirError for what is not emitted or does not compile."""
+def launcher(
+    program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a", executable: Executable | None = None
+) -> Callable[[], None]:
+    """A call without arguments that runs a program of the CUDA surface on contiguous tensors by their names in the program; workspaces are its own.
+    `executable` is what it was compiled to before. Raises KirError for what is not emitted or does not compile."""
     import torch
 
-    executable = compiled(program, architecture)
+    executable = executable or compiled(program, architecture)
     emitted = executable.emitted
     at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
-    driver = Libcuda()
+    driver = _driver()
+    held = {w.buffer.name: torch.empty(at.layouts[w.buffer.name].size, device="cuda", dtype=torch.uint8) for w in program.workspaces}
+    fills = [
+        (held[m["name"]].view({1: torch.int8, 2: torch.int16, 4: torch.int32}[len(p)]), int.from_bytes(p, "little", signed=True))
+        for m in executable.memsets(at)
+        for p in (bytes.fromhex(m["pattern"]),)
+    ]
+    tensors = {**tensors, **held}
     work = []
     for row in executable.launches(emitted, at):
         image = executable.images[row["image"]]
-        function = driver.function(image.cubin, image.function, image.dynamic_shared, image.cluster)
+        function = _function(image)
         work.append((function, row, image, [_value(driver, a, tensors) for a in row["arguments"]]))
 
     def call() -> None:
         driver.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        for where, value in fills:
+            where.fill_(value)
         for function, row, image, values in work:
             driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
 
@@ -47,6 +58,22 @@ def compiled(program: Program, architecture: str = "sm_90a") -> Executable:
     return Executable(program, emitted, {Executable.variant(emitted): surface.compile(emitted, target(architecture))})
 
 
+@cache
+def _driver() -> Libcuda:
+    return Libcuda()
+
+
+_FUNCTIONS: dict[tuple[bytes, str], ctypes.c_void_p] = {}
+
+
+def _function(image: Image) -> ctypes.c_void_p:
+    """A kernel of an image, loaded once."""
+    key = image.cubin, image.function
+    if key not in _FUNCTIONS:
+        _FUNCTIONS[key] = _driver().function(image.cubin, image.function, image.dynamic_shared, image.cluster)
+    return _FUNCTIONS[key]
+
+
 def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> Any:
     """An argument of a launch as ctypes passes it."""
     kind, *of = argument
@@ -56,5 +83,19 @@ def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> 
         return SCALARS[of[0]](of[1])
     row = dict(of[0])
     address = tensors[row.pop("of")].data_ptr()
-    made = driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"])
+    if row.get("mode") == "im2col":
+        made = driver.tensor_map_im2col(
+            row["dtype"],
+            address,
+            row["extents"],
+            row["strides"],
+            row["lower"],
+            row["upper"],
+            row["channels"],
+            row["pixels"],
+            swizzle=row["swizzle"],
+            steps=row["steps"],
+        )
+    else:
+        made = driver.tensor_map(row["dtype"], address, row["extents"], row["strides"], row["box"], swizzle=row["swizzle"])
     return Map.from_buffer_copy(made)
