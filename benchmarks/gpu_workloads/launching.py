@@ -12,33 +12,42 @@ from kir.gate.gpu.images.executable import Executable, bound
 from kir.hardware.device.libcuda import Libcuda, Map
 from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.surface import backend
+from kir.surface import Image, backend
 
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
 
 
-def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a",
-             executable: Executable | None = None) -> Callable[[], None]:
-    """A call without arguments that runs a program, without workspaces, on contiguous tensors by their names in the program; `executable` is what it was
+def launcher(
+    program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a", executable: Executable | None = None
+) -> Callable[[], None]:
+    """A call without arguments that runs a program on contiguous tensors by their names in the program; workspaces are its own. `executable` is what it was
     compiled to before, of whatever surface, otherwise that is CUDA. Raises KirError for what is not emitted or does not compile."""
     import torch
 
     executable = executable or compiled(program, architecture)
     emitted = executable.emitted
     at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
-    driver = Libcuda()
-    work, held = [], list[Any]()
+    driver = _driver()
+    held = {w.buffer.name: torch.empty(at.layouts[w.buffer.name].size, device="cuda", dtype=torch.uint8) for w in program.workspaces}
+    fills = [
+        (held[m["name"]].view({1: torch.int8, 2: torch.int16, 4: torch.int32}[len(p)]), int.from_bytes(p, "little", signed=True))
+        for m in executable.memsets(at)
+        for p in (bytes.fromhex(m["pattern"]),)
+    ]
+    tensors = {**tensors, **held}
+    work, kept = [], list[Any]()
     for row in executable.launches(emitted, at):
         image = executable.images[row["image"]]
-        function = driver.function(image.cubin, image.function, image.dynamic_shared, image.cluster)
         values = [_value(driver, a, tensors) for a in row["arguments"]]
         scratch = [torch.empty(each * math.prod(row["grid"]), dtype=torch.uint8, device="cuda") if each else None for each in image.hidden]
-        held.append(scratch)
-        work.append((function, row, image, [*values, *(ctypes.c_void_p(x.data_ptr() if x is not None else 0) for x in scratch)]))
+        kept.append(scratch)
+        work.append((_function(image), row, image, [*values, *(ctypes.c_void_p(x.data_ptr() if x is not None else 0) for x in scratch)]))
 
     def call() -> None:
         driver.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        for (function, row, image, values), _ in zip(work, held, strict=True):
+        for where, value in fills:
+            where.fill_(value)
+        for (function, row, image, values), _ in zip(work, kept, strict=True):
             driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
 
     return call
@@ -60,6 +69,22 @@ def compiled_for(program: Program, surface: str, sizes: Mapping[str, int], shape
     return Executable(program, emitted, {Executable.variant(emitted): by.compile(emitted, target(architecture))})
 
 
+@cache
+def _driver() -> Libcuda:
+    return Libcuda()
+
+
+_FUNCTIONS: dict[tuple[bytes, str], ctypes.c_void_p] = {}
+
+
+def _function(image: Image) -> ctypes.c_void_p:
+    """A kernel of an image, loaded once."""
+    key = image.cubin, image.function
+    if key not in _FUNCTIONS:
+        _FUNCTIONS[key] = _driver().function(image.cubin, image.function, image.dynamic_shared, image.cluster)
+    return _FUNCTIONS[key]
+
+
 def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> Any:
     """An argument of a launch as ctypes passes it."""
     kind, *of = argument
@@ -69,6 +94,11 @@ def _value(driver: Libcuda, argument: list[Any], tensors: Mapping[str, Any]) -> 
         return SCALARS[of[0]](of[1])
     row = dict(of[0])
     address = tensors[row.pop("of")].data_ptr()
-    places = [row.pop(key) for key in ("dtype", "extents", "strides", "box")]
-    made = driver.tensor_map(places[0], address, *places[1:], **row)
+    if row.get("mode") == "im2col":
+        places = [row.pop(key) for key in ("dtype", "extents", "strides", "lower", "upper", "channels", "pixels")]
+        del row["mode"]
+        made = driver.tensor_map_im2col(places[0], address, *places[1:], **row)
+    else:
+        places = [row.pop(key) for key in ("dtype", "extents", "strides", "box")]
+        made = driver.tensor_map(places[0], address, *places[1:], **row)
     return Map.from_buffer_copy(made)

@@ -12,14 +12,14 @@ from typing import Any
 from benchmarks.gpu_workloads.measuring import Case, Taken, measured
 from kir.base.store import write_atomic
 
-WORKLOADS = {"fmha": "benchmarks.gpu_workloads.fmha", "gemm": "benchmarks.gpu_workloads.gemm"}
+WORKLOADS = {name: f"benchmarks.gpu_workloads.{name}" for name in ("conv2d", "fmha", "gemm", "topk")}
 """The module of each workload: its `cases()` yields the rows one by one, on the GPU at hand."""
 RESULTS = Path(__file__).parents[1] / "results"
 HEAD = ("workload", "shape", "kernel", "median", "fastest .. slowest", "TFLOP/s", "fastest reference", "its median", "times as fast", "measured")
 
 
 def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf")) -> list[str]:
-    """Measure the workloads named, keep the samples in `gpu-workloads.jsonl`, and write `gpu-workloads.md` again after each row; no row is
+    """Measure the workloads named, keep the samples of each in `gpu-workloads-NAME.jsonl`, and write `gpu-workloads.md` again after each row; no row is
     begun after so many seconds. Returns what went wrong with KIR's own kernels."""
     import torch
 
@@ -38,27 +38,37 @@ def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf")) ->
 
 def keep(out: Path, case: Case, taken: list[Taken], device: str) -> None:
     """Put a case's samples in the place of those that were kept for it."""
-    row = {"workload": case.workload, "shape": case.shape, "device": device, "operations": case.operations,
-           "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "taken": [vars(t) for t in taken]}
-    rows = [r for r in kept(out) if (r["workload"], r["shape"]) != (case.workload, case.shape)]
+    row = {
+        "workload": case.workload,
+        "shape": case.shape,
+        "device": device,
+        "operations": case.operations,
+        "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        "taken": [vars(t) for t in taken],
+    }
+    rows = [r for r in kept(out, case.workload) if r["shape"] != case.shape]
     out.mkdir(parents=True, exist_ok=True)
-    write_atomic(out / "gpu-workloads.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, row]))
+    write_atomic(out / f"gpu-workloads-{case.workload}.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, row]))
 
 
-def kept(out: Path) -> list[dict[str, Any]]:
-    """What is kept, one object a case."""
-    file = out / "gpu-workloads.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def kept(out: Path, name: str = "*") -> list[dict[str, Any]]:
+    """What is kept of a workload, or of all, one object a case."""
+    return [json.loads(line) for file in sorted(out.glob(f"gpu-workloads-{name}.jsonl")) for line in file.read_text().splitlines()]
 
 
 def page(rows: list[dict[str, Any]]) -> str:
     """The table, one row for each of KIR's kernels at each case, with the fastest reference of the same run."""
     names = sorted({str(r["workload"]) for r in rows})
     devices = ", ".join(sorted({str(r["device"]) for r in rows}))
-    lines = ["# The workloads beside the fastest references", "",
-             f"Made by `python -m benchmarks.gpu_workloads {' '.join(names)}` on {devices}. All ways of a row were timed in turns in one process; "
-             "a ratio over 1 means that KIR's kernel is faster.", "",
-             "| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
+    lines = [
+        "# The workloads beside the fastest references",
+        "",
+        f"Made by `python -m benchmarks.gpu_workloads {' '.join(names)}` on {devices}. All ways of a row were timed in turns in one process; "
+        "a ratio over 1 means that KIR's kernel is faster.",
+        "",
+        "| " + " | ".join(HEAD) + " |",
+        "| " + " | ".join("---" for _ in HEAD) + " |",
+    ]
     for row in sorted(rows, key=lambda r: str(r["workload"])):
         references = [t for t in row["taken"] if not t["ours"] and not t["fault"]]
         best = min(references, key=lambda t: float(t["median"]), default=None)

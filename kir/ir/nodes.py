@@ -462,8 +462,8 @@ class Workspace(Node):
 @node
 class TensorMap(Node):
     """A TMA descriptor over `of`: box, element strides, swizzle in bytes (0, 32, 64, 128), out-of-bounds fill. `merge` = n makes one
-    dimension of the first n (which must be dense). `mode` = im2col has a box of pixels and channels, and corners. A copy names its
-    descriptor in the attr `descriptor`."""
+    dimension of the first n (which must be dense), `merge_last` = n of the last n. `mode` = im2col has a box of pixels and channels, corners
+    and steps. A copy names its descriptor in the attr `descriptor`."""
 
     name: str
     of: str

@@ -270,9 +270,9 @@ class WarpSpecialize(Pass):
 
 
 def _is_front(s: n.Stmt) -> bool:
-    """Whether a statement stands before the roles: scalars and shared memory."""
+    """Whether a statement stands before the roles: scalars, shared memory, and views of global memory."""
     return (isinstance(s, n.Let) and not isinstance(s.value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(s.value))) or (
-        isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None)
+        isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global")
 
 
 def _tiles(s: n.Stmt) -> set[str]:

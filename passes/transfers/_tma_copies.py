@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.analysis.tiles.mapped_views import joined, pixels, shown_view
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import shape_of
 from kir.ir.visit import walk
 from kir.rewrite import Verdict, proved, refuted
+from kir.rewrite.match import matched
 from kir.rewrite.match.local_buffers import kind_of_copy
 
 SPANS = {1: 32, 2: 64, 3: 128}
@@ -52,17 +55,23 @@ def swizzle_of(b: n.Buffer) -> int | None:
     return SPANS.get(args[0])
 
 
-def map_for(s: n.Copy) -> tuple[str, tuple[int, ...], n.Attrs]:
-    """What the map of a copy is of, its box, and its options."""
+def map_for(program: n.Program, s: n.Copy) -> tuple[str, tuple[int, ...], n.Attrs] | None:
+    """What the map of a copy is of, its box, and its options; None for a place in a view that no map shows."""
     far, near = far_and_near(s)
-    box = tuple(i.extent if isinstance(i, n.Span) and isinstance(i.extent, int) else 1 for i in far.index)
+    of, box, shows = far.buffer.name, tuple(i.extent if isinstance(i, n.Span) and isinstance(i.extent, int) else 1 for i in far.index), {}
+    if (view := shown_view(program, of)) is not None:
+        attrs = joined(view)
+        attrs = pixels(view) if attrs is None and s.src.at == far else attrs
+        if attrs is None:
+            return None
+        of, shows = view.at.buffer.name, dict(attrs)
     swizzle = swizzle_of(near.buffer)
-    return far.buffer.name, box, n.attrs(swizzle=swizzle) if swizzle else ()
+    return of, box, n.attrs(**shows, **({"swizzle": swizzle} if swizzle else {}))
 
 
 def with_map(program: n.Program, s: n.Copy) -> tuple[n.Program, str]:
     """The program with a tensor map for a copy, one that it has already if that says the same; and its name."""
-    of, box, attrs = map_for(s)
+    of, box, attrs = matched(map_for(program, s))
     for t in program.tensor_maps:
         if (t.of, t.box, t.attrs) == (of, box, attrs):
             return program, t.name
@@ -73,6 +82,15 @@ def with_map(program: n.Program, s: n.Copy) -> tuple[n.Program, str]:
         i += 1
         name = f"{of}_map_{i}"
     return replace(program, tensor_maps=(*program.tensor_maps, n.TensorMap(name, of, box, attrs))), name
+
+
+def on_tensor(program: n.Program, r: n.Region) -> n.Region:
+    """A place in the tensor that a view is of, with the view's spans in its last dimensions: what a map's limits are asked of."""
+    view = shown_view(program, r.buffer.name)
+    if view is None or joined(view) is not None:
+        return r
+    base = view.at.buffer
+    return n.Region(base, (*(build.const(0) for _ in base.shape[len(r.index):]), *r.index))
 
 
 def without_unused_maps(program: n.Program) -> n.Program:

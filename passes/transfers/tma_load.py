@@ -41,18 +41,21 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.facts import Facts
+from kir.analysis.tiles.mapped_views import joined, shown_view
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
 from kir.rewrite.edit import block_at, node_at, replace_stmts
 from kir.rewrite.match import block_and_index, edited, node_as, regions_of
 from kir.rewrite.match.local_buffers import mentions, own_parts, team_level
+from kir.rewrite.precondition import decided
 
 from ._tensor_descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._tma_copies import is_near, is_staging, map_fits, with_map, without_unused_maps
+from ._tma_copies import is_near, is_staging, map_fits, map_for, on_tensor, with_map, without_unused_maps
 
 
 def _load(program: n.Program, site: Site) -> n.Load:
@@ -64,7 +67,21 @@ def _load(program: n.Program, site: Site) -> n.Load:
 
 
 def _strides(program: n.Program, site: Site, context: Context) -> Verdict:
-    return strides_fit(_load(program, site).at, Facts.at(program, site.path))
+    return strides_fit(on_tensor(program, _load(program, site).at), Facts.at(program, site.path))
+
+
+def _one_tap(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether the channels of a box of pixels belong to one tap of a filter each."""
+    at = _load(program, site).at
+    view = shown_view(program, at.buffer.name)
+    if view is None or joined(view) is not None:
+        return proved("the box is one of the tensor")
+    facts, channels, taps = Facts.at(program, site.path), view.at.buffer.shape[-1], at.index[-1]
+    assert isinstance(taps, n.Span)
+    width = build.const(int(str(taps.extent)), dtype_of(channels.type))
+    begins = decided(build.compare("eq", build.mod(taps.lo, width), 0), facts, "a box begins at a multiple of its width", "a box begins within its width")
+    return begins and decided(build.compare("eq", build.mod(channels, width), 0), facts, f"a tap has whole boxes of {taps.extent} channels",
+                              f"{expr_text(channels)} channels are no multiple of {taps.extent}")
 
 
 def _box(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -93,6 +110,7 @@ class TmaLoad(Pass):
         Precondition("KIR-P201", "validity", "storage", "the tile is a box that a descriptor may have", _box),
         Precondition("KIR-P202", "validity", "layout", "the tensor begins at a multiple of 16 bytes", _base),
         Precondition("KIR-P204", "validity", "layout", "a map lays the box out in shared memory as the buffer's layout says", _layout),
+        Precondition("KIR-P720", "validity", "layout", "channels of a box of pixels belong to one tap", _one_tap),
         Precondition("KIR-P203", "profit", "hardware", "the target copies boxes in hardware", has_tma),
     )
 
@@ -101,6 +119,8 @@ class TmaLoad(Pass):
         if isinstance(node, n.Copy) and is_staging(node, loads=True):
             if team_level(program, path) != "cta":
                 return Miss("a part of the CTA does not wait for a box by itself")
+            if map_for(program, node) is None:
+                return Miss(f"no tensor map shows the view '{node.src.at.buffer.name}'")
             return self._of_load(node.src, path) if is_near(node.dst) else Miss("the place in shared memory is a part of its rows")
         if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value, n.Load) and shape_of(node.value.type)):
             return None

@@ -52,7 +52,7 @@ from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sib
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._tensor_descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._tma_copies import is_near, is_staging, map_fits, with_map, without_unused_maps
+from ._tma_copies import is_near, is_staging, map_fits, map_for, with_map, without_unused_maps
 
 
 def _place(program: n.Program, site: Site) -> n.Region:
@@ -129,6 +129,8 @@ class TmaStore(Pass):
             return None
         if team_level(program, path) not in ("cta", "role", "warpgroup"):
             return Miss("a single warp or thread copies")
+        if any(map_for(program, c) is None for c in copies):
+            return Miss("no tensor map shows the view that is written")
         if not all(is_box(c.dst) and is_near(c.src.at) and c.src.other is None for c in copies):
             return Miss("a place is no box of the tensor, or a part of the rows in shared memory")
         return Site(path, self)

@@ -95,8 +95,7 @@ def _tensor_map(t: n.TensorMap, p: n.Program) -> Iterator[Diagnostic]:
                   attempt=did_you_mean(t.of, tensors))
         return
     options = dict(t.attrs)
-    merge = options.get("merge", 1)
-    rank = len(base.shape) + 1 - (merge if isinstance(merge, int) else 1)
+    rank = len(base.shape) + 2 - sum(x if isinstance(x := options.get(end, 1), int) else 1 for end in ("merge", "merge_last"))
     if options.get("mode", "tiled") == "tiled" and len(t.box) != rank:
         yield _at(t.name, "KIR-V021", f"the box of '{t.name}' has {len(t.box)} dimensions, and '{t.of}' has {rank}")
     elif options.get("mode") == "im2col" and len(t.box) != 2:

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from kir.analysis.tiles.mapped_views import ends_joined, joined_shape
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.ir import nodes as n
@@ -235,18 +236,20 @@ def _passed(a: Passed, at: Bound) -> list[Any]:
 def descriptor(m: n.TensorMap, layout: Layout) -> dict[str, Any]:
     """What the driver encodes of a tensor map: extents, strides, box and steps innermost first, strides in bytes without the innermost.
 
-    `merge` makes one dimension of the first ones; an im2col map has a box of pixels and channels, and corners by dimension of the image."""
+    `merge` makes one dimension of the first ones, `merge_last` of the last; an im2col map has a box of pixels and channels, and corners and
+    steps by dimension of the image."""
     options = dict(m.attrs)
     item = numpy_dtype(layout.dtype).itemsize
-    merge = int(options.get("merge", 1))
-    shape = (int(np.prod(layout.shape[:merge])), *layout.shape[merge:])
-    strides = (layout.strides[merge - 1], *layout.strides[merge:])
+    first, last = ends_joined(m.attrs)
+    shape = joined_shape(m.attrs, tuple(layout.shape))
+    strides = (*layout.strides[first - 1:len(layout.shape) - last], layout.strides[-1])
     row: dict[str, Any] = {"of": m.of, "dtype": layout.dtype, "extents": list(reversed(shape)), "swizzle": int(options.get("swizzle", 0)),
                            "strides": [s * item for s in reversed(strides[:-1])]}
     if options.get("mode") == "im2col":
         axes = ("d", "h", "w")[-(len(shape) - 2):]
         lower, upper = ([int(options.get(f"{end}_{axis}", 0)) for axis in reversed(axes)] for end in ("lower", "upper"))
-        return {**row, "mode": "im2col", "lower": lower, "upper": upper, "pixels": m.box[0], "channels": m.box[1]}
+        steps = [1, *(int(options.get(f"step_{axis}", 1)) for axis in reversed(axes)), 1]
+        return {**row, "mode": "im2col", "lower": lower, "upper": upper, "pixels": m.box[0], "channels": m.box[1], "steps": steps}
     return {**row, "box": list(reversed(m.box))}
 
 

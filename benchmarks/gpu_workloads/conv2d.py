@@ -1,0 +1,160 @@
+"""Convolutions of ResNet-50 and VGG in f16, channels last, beside the best of cuDNN's engines: all timed as graphs, in L2 and from memory.
+
+The candidates of a shape are points of the pipelines below over the naive program; the fastest of a shape is its row.
+``python -m benchmarks.gpu_workloads.conv2d`` makes and compiles all of them beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.learning.tune.space import find_space
+from kir.rewrite import Context, Pipeline, run
+
+Kind = tuple[int, int]
+"""Taps along each side, and the stride; padding keeps the middle tap inside."""
+SHAPES: tuple[tuple[int, int, int, int, int, Kind], ...] = (
+    (8, 56, 56, 64, 128, (3, 1)),
+    (32, 56, 56, 64, 64, (1, 1)),
+    (32, 56, 56, 64, 256, (1, 1)),
+    (32, 56, 56, 256, 64, (1, 1)),
+    (32, 14, 14, 1024, 256, (1, 1)),
+    (32, 7, 7, 512, 2048, (1, 1)),
+    (32, 56, 56, 64, 64, (3, 1)),
+    (32, 28, 28, 128, 128, (3, 1)),
+    (32, 14, 14, 256, 256, (3, 1)),
+    (32, 7, 7, 512, 512, (3, 1)),
+    (32, 56, 56, 128, 128, (3, 2)),
+    (32, 28, 28, 256, 256, (3, 2)),
+    (32, 56, 56, 256, 512, (1, 2)),
+    (8, 224, 224, 64, 64, (3, 1)),
+    (8, 112, 112, 128, 128, (3, 1)),
+    (8, 56, 56, 256, 256, (3, 1)),
+    (8, 28, 28, 512, 512, (3, 1)),
+    (8, 14, 14, 512, 512, (3, 1)),
+)
+"""Images, height, width, channels, filters and the kind of filter: the problem's own shape, ResNet-50's, and VGG's."""
+POINTS = (
+    "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2",
+    "conv2d_sm90 rows=192 columns=64 stages=6 raster=8 rounds=1",
+    "conv2d_sm90 rows=192 columns=192 stages=4 raster=8 rounds=3",
+    "conv2d_sm90 rows=128 columns=128 stages=6 raster=8 rounds=2",
+    "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4",
+    "conv2d_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
+    "conv2d_sm90 rows=128 columns=64 stages=7 raster=8 rounds=1",
+    "conv2d_sm90 rows=256 columns=64 stages=4 raster=8 rounds=1",
+    "conv2d_sm90_multicast rows=192 columns=128 stages=4 size=2 raster=8 rounds=2",
+    "conv2d_sm90_multicast rows=128 columns=128 stages=6 size=2 raster=8 rounds=2",
+    "conv2d_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=4",
+    "conv2d_sm90_multicast rows=256 columns=128 stages=4 size=2 raster=8 rounds=2",
+    "conv2d_sm90_multicast rows=192 columns=192 stages=4 size=2 raster=8 rounds=3",
+    "conv2d_sm90_multicast rows=192 columns=64 stages=6 size=2 raster=8 rounds=1",
+)
+MOST_WRONG = 2e-3
+"""The norm of an error over that of the result, which is rounded to 11 bits."""
+
+
+def cases() -> Iterator[Case]:
+    """Each shape, in L2 and from memory."""
+    made = prepared()
+    for n, h, w, c, f, kind in SHAPES:
+        yield from _cases(n, h, w, c, f, kind, made)
+
+
+def prepared() -> dict[tuple[Kind, str], Made]:
+    """All candidates, compiled."""
+    return kept("conv2d", [(kind, point) for kind in dict.fromkeys(s[-1] for s in SHAPES) for point in POINTS], candidate)
+
+
+def naive(kind: Kind) -> str:
+    """The naive convolution by such a filter, one thread an output."""
+    taps, stride = kind
+    high, wide = (f"ceildiv({d}, {stride})" if stride > 1 else d for d in "HW")
+    sides = [f"  @{v}_loop for {v} in 0..{taps}\n" for v in "rs"] if taps > 1 else []
+    nest = "".join("  " * i + s for i, s in enumerate([*sides, "  @c_loop for c in 0..C\n"]))
+    place = [f"{f'{x} * {stride}' if stride > 1 else x}{f' + {v} - {taps // 2}' if taps > 1 else ''}" for x, v in (("p", "r"), ("q", "s"))]
+    filters, at = (f"F, {taps}, {taps}, C", "f, r, s, c") if taps > 1 else ("F, C", "f, c")
+    image = f"X[image, {place[0]}, {place[1]}, c]"
+    loaded = f"load({image} else 0.0:f16 clip)" if kind != (1, 1) else image
+    sizes = "".join(f"  size {d}: i32\n" for d in "NHWCF")
+    return (
+        f"kir 1\nprogram conv2d\n{sizes}  in X: f16[N, H, W, C]\n  in Wt: f16[{filters}]\n  out Y: f16[N, {high}, {wide}, F]\n"
+        f"  fact C % 64 == 0\n  fact F % 8 == 0\nkernel main grid (f: F, q: {wide}, y: {high} * N) threads 1\n"
+        f"  let image = y // {f'({high})' if stride > 1 else high}\n  let p = y % {f'({high})' if stride > 1 else high}\n  register acc: f32 = 0.0\n{nest}"
+        f"{'  ' * (len(sides) + 2)}acc = acc + cast({loaded}, f32) * cast(Wt[{at}], f32)\n  @store_Y Y[image, p, q, f] = cast(acc, f16)\n"
+    )
+
+
+def candidate(key: tuple[Kind, str]) -> Program:
+    """A kind of convolution by a point of a pipeline. Raises KirError where a step does not apply."""
+    kind, point = key
+    name, *settings = point.split()
+    space = find_space(name)
+    values = space.values({k: int(v) for k, v in (x.split("=") for x in settings)}, {"dtype": "f16", "sms": 132, "shared": 232448})
+    return run(parse_program(naive(kind)), Pipeline.parse(space.filled(values), str(space.file)), Context(target("sm_90a"))).program
+
+
+def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[Kind, str], Made]) -> Iterator[Case]:
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    taps, stride = kind
+    p, q = (-(-d // stride) for d in (h, w))
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(n, h, w, c, device="cuda", dtype=torch.float16, generator=generator)
+    weights = torch.randn(f, taps, taps, c, device="cuda", dtype=torch.float16, generator=generator)
+    count = copies(2.0 * (x.numel() + weights.numel() + n * p * q * f))
+    sets = [(x.clone(), weights.clone(), torch.empty(n, p, q, f, device="cuda", dtype=torch.float16)) for _ in range(count)]
+
+    def cudnn(a: Any, b: Any) -> Any:
+        return torch.nn.functional.conv2d(a.permute(0, 3, 1, 2), b.permute(0, 3, 1, 2), stride=stride, padding=taps // 2).permute(0, 2, 3, 1)
+
+    want = cudnn(x, weights).float()
+    length = float(want.norm())
+
+    def wrong(out: Any) -> str:
+        far = float((out.float() - want).norm()) / length
+        for _, _, y in sets:
+            y.fill_(float("nan"))
+        return "" if far < MOST_WRONG else f"off by {far:.3g} of the result"
+
+    missing: dict[str, str] = {}
+    tried: tuple[str, ...] = POINTS
+    sizes = {"N": n, "H": h, "W": w, "C": c, "F": f}
+    for hot in (True, False):
+        used = [sets[0]] * HOT_CALLS if hot else sets
+        ways: dict[str, Callable[[], Any]] = {"cuDNN": replayed([lambda s=s: cudnn(s[0], s[1]) for s in used])}  # type: ignore[misc]  # a default binds it
+        ours: dict[str, Callable[[], Any]] = {}
+        for point in tried:
+            found = made[kind, point]
+            try:
+                if isinstance(found, str):
+                    raise OSError(found)
+                calls = []
+                for a, b, y in used[: 1 if hot else None]:
+                    call = launcher(found[0], {"X": a, "Wt": b if taps > 1 else b.view(f, c), "Y": y}, sizes, executable=found[1])
+                    calls.append(lambda call=call, y=y: (call(), y)[1])  # type: ignore[misc]  # as above
+                way = replayed(calls * HOT_CALLS if hot else calls)
+                if said := wrong(way()):
+                    raise OSError(said)
+                ours[point] = way
+            except (KirError, OSError) as refused:
+                missing[point] = str(refused).splitlines()[0]
+        named = []
+        if ours:
+            named = [fastest(ours)]
+            ways[named[0]], tried = ours[named[0]], (named[0],)
+        shape = f"N{n} {h}x{w} C{c} F{f} {taps}x{taps} /{stride}, {'in L2' if hot else 'from memory'}"
+        yield Case("conv2d", shape, ways, (*named, *missing), wrong, 2.0 * n * p * q * f * c * taps * taps, dict(missing), len(used))
+
+
+if __name__ == "__main__":
+    prepared()

@@ -1,0 +1,74 @@
+"""Calls replayed from a graph, so that no launch waits for the host: again and again on the same tensors, or in turn on copies that L2 does not hold.
+
+Also what the workloads compile beforehand, on as many processors as there are.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+from benchmarks.gpu_parts.session import ROOT
+from benchmarks.gpu_workloads.launching import compiled
+from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
+from kir.ir.nodes import Program
+
+COLD = 160e6
+"""Bytes that the copies of a row's tensors have together at least: three times the L2 of an H200."""
+MOST_COPIES, HOT_CALLS = 100, 20
+
+Made = tuple[Program, Executable] | str
+"""A program and what it was compiled to, or why it was not."""
+
+
+def copies(size: float) -> int:
+    """How many sets of tensors of so many bytes are to take turns."""
+    return min(MOST_COPIES, max(2, int(COLD / size) + 1))
+
+
+def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    """All calls, one after the other, as one; it returns what the first returned."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls[:2]:
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = [call() for call in calls]  # all results live until the end, so that none takes the place of another
+
+    def call_all() -> Any:
+        graph.replay()
+        return made[0]
+
+    return call_all
+
+
+def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program]) -> dict[Any, Made]:
+    """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
+    file = ROOT / "build" / f"{name}.pickle"
+    found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
+    missing = [k for k in keys if k not in found]
+    if missing:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            found |= dict(zip(missing, pool.map(_made, [(make, k) for k in missing]), strict=True))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(pickle.dumps(found))
+    return found
+
+
+def _made(what: tuple[Callable[[Any], Program], Any]) -> Made:
+    make, key = what
+    try:
+        program = make(key)
+        return program, compiled(program)
+    except (KirError, OSError) as refused:
+        return str(refused).splitlines()[0]

@@ -1,0 +1,165 @@
+"""The K largest of each row, beside torch.topk and FlashInfer's top-k: all timed as graphs, on tensors that L2 holds and on such that it does not.
+
+Each of KIR's answers that may suit a shape is timed; the fastest of a shape is the row. A row's text says what its values are: where they are not
+normal, only the result matters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.problem import load_problem
+from kir.rewrite import Context
+from kir.rewrite import run
+
+ANSWERS = {
+    "rows": (
+        "rows(threads=1024, items=4, room=4096, bits=11)",
+        "rows(threads=512, items=4, room=1024, bits=11)",
+        "rows(threads=256, items=4, room=1024, bits=8)",
+        "rows(threads=128, items=8, room=1024, bits=8)",
+        "rows(threads=512, items=8, room=4096, bits=10)",
+    ),
+    "clusters": (
+        "clusters(ctas=2, threads=1024, items=8, room=4096, bits=11)",
+        "clusters(ctas=4, threads=512, items=8, room=4096, bits=11)",
+        "clusters(ctas=2, threads=512, items=8, room=4096, bits=11)",
+        "clusters(ctas=8, threads=512, items=8, room=4096, bits=11)",
+    ),
+    "chunks": (
+        "chunks(threads=512, items=8, blocks=2, bits=11)",
+        "chunks(threads=1024, items=4, blocks=1, bits=11)",
+        "chunks(threads=512, items=4, blocks=1, bits=11)",
+    ),
+}
+"""The answers of radix select that are tried, by their family."""
+SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
+    (64, 4096, 512, ("rows", "clusters")),
+    (1024, 1024, 8, ("rows",)),
+    (64, 131072, 256, ("clusters", "chunks")),
+    (1, 1048576, 2048, ("chunks",)),
+    (128, 32768, 64, ("rows", "clusters")),
+    (512, 8192, 2048, ("rows",)),
+    (8, 151936, 50, ("clusters", "chunks")),
+    (4096, 256, 8, ("rows",)),
+    (64, 4096, 1, ("rows",)),
+    (64, 4096, 4096, ("rows",)),
+    (33, 1000, 333, ("rows",)),
+)
+"""Rows, their length, K, and the families that are tried."""
+VALUES = ("normal", "a few values", "infinities", "NaN")
+"""What rows hold; all but the first at the first shape alone."""
+
+
+def cases() -> Iterator[Case]:
+    """Each shape hot and cold, then the values that are not normal."""
+    made = kept("topk", [a for family in ANSWERS.values() for a in family], program)
+    for r, n, k, families in SHAPES:
+        yield from _cases(r, n, k, "normal", families, made)
+    for values in VALUES[1:]:
+        yield from _cases(*SHAPES[0][:3], values, SHAPES[0][3], made)
+
+
+def program(answer: str) -> Program:
+    """The naive program with that answer of radix select in its place."""
+    return run(load_problem("topk").naive, f'radix-select{{answer="{answer}"}}@main', Context(target("sm_90a"))).program
+
+
+def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made: dict[str, Made]) -> Iterator[Case]:
+    import torch
+
+    x = _inputs(r, n, values)
+    count = copies(4.0 * r * n + 8.0 * r * k)
+    sets = [(x.clone(), torch.empty(r, k, device="cuda"), torch.empty(r, k, device="cuda", dtype=torch.int32)) for _ in range(count)]
+    largest = torch.topk(x, k, sorted=True).values
+
+    def wrong(out: Any) -> str:
+        v, i = out
+        if int(i.min()) < 0 or int(i.max()) >= n:
+            return "an index lies outside of its row"
+        if not bool((x.gather(1, i.long()).view(torch.int32) == v.view(torch.int32)).all()):
+            return "a value is not the one at its index"
+        if int((i.long().sort(1).values.diff(dim=1) == 0).sum()):
+            return "an index is there twice"
+        same = torch.equal(torch.nan_to_num(v.sort(descending=True).values, nan=float("inf")), torch.nan_to_num(largest, nan=float("inf")))
+        for _, kept_v, kept_i in sets:
+            kept_v.fill_(-7.0)
+            kept_i.fill_(-1)
+        return "" if same else "not the largest"
+
+    missing: dict[str, str] = {}
+    tried = tuple(a for family in families for a in ANSWERS[family])
+    for hot in (True, False):
+        if not hot and values != "normal":
+            return
+        used = [sets[0]] * HOT_CALLS if hot else sets
+        ways: dict[str, Callable[[], Any]] = {}
+        for name, way in _references(k).items():
+            with suppress(Exception):  # what a reference does not take is said by its absence
+                ways[name] = replayed([lambda s=s, way=way: way(s[0]) for s in used])  # type: ignore[misc]  # a default binds it
+        ours: dict[str, Callable[[], Any]] = {}
+        for answer in tried:
+            found = made[answer]
+            try:
+                if isinstance(found, str):
+                    raise OSError(found)
+                calls = [launcher(found[0], {"X": a, "V": v, "I": i}, {"R": r, "N": n, "K": k}, executable=found[1]) for a, v, i in used[: 1 if hot else None]]
+                bound = [lambda call=call, s=s: (call(), s[1:])[1] for call, s in zip(calls, sets, strict=False)]  # type: ignore[misc]  # as above
+                way = replayed(bound * HOT_CALLS if hot else bound)
+                if said := wrong(way()):
+                    raise OSError(said)
+                ours[answer] = way
+            except (KirError, OSError) as refused:
+                missing[answer] = str(refused).splitlines()[0]
+        named = []
+        if ours:
+            named = [fastest(ours)]
+            ways[named[0]], tried = ours[named[0]], (named[0],)
+        shape = f"{r} x {n} k {k}{'' if values == 'normal' else ', ' + values}, {'in L2' if hot else 'from memory'}"
+        yield Case("topk", shape, ways, (*named, *missing), wrong, 0.0, dict(missing), len(used))
+
+
+def _inputs(r: int, n: int, values: str) -> Any:
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(r, n, device="cuda", generator=generator)
+    if values == "a few values":
+        return x.round().clamp(-2, 2)
+    if values == "infinities":
+        return torch.where(x > 1.5, float("inf"), torch.where(x < -1, -float("inf"), x))
+    if values == "NaN":
+        x[:, ::7] = float("nan")
+    return x
+
+
+def _references(k: int) -> dict[str, Callable[[Any], Any]]:
+    import torch
+
+    out: dict[str, Callable[[Any], Any]] = {"torch.topk": lambda x: torch.topk(x, k, sorted=False)}
+    try:
+        import flashinfer
+    except ImportError:
+        return out
+
+    def by(algorithm: str | None) -> Callable[[Any], Any]:
+        def call(x: Any) -> Any:
+            if algorithm is None:
+                os.environ.pop("FLASHINFER_TOPK_ALGO", None)
+            else:
+                os.environ["FLASHINFER_TOPK_ALGO"] = algorithm
+            return flashinfer.top_k(x, k)
+
+        return call
+
+    version = flashinfer.__version__
+    return {**out, f"FlashInfer {version}": by(None), f"FlashInfer {version} (its radix select)": by("default")}
