@@ -43,6 +43,8 @@ class Proposed:
     forecast: float
     taken: int
     left: int
+    kin: bool = False
+    """Whether it is of a family that was learned on the same operator, and was taken nearly whole."""
 
 
 def proposals(number: int, device: str) -> list[Proposed]:
@@ -51,15 +53,17 @@ def proposals(number: int, device: str) -> list[Proposed]:
     from kir.learning.optimize.judge import CpuJudge
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
-    from kir.learning.optimize.search import Budget, Search
+    from kir.learning.optimize.search import MEANT, Budget, Search
 
     one = INSTANCES[number]
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
     search = Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4), policy=load())
+    found = search.proposals(PROPOSALS)
+    kin = [c.plan.family in search.kin and c.share >= MEANT for c in found]
     return [
-        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left))
-        for c in search.proposals(PROPOSALS)
+        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near)
+        for c, near in zip(found, kin, strict=True)
     ]
 
 

@@ -111,7 +111,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         f"Made by `python -m benchmarks.optimize recovery` on the modelled H200: {BUDGET.candidates} candidates and {BUDGET.plans} plans a search, from the "
         "problem's naive program alone. A cell is the speed over the expert's of that surface, which is thought no faster than moving each tensor once; "
-        "where there is none, over the best that any arm found. "
+        "where there is none, over the best that any arm found; an empty cell was not run. "
         f"{ENOUGH:.0%} counts as recovered. All of it is modelled; what is found is gated by the interpreter."
     )
     yield ""
@@ -124,7 +124,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         times = [by.get((problem, surface, arm)) for arm in ARMS]
         expert, best = known[surface].get(problem), min((t for t in times if t), default=None)
         goal[problem, surface] = expert or best or 0.0
-        cells = (f"{goal[problem, surface] / t:.2f}" if t else "none" for t in times)
+        asked = ((problem, surface, arm) in by for arm in ARMS)
+        cells = (f"{goal[problem, surface] / t:.2f}" if t else "none" if there else "" for t, there in zip(times, asked, strict=True))
         yield f"| {problem} | {surface} | {f'{expert * 1e6:.1f} us' if expert else 'none: the best'} | " + " | ".join(cells) + " |"
     yield ""
     for arm in ARMS:
