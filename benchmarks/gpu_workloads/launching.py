@@ -17,14 +17,12 @@ from kir.surface import Image, backend
 SCALARS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "u32": ctypes.c_uint32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
 
 
-def launcher(
-    program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], architecture: str = "sm_90a", executable: Executable | None = None
-) -> Callable[[], None]:
+def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, int], executable: Executable | None = None) -> Callable[[], None]:
     """A call without arguments that runs a program on contiguous tensors by their names in the program; workspaces are its own. `executable` is what it was
     compiled to before, of whatever surface, otherwise that is CUDA. Raises KirError for what is not emitted or does not compile."""
     import torch
 
-    executable = executable or compiled(program, architecture)
+    executable = executable or compiled(program)
     emitted = executable.emitted
     at = bound(program, dict(sizes), {name: tuple(t.shape) for name, t in tensors.items()})
     driver = _driver()
@@ -54,11 +52,11 @@ def launcher(
 
 
 @cache
-def compiled(program: Program, architecture: str = "sm_90a") -> Executable:
-    """A program of the CUDA surface, compiled once."""
-    surface = backend("cuda")
-    emitted = surface.emit(program)
-    return Executable(program, emitted, {Executable.variant(emitted): surface.compile(emitted, target(architecture))})
+def compiled(program: Program, surface: str = "cuda", architecture: str = "sm_90a") -> Executable:
+    """A program, compiled once for a surface."""
+    by = backend(surface)
+    emitted = by.emit(program)
+    return Executable(program, emitted, {Executable.variant(emitted): by.compile(emitted, target(architecture))})
 
 
 def compiled_for(program: Program, surface: str, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], architecture: str = "sm_90a") -> Executable:

@@ -185,7 +185,7 @@ def _fills(s: n.Stmt, b: n.Buffer) -> bool:
 def _multiplies(s: n.Stmt, b: n.Buffer) -> bool:
     """Whether a statement is a product that reads the whole buffer and nothing else of it."""
     uses = [x for x in walk(s) if isinstance(x, n.Region) and x.buffer == b]
-    return isinstance(s, n.Mma) and all(x == n.Region(b) for x in uses) and s.acc.buffer != b
+    return isinstance(s, n.Mma) and bool(uses) and all(x == n.Region(b) for x in uses) and s.acc.buffer != b
 
 
 def _mapped(block: n.Block, rewritten: object) -> n.Block:

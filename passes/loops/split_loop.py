@@ -77,8 +77,13 @@ def _inside(program: n.Program, site: Site, context: Context) -> Verdict:
 def _needless(program: n.Program, site: Site, context: Context) -> Verdict:
     loop, item, at = _site(program, site)
     known = Facts.at(program, site.path).ranging(loop.var, loop.lo, at, loop.step)
+    return needless(loop, item.masks, known, "before the split")
+
+
+def needless(loop: n.For, masks: tuple[int, ...], known: Facts, when: str) -> Verdict:
+    """Whether conditions of a loop's body, by their numbers, hold for every element in the iterations that are known of."""
     lets = {s.names[0]: s.value for s in loop.body if isinstance(s, n.Let) and len(s.names) == 1}
-    for cond in (_conditions(loop.body)[k] for k in item.masks):
+    for cond in (conditions(loop.body)[k] for k in masks):
         index, here = list[n.Expr](), known
         for k, d in enumerate(shape_of(cond.type)):
             var = n.Var(f"%{k}", I32)
@@ -90,10 +95,10 @@ def _needless(program: n.Program, site: Site, context: Context) -> Verdict:
             return unknown(f"'{bad}' has no single elements, so whether a mask matters is not known")
         while used := names_read(one) & lets.keys():
             one = substitute(one, {name: lets[name] for name in used})
-        found = decided(one, here, "before the split the mask lets everything pass", "before the split the mask holds something back")
+        found = decided(one, here, f"{when} the mask lets everything pass", f"{when} the mask holds something back")
         if found.kind != "proved":
             return found
-    return proved("before the split the masks let everything pass")
+    return proved(f"{when} the masks let everything pass")
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,15 @@ class SplitLoop(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop from 0 by 1; where it is to be split, and which masks go, is given."""
-        if not self.at or not _counts(node) or not isinstance(node, n.For):
+        if not self.at or not counts(node) or not isinstance(node, n.For):
             return None
         at = self.place(program, path)
         if at is None or at in (node.lo, node.hi):
             return Miss("that is no place inside the loop")
         if any(isinstance(x, n.Jump | n.Opaque | n.Hole) for x in statements(node.body)):
             return Miss("the body may leave early, or is not understood")
-        if tuple(sorted(set(self.masks))) != self.masks or any(not 0 <= k < len(_conditions(node.body)) for k in self.masks):
-            return Miss(f"it has {len(_conditions(node.body))} conditions of masks")
+        if tuple(sorted(set(self.masks))) != self.masks or any(not 0 <= k < len(conditions(node.body)) for k in self.masks):
+            return Miss(f"it has {len(conditions(node.body))} conditions of masks")
         return Site(path, replace(self, at=expr_text(at)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -136,24 +141,24 @@ class SplitLoop(Pass):
         taken = names_at(program, site.path)
         var = fresh_var(loop.var.name, taken, loop.var.of)
         names = fresh_names(loop.body, taken)
-        rest = tuple(_moved(rename(s, names), loop.var.name, build.add(var, at)) for s in loop.body)
-        first = replace(loop, hi=at, body=_without(loop.body, item.masks))
+        rest = tuple(moved(rename(s, names), loop.var.name, build.add(var, at)) for s in loop.body)
+        first = replace(loop, hi=at, body=without(loop.body, item.masks))
         second = replace(loop, var=var, hi=build.sub(loop.hi, at), body=tuple(rest), label=None)
         return edited(program, site.path, (first, second))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop after which another one goes on with what it does, under masks perhaps."""
-        if not _counts(node) or not isinstance(node, n.For):
+        if not counts(node) or not isinstance(node, n.For):
             return None
         block, i = block_and_index(program, path)
         second = block[i + 1] if i + 1 < len(block) else None
-        if not isinstance(second, n.For) or not _counts(second) or (second.kind, second.attrs) != (node.kind, node.attrs):
+        if not isinstance(second, n.For) or not counts(second) or (second.kind, second.attrs) != (node.kind, node.attrs):
             return None
         if not {s.at.buffer.name for s in statements(node.body) if isinstance(s, n.Store)} & {
                 s.at.buffer.name for s in statements(second.body) if isinstance(s, n.Store)} - set(bound_names(node.body)):
             return None
-        body = tuple(_moved(s, second.var.name, build.sub(node.var, node.hi)) for s in second.body)
-        found = next((masks for masks in _subsets(len(_conditions(body))) if _same(node.body, _without(body, masks))), None)
+        body = tuple(moved(s, second.var.name, build.sub(node.var, node.hi)) for s in second.body)
+        found = next((masks for masks in _subsets(len(conditions(body))) if same_up_to_names(node.body, without(body, masks))), None)
         if found is None:
             return Miss("the next loop does something else")
         whole = replace(node, hi=build.add(node.hi, second.hi), body=body)
@@ -164,11 +169,13 @@ class SplitLoop(Pass):
         return edited(program, site.path, (site.captures["whole"],), 0, 2)
 
 
-def _counts(s: Place) -> bool:
+def counts(s: Place) -> bool:
+    """Whether a place is a loop from 0 by 1 over i32, pipelined or not."""
     return is_counted(s, ("serial", "pipelined"), I32)
 
 
-def _moved(s: n.Stmt, var: str, to: n.Expr) -> n.Stmt:
+def moved(s: n.Stmt, var: str, to: n.Expr) -> n.Stmt:
+    """A statement with another value for a variable."""
     made: Any = substitute(s, {var: to})
     assert isinstance(made, n.Stmt)
     return made
@@ -180,15 +187,15 @@ def _subsets(count: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(count), size)
 
 
-def _conditions(body: n.Block) -> list[n.Expr]:
+def conditions(body: n.Block) -> list[n.Expr]:
     """The conditions of a body's selections and masked loads, each once."""
     found = (x.cond if isinstance(x, n.Select) else x.mask for s in body for x in walk(s) if isinstance(x, n.Select | n.Load))
     return list(dict.fromkeys(x for x in found if x is not None))
 
 
-def _without(body: n.Block, masks: tuple[int, ...]) -> n.Block:
+def without(body: n.Block, masks: tuple[int, ...]) -> n.Block:
     """A body without some masks, without names for what has one already, and without lets that only served the masks."""
-    known = _conditions(body)
+    known = conditions(body)
     gone = {known[k] for k in masks}
     if not gone:
         return body
@@ -217,7 +224,7 @@ def _without(body: n.Block, masks: tuple[int, ...]) -> n.Block:
     return tuple(out)
 
 
-def _same(ours: n.Block, theirs: n.Block) -> bool:
+def same_up_to_names(ours: n.Block, theirs: n.Block) -> bool:
     """Whether two bodies are one up to names."""
     if [type(s) for s in ours] != [type(s) for s in theirs]:
         return False

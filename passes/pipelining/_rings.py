@@ -34,20 +34,23 @@ def roles_at(kernel: n.Kernel) -> tuple[int, n.Roles] | None:
 
 @dataclass(frozen=True)
 class Rings:
-    """The rings of a kernel: buffers that signaling copies fill, and all mbarriers; `stages` is the number of slots. `peers` are the names that
-    the mbarriers of all CTAs of a cluster have (`peers[rank, slot]`)."""
+    """The rings of a kernel: buffers that signaling copies fill, and their mbarriers; `stages` is the number of slots. `peers` are the names that
+    the mbarriers of all CTAs of a cluster have (`peers[rank, slot]`). `once` are the mbarriers without slots, of what is brought once."""
 
     filled: Mapping[str, n.Buffer]
     bars: Mapping[str, n.Buffer]
     stages: int
     peers: frozenset[str] = frozenset()
+    once: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, kernel: n.Kernel) -> Rings:
         """Those of a kernel with roles. Raises NoRing."""
         every = list(statements(kernel.body))
-        bars = {s.buffer.name: s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
-        filled = {s.dst.buffer.name: s.dst.buffer for s in every if isinstance(s, n.Copy) and s.signal is not None}
+        every_bar = {s.buffer.name: s.buffer for s in kernel.body if isinstance(s, n.Alloc) and s.buffer.dtype == MBARRIER}
+        once = frozenset(x for x, b in every_bar.items() if not b.shape)
+        bars = {x: b for x, b in every_bar.items() if x not in once}
+        filled = {s.dst.buffer.name: s.dst.buffer for s in every if isinstance(s, n.Copy) and s.signal is not None and s.signal.buffer.name not in once}
         sizes = {int_value(b.shape[0]) if len(b.shape) == 1 else None for b in bars.values()}
         stages = next(iter(sizes)) if len(sizes) == 1 else None
         if not filled or stages is None:
@@ -55,7 +58,7 @@ class Rings:
         if any(b.name not in {s.buffer.name for s in kernel.body if isinstance(s, n.Alloc)} for b in filled.values()):
             raise NoRing("a ring is declared inside a role")
         views = frozenset(s.buffer.name for s in kernel.body if isinstance(s, n.View) and s.buffer.space == "cluster" and s.at.buffer.name in bars)
-        return cls(filled, bars, stages, views)
+        return cls(filled, bars, stages, views, once)
 
     @property
     def names(self) -> set[str]:
@@ -173,11 +176,12 @@ def slot_number(var: n.Expr, stages: int) -> n.Expr:
 def init_at(kernel: n.Kernel, rings: Rings) -> tuple[int, int, dict[str, int], str | None]:
     """Where the initialization stands in a kernel's body, how many statements it is, the arrivals that each mbarrier counts, and the
     label of its loop. Raises NoRing where it is another than `started` writes."""
-    first = next((i for i, s in enumerate(kernel.body) if any(isinstance(x, n.Call) and x.fn == "mbar_init" for x in walk(s))
-                  and not isinstance(s, n.Roles)), None)
+    def is_init(x: n.Node) -> bool:
+        return isinstance(x, n.Call) and x.fn == "mbar_init" and isinstance(r := x.args[0], n.Region) and r.buffer.name not in rings.once
+    first = next((i for i, s in enumerate(kernel.body) if not isinstance(s, n.Roles) and any(map(is_init, walk(s)))), None)
     if first is None:
         raise NoRing("mbarriers are not initialized")
-    found = [x for s in kernel.body[:-1] for x in walk(s) if isinstance(x, n.Call) and x.fn == "mbar_init"]
+    found = [x for s in kernel.body[:-1] for x in walk(s) if isinstance(x, n.Call) and is_init(x)]
     counts: dict[str, int] = {}
     for x in found:
         r, count = x.args

@@ -77,8 +77,8 @@ kernel main grid (i: 1) threads 384
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Any, ClassVar, cast
 
 from kir.base.dataclass import dataclass
@@ -213,10 +213,10 @@ def _fragments(block: n.Block, groups: int, divide: bool) -> dict[str, n.Buffer]
     for s in statements(block):
         if isinstance(s, n.Alloc):
             b, shape = s.buffer, sizes(s.buffer)
-            if b.space != "fragment" or shape is None or len(shape) != 2 or b.layout is not None or (s.init is not None and shape_of(s.init.type)):
-                raise NoSlice(f"'{b.name}' is no matrix in registers, or has a layout or an initial tile")
+            if b.space != "fragment" or not shape or len(shape) > 2 or b.layout is not None:
+                raise NoSlice(f"'{b.name}' has no rows in registers, or a layout of its own")
             rows = shape[0] // groups if divide else shape[0] * groups
-            out[b.name] = replace(b, shape=(build.const(rows), b.shape[1]))
+            out[b.name] = replace(b, shape=(build.const(rows), *b.shape[1:]))
     return out
 
 
@@ -245,12 +245,14 @@ def _with_role(program: n.Program, path: Path, at: int, body: n.Block, bars: set
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rewrites a role's statements for one warpgroup's rows (`divide`), or back for all rows. `made` are the fragments as they become."""
+    """Rewrites a role's statements for one warpgroup's rows (`divide`), or back for all rows. `made` are the fragments as they become, `named` the
+    tiles with rows that have names."""
 
     wg: n.Var
     groups: int
     made: Mapping[str, n.Buffer]
     divide: bool
+    named: dict[str, n.Var] = field(default_factory=dict)
 
     def block(self, block: n.Block) -> n.Block:
         return tuple(self.stmt(s) for s in block)
@@ -258,26 +260,30 @@ class _Rows:
     def stmt(self, s: n.Stmt) -> n.Stmt:
         match s:
             case n.Alloc():
-                return replace(s, buffer=self.made[s.buffer.name])
+                return replace(s, buffer=self.made[s.buffer.name], init=self._tile(s.init) if s.init is not None and shape_of(s.init.type) else s.init)
             case n.Mma():
                 if s.acc.buffer.name not in self.made or s.acc.index or self._uses(s.b):
                     raise NoSlice("a product into a part of a fragment, or of a fragment")
-                a = s.a if not self._uses(s.a) else self.value(s.a)
+                a = s.a if not self._uses(s.a) else self.value(s.a, 0)
                 return replace(s, acc=n.Region(self.made[s.acc.buffer.name]), a=self._part(a, s.acc.buffer) if a is s.a else a)
             case n.Store() if s.at.buffer.name in self.made:
                 if s.at.index or s.mask is not None:
                     raise NoSlice("a store to a part of a fragment")
-                return replace(s, at=n.Region(self.made[s.at.buffer.name]), value=self.value(s.value))
+                return replace(s, at=n.Region(self.made[s.at.buffer.name]), value=self._tile(s.value))
             case n.Store() if s.at.buffer.space == "global" and s.mask is None and len(shape_of(s.at.type)) == 2:
-                rows = self._rows(next(iter(self._named(s.value)), None))
-                at = part_of_region(s.at, 0, self._first(rows), rows) if self.divide else whole_of_region(
-                    s.at, 0, self._first(rows), rows * self.groups)
-                return replace(s, at=at, value=self.value(s.value))
+                if not self._uses(s.value):
+                    raise NoSlice("a store that does not come from the fragments")
+                rows = self._extent(shape_of(s.at.type)[0])
+                mine, every = (rows, rows * self.groups) if self.divide else (rows // self.groups, rows)
+                at = (part_of_region(s.at, 0, self._first(mine), mine) if self.divide else whole_of_region(s.at, 0, self._first(mine), every))
+                return replace(s, at=at, value=self.value(s.value, 0))
             case n.Eval() if s.call.fn in MEETINGS:
                 return s
+            case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and self._uses(s.value):
+                made = replace(s, value=self.value(s.value, 0))
+                self.named[s.names[0]] = n.Var(s.names[0], made.value.type)
+                return made
             case n.View() | n.Let() if not self._uses(s):
-                if isinstance(s, n.Let) and isinstance(s.value.type, TileType):
-                    raise NoSlice("a tile that has a name")
                 return s
             case n.For() | n.If() if not (isinstance(s, n.For) and s.kind not in ("serial", "unroll")):
                 for steps, inner in child_blocks(s):
@@ -286,48 +292,78 @@ class _Rows:
             case _:
                 raise NoSlice(f"a {type(s).__name__.lower()} that is not done row by row")
 
-    def _named(self, e: n.Node) -> Iterator[str]:
-        return (x.buffer.name for x in walk(e) if isinstance(x, n.Region) and x.buffer.name in self.made)
-
     def _uses(self, e: n.Node) -> bool:
-        return any(True for _ in self._named(e))
+        """Whether a value has rows: it is computed from the fragments."""
+        return any((isinstance(x, n.Region) and x.buffer.name in self.made) or (isinstance(x, n.Var) and x.name in self.named) for x in walk(e))
 
-    def _rows(self, name: str | None) -> int:
-        """The rows of one warpgroup."""
-        if name is None:
-            raise NoSlice("a store that does not come from the fragments")
-        rows = int_value(self.made[name].shape[0]) or 0
-        return rows if self.divide else rows // self.groups
+    def _extent(self, d: object) -> int:
+        """An extent of rows as it becomes. Raises NoSlice."""
+        if not isinstance(d, int) or (self.divide and d % self.groups):
+            raise NoSlice("rows that are not counted")
+        return d // self.groups if self.divide else d * self.groups
 
     def _first(self, rows: int) -> n.Expr:
         return build.mul(self.wg, rows)
 
     def _part(self, e: n.Expr, acc: n.Buffer) -> n.Expr:
-        rows = self._rows(acc.name)
-        return part(e, 0, self._first(rows), rows) if self.divide else whole(e, 0, self._first(rows), rows * self.groups)
+        rows = int_value(self.made[acc.name].shape[0]) or 0
+        return part(e, 0, self._first(rows), rows) if self.divide else whole(e, 0, self._first(rows // self.groups), rows)
 
-    def value(self, e: n.Expr) -> n.Expr:
-        """A value that is computed element by element from whole fragments and scalars. Raises NoSlice."""
-        if not isinstance(e.type, TileType):
+    def _tile(self, e: n.Expr) -> n.Expr:
+        """A value for a fragment; a scalar is the same for all of its rows."""
+        return self.value(e, 0) if isinstance(e.type, TileType) else self.value(e, -1)
+
+    def value(self, e: n.Expr, axis: int) -> n.Expr:
+        """A value whose rows lie along an axis (negative: it has none). Raises NoSlice."""
+        shape = shape_of(e.type)
+        if axis < 0 or shape[axis] == 1:
             if self._uses(e):
-                raise NoSlice("a single element of a fragment")
-            return e
-        if len(shape_of(e.type)) < 2 and not self._uses(e):
-            return e  # one row, which is the same for all
+                raise NoSlice("rows that meet the rows of others")
+            return e  # the same for all rows
+        if (offset := _counted(e)) is not None and len(shape) == 1:
+            rows = self._extent(shape[0])
+            first = self._first(rows if self.divide else rows // self.groups)
+            return build.add(build.call("iota", build.const(rows)), build.add(offset, first) if self.divide else build.sub(offset, first))
         match e:
-            case n.Load() if e.at.buffer.name in self.made and not e.at.index and e.mask is None:
+            case n.Var() if e.name in self.named:
+                return self.named[e.name]
+            case n.Load() if e.at.buffer.name in self.made and not e.at.index and e.mask is None and axis == 0:
                 return n.Load(n.Region(self.made[e.at.buffer.name]))
+            case n.Call(fn="expand") if isinstance(x := e.args[0], n.Expr):
+                new = int(dict(e.attrs)["axis"])
+                return build.expand(self.value(x, axis - (new < axis)), new)
+            case n.Call(fn="reduce") if isinstance(x := e.args[0], n.Expr) and not dict(e.attrs).get("keep"):
+                gone = int(dict(e.attrs)["axis"])
+                return build.call_with("reduce", (self.value(x, axis + (gone <= axis)), *e.args[1:]), e.attrs)
             case n.Unary() | n.Binary() | n.Select() | n.Cast():
                 pass
             case n.Call() if e.of is None and instruction(e.fn).level == "element":
                 pass
             case _:
-                raise NoSlice("a value that is not computed element by element")
+                raise NoSlice("a value that is not computed row by row")
         changes: dict[str, Any] = {}
+
+        def own(x: n.Expr) -> n.Expr:
+            return self.value(x, axis - (len(shape) - len(shape_of(x.type))))
         for name in e.compared_fields:
             value = getattr(e, name)
             if isinstance(value, tuple):
-                changes[name] = tuple(self.value(x) if isinstance(x, n.Expr) else x for x in value)
+                changes[name] = tuple(own(x) if isinstance(x, n.Expr) else x for x in value)
             elif isinstance(value, n.Expr):
-                changes[name] = self.value(value)
+                changes[name] = own(value)
         return cast(n.Expr, rebuild(e, changes))
+
+
+def _counted(e: n.Expr) -> n.Expr | None:
+    """The scalar that is added to whole numbers from 0 on, where a value is that."""
+    match e:
+        case n.Call(fn="iota"):
+            return build.const(0)
+        case n.Binary(op="add") if not shape_of(e.b.type) and (left := _counted(e.a)) is not None:
+            return build.add(left, e.b)
+        case n.Binary(op="add") if not shape_of(e.a.type) and (right := _counted(e.b)) is not None:
+            return build.add(e.a, right)
+        case n.Binary(op="sub") if not shape_of(e.b.type) and (left := _counted(e.a)) is not None:
+            return build.sub(left, e.b)
+        case _:
+            return None

@@ -67,7 +67,7 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
-from kir.rewrite.match import fresh_var, hardware_of, matched_as, node_as
+from kir.rewrite.match import fresh_var, hardware_of, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
 
@@ -88,23 +88,26 @@ def is_load(s: n.Stmt) -> bool:
             return False
 
 
-def bytes_of(s: n.Stmt) -> int:
+def brought_bytes(s: n.Stmt) -> int:
     """Bytes that such a statement brings."""
     if isinstance(s, n.Copy):
         return math.prod(tile_of(n.Load(s.dst)) or ()) * s.dst.buffer.dtype.bytes
     assert isinstance(s, n.For)
     trips = range(int_value(s.lo) or 0, int_value(s.hi) or 0, int_value(s.step) or 1)
-    return len(trips) * sum(map(bytes_of, s.body))
+    return len(trips) * sum(map(brought_bytes, s.body))
 
 
-def _parts(program: n.Program, path: Path) -> tuple[n.Block, n.Block]:
-    """The loads that a loop's body begins with, views among them left out, and the rest of it."""
+def _parts(program: n.Program, path: Path, apart: bool = False) -> tuple[n.Block, n.Block]:
+    """The loads that a loop's body begins with (`apart`: all of them), views among them left out, and the rest of it."""
     loop = node_as(program, path, n.For)
+    if apart:
+        return tuple(s for s in loop.body if is_load(s)), tuple(s for s in loop.body if not is_load(s))
     count = next((i for i, s in enumerate(loop.body) if not is_load(s) and not isinstance(s, n.View)), len(loop.body))
     return tuple(s for s in loop.body[:count] if is_load(s)), tuple(s for i, s in enumerate(loop.body) if i >= count or not is_load(s))
 
 
-def _filled(loads: n.Block) -> set[str]:
+def filled_by(loads: n.Block) -> set[str]:
+    """The shared memory that statements copy to."""
     return {x.dst.buffer.name for s in loads for x in walk(s) if isinstance(x, n.Copy)}
 
 
@@ -118,7 +121,7 @@ def _room(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
-    loads, rest = _parts(program, site.path)
+    loads, rest = _parts(program, site.path, params_as(site, WarpSpecialize).apart)
     written = buffers_written(rest) | {"*"} & buffers_written(rest)
     for s in loads:
         for x in walk(s):
@@ -131,8 +134,14 @@ def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _given_back(program: n.Program, site: Site, context: Context) -> Verdict:
-    loads, rest = _parts(program, site.path)
-    names = _filled(loads)
+    apart = params_as(site, WarpSpecialize).apart
+    loads, rest = _parts(program, site.path, apart)
+    names = filled_by(loads)
+    for k, s in enumerate(loop.body if apart and isinstance(loop := node_at(program, site.path), n.For) else ()):
+        for name in sorted(filled_by((s,)) if is_load(s) else ()):
+            if any(mentions(x, name) for x in loop.body[:k] if not isinstance(x, n.View)):
+                return refuted(f"'{name}' is used before it is filled, when its slot of the iteration before is given back already", name,
+                               needs=f"'{name}' used after its copy alone")
     inside = {id(x) for x in statements((node_at(program, site.path),))}  # type: ignore[arg-type]  # the loop
     for s in statements(kernel_of(program, site.path).body):
         if isinstance(s, n.Alloc) or id(s) in inside or any(id(x) in inside for x in statements((s,)) if x is not s):
@@ -148,7 +157,9 @@ def _given_back(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class WarpSpecialize(Pass):
-    """No parameters: one warpgroup in front of the others copies, and there is one stage (`deepen-ring` makes more)."""
+    """One warpgroup in front of the others copies, and there is one stage (`deepen-ring` makes more). The copies that a loop begins with share their
+    mbarriers; `apart`, each copy, wherever it stands, has a ring of its own: it is waited for where it stood, and its slot given back after its last
+    use."""
 
     intent: ClassVar[str] = "warp-specialize"
     catalogue: ClassVar[tuple[int, ...]] = (27,)
@@ -162,14 +173,16 @@ class WarpSpecialize(Pass):
         Precondition("KIR-P752", "validity", "pipeline", "what the copies fill is used in the loop alone, after them", _given_back),
     )
 
+    apart: bool = False
+
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a loop of the CTA that begins with loads of boxes."""
+        """At a loop of the CTA that begins with loads of boxes (`apart`: that has some)."""
         if not (isinstance(node, n.For) and len(path) == 2 and any(map(is_load, node.body))):
             return None
-        if not _parts(program, path)[0]:
+        loads, rest = _parts(program, path, self.apart)
+        if not loads:
             return Miss("the loop computes before it copies")
         kernel = kernel_of(program, path)
-        loads, rest = _parts(program, path)
         if (int_value(kernel.threads) or 1) % WARP:
             return Miss("the CTA is not of whole warps")
         if not counted(node) or not rest:
@@ -192,25 +205,27 @@ class WarpSpecialize(Pass):
         """Two roles, and an mbarrier each for a full and an empty slot."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
         loop = matched_as(kernel.body[i], n.For)
-        loads, rest = _parts(program, site.path)
+        loads, rest = _parts(program, site.path, self.apart)
         taken = names_in(program, kernel)
-        full, empty = (n.Buffer(fresh(x, taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty"))
+        rings = [_Ring(group, *(n.Buffer(fresh(f"{prefix}{x}", taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty")))
+                 for group, prefix in ([((s,), f"{min(filled_by((s,)))}_") for s in loads] if self.apart else [(loads, "")])]
         front = tuple(s for s in kernel.body[:i] if _is_front(s))
         before = tuple(s for s in kernel.body[:i] if not _is_front(s))
         own = fresh_var(loop.var.name, taken, loop.var.of)
         again = {loop.var.name: own.name} | {x: fresh(x, taken) for x in bound_names(loads)}
-        total = sum(map(bytes_of, loads))
-        lead: n.Block = (n.Eval(build.call("mbar_wait", build.region(empty, 0), build.mod(build.add(own, 1), 2))),
-                         n.Eval(build.call("mbar_arrive_expect", build.region(full, 0), build.const(total))),
-                         *(_signaling(rename(s, again), build.region(full, 0)) for s in loads))
-        follow: n.Block = (n.Eval(build.call("mbar_wait", build.region(full, 0), build.mod(loop.var, 2))), *rest,
-                           n.Eval(build.call("mbar_arrive", build.region(empty, 0))))
+        lead = tuple(x for ring in rings for x in ring.brought(own, again))
+        follow: n.Block
+        if self.apart:
+            follow = _used(loop, rings)
+        else:
+            follow = (rings[0].awaited(loop.var), *rest, rings[0].given_back())
         threads = int_value(kernel.threads) or 0
         first = WARPGROUP // WARP
         roles = n.Roles((n.Role("producer", 0, first, (replace(loop, var=own, body=lead),)),
                          n.Role("consumer", first, first + threads // WARP, (*before, replace(loop, body=follow), *kernel.body[i + 1:]))))
-        init = started({full.name: 1, empty.name: 1}, {full.name: full, empty.name: empty}, 1, "s")
-        body = (*front, n.Alloc(full), n.Alloc(empty), *init, roles)
+        bars = {b.name: b for ring in rings for b in (ring.full, ring.empty)}
+        init = started(dict.fromkeys(bars, 1), bars, 1, "s")
+        body = (*front, *map(n.Alloc, bars.values()), *init, roles)
         made = replace(kernel, threads=build.const(threads + WARPGROUP), body=body)
         return Rewritten(replace_kernel(program, kernel.name, made), (kernel.name, len(body) - 1))
 
@@ -218,11 +233,14 @@ class WarpSpecialize(Pass):
         """At a producer and a consumer of a ring of one stage."""
         if not (isinstance(node, n.Roles) and len(path) == 2):
             return None
+        apart = len(node.roles[0].body) == 1 and isinstance(loop := node.roles[0].body[0], n.For) and sum(
+            isinstance(s, n.Eval) and s.call.fn == "mbar_wait" for s in loop.body) > 1
+        item = WarpSpecialize(apart)
         try:
-            self._merged(program, path)
+            item._merged(program, path)
         except NoRing as why:
             return Miss(str(why))
-        return Site(path, self)
+        return Site(path, item)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One team, which waits for its copies."""
@@ -234,7 +252,7 @@ class WarpSpecialize(Pass):
         rings = Rings.of(kernel)
         at, count, counts, _ = init_at(kernel, rings)
         roles = matched_as(kernel.body[int(path[1])], n.Roles)
-        if rings.stages != 1 or len(roles.roles) != 2 or len(rings.bars) != 2 or set(counts.values()) != {1}:
+        if rings.stages != 1 or len(roles.roles) != 2 or (len(rings.bars) != 2 and not self.apart) or set(counts.values()) != {1} or rings.once:
             raise NoRing("more than one stage, two roles, or two mbarriers of one arrival each")
         lead, follow = roles.roles
         if any(r.registers for r in roles.roles) or (lead.lo, lead.hi) != (0, WARPGROUP // WARP) or follow.lo != lead.hi:
@@ -245,28 +263,84 @@ class WarpSpecialize(Pass):
         consumed = follow.body[k] if k is not None else None
         if k is None or not isinstance(consumed, n.For) or (consumed.hi, consumed.kind) != (produced.hi, produced.kind) or not counted(consumed):
             raise NoRing("the consumer's loop is not as long as the producer's")
-        free, expect, *loads = produced.body
-        first = next((i for i, s in enumerate(consumed.body) if not isinstance(s, n.View)), 0)  # views touch nothing
-        wait, rest, back = consumed.body[first], [*consumed.body[:first], *consumed.body[first + 1:-1]], consumed.body[-1]
-        full, empty = _bar(wait, "mbar_wait"), _bar(back, "mbar_arrive")
-        if _bar(free, "mbar_wait") != empty or _bar(expect, "mbar_arrive_expect") != full or full == empty:
-            raise NoRing("roles do not wait for each other in turn")
-        if offset_of(_parity(free), produced.var, 1) != 1 or offset_of(_parity(wait), consumed.var, 1) != 0:
-            raise NoRing("a role waits for the other phase")
-        plain = tuple(_silent(rename(s, {produced.var.name: consumed.var.name}), full) for s in loads)
-        if not all(map(is_load, plain)) or _expected(expect) != sum(map(bytes_of, plain)):
-            raise NoRing("other bytes are expected than are copied")
+        rest = self._filled_in(produced, consumed)
         if any(mentions(s, x) for s in (*follow.body[:k], *rest, *follow.body[k + 1:]) for x in rings.bars):
             raise NoRing("the consumer uses its mbarriers elsewhere too")
         front = tuple(s for i, s in enumerate(kernel.body[:-1]) if not (at <= i < at + count) and not (
             isinstance(s, n.Alloc) and s.buffer.name in rings.bars))
-        body = (*front, *follow.body[:k], replace(consumed, body=(*plain, *rest)), *follow.body[k + 1:])
+        body = (*front, *follow.body[:k], replace(consumed, body=rest), *follow.body[k + 1:])
         threads = WARP * (follow.hi - follow.lo)
         return replace(kernel, threads=build.const(threads), body=body), len(front) + k
 
+    def _filled_in(self, produced: n.For, consumed: n.For) -> n.Block:
+        """The consumer's code with the producer's loads, and without its mbarriers. Raises NoRing."""
+        waits = [i for i, s in enumerate(produced.body) if isinstance(s, n.Eval) and s.call.fn == "mbar_wait"]
+        if not waits or waits[0]:
+            raise NoRing("the producer does not wait before it copies")
+        body = consumed.body
+        for lo, hi in zip(waits, [*waits[1:], len(produced.body)], strict=True):
+            if hi - lo < 3:
+                raise NoRing("the producer waits, and copies nothing")
+            free, expect, *loads = produced.body[lo:hi]
+            full, empty = _bar(expect, "mbar_arrive_expect"), _bar(free, "mbar_wait")
+            first = next((i for i, s in enumerate(body) if isinstance(s, n.Eval) and s.call.fn == "mbar_wait" and mentions(s, full.buffer.name)), None)
+            back = next((i for i, s in enumerate(body) if isinstance(s, n.Eval) and s.call.fn == "mbar_arrive" and mentions(s, empty.buffer.name)), None)
+            if first is None or back is None or back < first or full == empty or (_bar(body[first], "mbar_wait"), _bar(body[back], "mbar_arrive")) != (
+                    full, empty):
+                raise NoRing("roles do not wait for each other in turn")
+            if not self.apart and (back != len(body) - 1 or any(not isinstance(s, n.View) for s in body[:first])):  # views touch nothing
+                raise NoRing("the consumer waits late, or gives a slot back early")
+            if offset_of(_parity(free), produced.var, 1) != 1 or offset_of(_parity(body[first]), consumed.var, 1) != 0:
+                raise NoRing("a role waits for the other phase")
+            plain = tuple(silent(rename(s, {produced.var.name: consumed.var.name}), full) for s in loads)
+            if not all(map(is_load, plain)) or (self.apart and len(plain) > 1) or _expected(expect) != sum(map(brought_bytes, plain)):
+                raise NoRing("other bytes are expected than are copied")
+            views = () if self.apart else body[:first]
+            body = (*plain, *views, *body[first + 1:back]) if not self.apart else (*body[:first], *plain, *body[first + 1:back], *body[back + 1:])
+        return body
+
     def effect(self, program: n.Program, site: Site) -> Effect:
-        """Two mbarriers."""
-        return Effect(shared_bytes=16)
+        """Two mbarriers a ring."""
+        return Effect(shared_bytes=16 * (len(_parts(program, site.path, True)[0]) if self.apart else 1))
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """Loads, and the mbarriers of their slot."""
+
+    loads: n.Block
+    full: n.Buffer
+    empty: n.Buffer
+
+    def brought(self, k: n.Var, names: dict[str, str]) -> n.Block:
+        """What the producer does in iteration k."""
+        total = sum(map(brought_bytes, self.loads))
+        return (n.Eval(build.call("mbar_wait", build.region(self.empty, 0), build.mod(build.add(k, 1), 2))),
+                n.Eval(build.call("mbar_arrive_expect", build.region(self.full, 0), build.const(total))),
+                *(signaling(rename(s, names), build.region(self.full, 0)) for s in self.loads))
+
+    def awaited(self, k: n.Var) -> n.Stmt:
+        """The consumer's wait in iteration k."""
+        return n.Eval(build.call("mbar_wait", build.region(self.full, 0), build.mod(k, 2)))
+
+    def given_back(self) -> n.Stmt:
+        """The consumer is done with the slot."""
+        return n.Eval(build.call("mbar_arrive", build.region(self.empty, 0)))
+
+
+def _used(loop: n.For, rings: list[_Ring]) -> n.Block:
+    """A loop's body with a wait for each load, and its slot given back after the last statement that uses it or a view of it."""
+    ends: dict[int, list[_Ring]] = {}
+    for ring in rings:
+        names = filled_by(ring.loads)
+        names |= {s.buffer.name for s in loop.body if isinstance(s, n.View) and s.at.buffer.name in names}
+        ends.setdefault(max(i for i, s in enumerate(loop.body) if not isinstance(s, n.View) and any(mentions(s, x) for x in names)), []).append(ring)
+    out: list[n.Stmt] = []
+    for i, s in enumerate(loop.body):
+        ring = next((r for r in rings if r.loads[0] is s), None)
+        out.append(s if ring is None else ring.awaited(loop.var))
+        out += [r.given_back() for r in ends.get(i, ())]
+    return tuple(out)
 
 
 def _is_front(s: n.Stmt) -> bool:
@@ -280,19 +354,21 @@ def _tiles(s: n.Stmt) -> set[str]:
     return set(bound_names((s,))) if not _is_front(s) and not isinstance(s, n.For) else set()
 
 
-def _signaling(s: n.Stmt, bar: n.Region) -> n.Stmt:
+def signaling(s: n.Stmt, bar: n.Region) -> n.Stmt:
+    """Loads that complete on an mbarrier."""
     if isinstance(s, n.Copy):
         return replace(s, signal=bar)
     assert isinstance(s, n.For)
-    return replace(s, body=tuple(_signaling(x, bar) for x in s.body))
+    return replace(s, body=tuple(signaling(x, bar) for x in s.body))
 
 
-def _silent(s: n.Stmt, bar: n.Region) -> n.Stmt:
+def silent(s: n.Stmt, bar: n.Region) -> n.Stmt:
+    """The same loads without their mbarrier. Raises NoRing for another statement."""
     match s:
         case n.Copy() if s.signal == bar:
             return replace(s, signal=None)
         case n.For():
-            return replace(s, body=tuple(_silent(x, bar) for x in s.body))
+            return replace(s, body=tuple(silent(x, bar) for x in s.body))
         case _:
             raise NoRing("the producer does more than copy to its ring")
 

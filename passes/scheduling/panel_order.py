@@ -67,7 +67,7 @@ class PanelOrder(Pass):
             return Miss("its CTAs are handed out in panels already")
         if self.order not in ORDERS or self.panel < 1:
             return Miss(f"panels of {self.panel} in order of {self.order}s: order is one of {', '.join(ORDERS)}")
-        return Miss(WAITS) if _wait(node) else Site(path, self)
+        return Miss(WAITS) if waits(node) else Site(path, self)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel whose CTAs are handed out in panels."""
@@ -77,7 +77,7 @@ class PanelOrder(Pass):
         panel, order = attrs.get("raster_panel"), attrs.get("raster_order", "row")
         if not isinstance(panel, int) or order not in ORDERS or "raster_order" not in attrs:
             return None
-        return Miss(WAITS) if _wait(node) else Site(path, PanelOrder(panel, str(order)))
+        return Miss(WAITS) if waits(node) else Site(path, PanelOrder(panel, str(order)))
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The option."""
@@ -95,7 +95,7 @@ class PanelOrder(Pass):
 WAITS = "its CTAs may wait for one another: the order in which they run may matter"
 
 
-def _wait(k: n.Kernel) -> bool:
+def waits(k: n.Kernel) -> bool:
     """Whether a CTA may wait for what another one does: a loop without a count that reads global memory which the kernel writes, or atomically."""
     written = {x.at.buffer.name for x in statements(k.body) if isinstance(x, n.Store)}
     written |= {x.dst.buffer.name for x in statements(k.body) if isinstance(x, n.Copy)}

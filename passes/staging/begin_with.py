@@ -33,6 +33,7 @@ kernel main grid (b: 1) threads 32
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -79,6 +80,14 @@ class BeginWith(Pass):
         if name in buffers_named(fill.value) or isinstance(fill.value, n.Const) or fill.value.type != n.Region(node.buffer).type:
             return Miss(f"what '{name}' begins with is made of itself, or a literal")
         return Site(path, self, {"fill": k})
+
+    def inverse_sites(self, program: n.Program) -> Iterator[Site]:
+        """Such memory, but none that a loop after it fills anew: what it begins with is then the first of several values, which belong together."""
+        for site in super().inverse_sites(program):
+            (block, _), at = block_and_index(program, site.path), n.Region(node_as(program, site.path, n.Alloc).buffer)
+            later = (x for s in block[int(site.captures["fill"]) + 1:] if isinstance(s, n.For) for x in s.body)
+            if not any(isinstance(x, n.Store) and x.at == at and at.buffer.name not in buffers_named(x.value) for x in later):
+                yield site
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The declaration with its value, where that is known."""

@@ -235,13 +235,15 @@ class Memory(LoadWriter):
 
     # ------------------------------------------------------------------------------------------------------------ descriptors
     def box(self, to: Expressions, at: n.Region) -> tuple[str, str]:
-        """A tensor descriptor for a region and the coordinates of its corner. Raises KIR-B002 where a box cannot say it."""
+        """A tensor descriptor for a region and the coordinates of its corner; a dimension without a span has one element of the box.
+        Raises KIR-B002 where a box cannot say it."""
         self._checked(at)
         spans = [i for i in at.index if isinstance(i, n.Span)]
-        if len(spans) != len(at.index) or not spans or any(i.step != 1 for i in spans):
+        if not spans or any(i.step != 1 for i in spans) or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in at.index):
             raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box",
-                         needs="a span of step 1 in every dimension")
-        shape = tile_shape(at.type)
+                         needs="spans of step 1, and single indices beside them")
+        extents = iter(tile_shape(at.type))
+        shape = tuple(next(extents) if isinstance(i, n.Span) else 1 for i in at.index)
         name = f"{to.names[at.buffer.name]}_desc"
         for known, (buffer, box) in self.descriptors.items():
             if buffer == at.buffer and box == shape:
@@ -251,7 +253,12 @@ class Memory(LoadWriter):
             while name in self.descriptors or name in to.names.values():
                 name += "_"
             self.descriptors[name] = (at.buffer, shape)
-        return name, f"[{', '.join(to.text(i.lo) for i in spans)}]"
+        return name, f"[{', '.join(to.text(i.lo if isinstance(i, n.Span) else i) for i in at.index)}]"
+
+    def box_shape(self, at: n.Region) -> str:
+        """What the box of a region is reshaped from, or its tile is reshaped to: the text of its extents, "" where they are the tile's."""
+        extents = iter(tile_shape(at.type))
+        return "" if all(isinstance(i, n.Span) for i in at.index) else ", ".join(str(next(extents)) if isinstance(i, n.Span) else "1" for i in at.index)
 
     def descriptor_lines(self, to: Expressions) -> list[str]:
         """The statements that make the descriptors collected so far."""

@@ -271,12 +271,14 @@ class Statements:
             if s.src.clip and s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
                 raise refuse("KIR-B002", "tensor descriptors fill with zero outside the tensor", needs="else 0")
             name, corner = self.memory.box(to, s.src.at)
-            self.put(f"{to.names[dst.name]} = {name}.load({corner})", depth, path)
+            shaped = f".reshape({', '.join(map(str, tile_shape(s.src.type)))})" if self.memory.box_shape(s.src.at) else ""
+            self.put(f"{to.names[dst.name]} = {name}.load({corner}){shaped}", depth, path)
         elif dst.space == "global" and src.space == "fragment" and not s.src.at.index:
             name, corner = self.memory.box(to, s.dst)
             carried = self._carried.get(src.name)
             value = to.names[src.name] if carried is None or carried.init is None else to.filled(carried.init, s.src.type)
-            self.put(f"{name}.store({corner}, {value})", depth, path)
+            box = self.memory.box_shape(s.dst)
+            self.put(f"{name}.store({corner}, {value}{f'.reshape({box})' if box else ''})", depth, path)
         else:
             raise refuse("KIR-B002", f"Triton has no copy via tma from {src.space} to {dst.space} memory")
 

@@ -23,14 +23,12 @@ from kir.ir.paths import Path, paths
 from kir.ir.types import I32, dtype_of
 from kir.surface.lowering.registers.barriers import joined
 from kir.surface.lowering.registers.plan import planned
-from kir.surface.lowering.registers.state import State, refuse
+from kir.surface.lowering.registers.state import ROUNDS, State, refuse
 from kir.surface.lowering.roles import has_roles, lowered_roles
 from kir.surface.lowering.statements import block
 from kir.surface.lowering.tiled import is_tiled
 from kir.surface.lowering.tiles.warpgroups import started
 
-ROUNDS = 3
-"""How often a kernel is lowered again because what is stored to a fragment says how it should be dealt."""
 MARK = "<lowered>"
 """The file of the marks that statements carry while they are lowered: their number in reading order."""
 __all__ = ["Places", "is_tiled", "lowered", "lowered_kernel", "lowered_with_places"]

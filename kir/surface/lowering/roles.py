@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kir.analysis.facts import Facts
+from kir.analysis.tiles.fragments import Spread
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -16,7 +17,7 @@ from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import walk
 from kir.surface.lowering.registers.barriers import joined
 from kir.surface.lowering.registers.elements import element
-from kir.surface.lowering.registers.state import Held, State, refuse, shape_known
+from kir.surface.lowering.registers.state import ROUNDS, Held, State, refuse, shape_known
 from kir.surface.lowering.tiles.binding import fill
 from kir.surface.lowering.tiles.warpgroups import WARPGROUP, accumulator, released, shares
 
@@ -119,10 +120,16 @@ def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[st
             raise refuse(f"a loop over the warpgroups of a role of {threads} threads that is not 0..{threads // WARPGROUP}")
         inside = facts.ranging(split.var, split.lo, split.hi, split.step)
         return (replace(split, body=_team(start, split.body, WARPGROUP, inside, {*known, split.var.name}, lower)),)
-    thread = n.Var(start.fresh("t"), I32)
-    state = State(start.program, start.kernel, threads, thread, start.taken, facts.ranging(thread, const(0), const(threads)))
-    state.constant, state.counters = {*start.constant, *known}, start.counters
-    lower(state, body)
+    thread, taken = n.Var(start.fresh("t"), I32), frozenset(start.taken)
+    spreads: dict[str, Spread] = {}
+    for _ in range(ROUNDS + 1):
+        start.taken &= taken
+        state = State(start.program, start.kernel, threads, thread, start.taken, facts.ranging(thread, const(0), const(threads)))
+        state.constant, state.counters, state.spreads = {*start.constant, *known}, start.counters, {**spreads}
+        lower(state, body)
+        if not state.wanted:
+            break
+        spreads = {**state.spreads, **state.wanted}
     loop = n.For(thread, const(0), const(threads), const(1), joined(state.items, state.aliases.may_be_one), "thread")
     if state.scratch or state.shared:
         raise refuse("a role that needs shared memory to pass tiles through", "tiles that stay in the registers that hold them")
@@ -222,9 +229,14 @@ def _axis_of_k(r: n.Region, left: bool, transposed: bool) -> int:
 
 
 def _stepped(r: n.Region, axis: int, first: n.Expr, step: int) -> n.Region:
-    """A part of an operand: `step` elements from `first` along an axis."""
-    span = r.index[axis]
+    """A part of an operand: `step` elements from `first` along an axis, of its panels where the axis lies in some."""
+    span, spans = r.index[axis], [k for k, i in enumerate(r.index) if isinstance(i, n.Span)]
     assert isinstance(span, n.Span)
+    if len(spans) == 3 and axis == spans[2] and isinstance(panels := r.index[spans[0]], n.Span):
+        width = r.buffer.shape[-1]
+        index = list(r.index)
+        index[spans[0]], index[axis] = build.add(panels.lo, build.floordiv(first, width)), n.Span(build.mod(first, width), step)
+        return n.Region(r.buffer, tuple(index))
     part = n.Span(build.add(span.lo, first), step)
     return n.Region(r.buffer, (*r.index[:axis], part, *r.index[axis + 1:]))
 

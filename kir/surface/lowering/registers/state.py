@@ -249,6 +249,8 @@ def slot_variables(state: State, s: Spread) -> tuple[list[n.Var], list[n.Expr]]:
     return list(reversed(names)), values
 
 
+ROUNDS = 3
+"""How often a kernel or a role is lowered again because what is stored to a fragment says how it should be dealt."""
 MOST_SLOTS = 1024
 """Elements of one tile that a thread may hold in registers."""
 

@@ -43,7 +43,7 @@ def shares(state: State, s: n.Mma, held: n.Buffer, a: n.Region, rows: int) -> It
     for i in range(blocks):
         part = a
         panels = [axis for axis, x in enumerate(a.index) if isinstance(x, n.Span)]
-        if a.buffer.space != "register" and len(panels) == 3:  # rows lie in panels, each as wide as a wgmma has rows
+        if a.buffer.space != "register" and len(panels) == 3 and rows == panels[2]:  # rows lie in panels, each as wide as a wgmma has rows
             if a.index[panels[2]] != n.Span(const(0), ROWS):
                 raise refuse("wgmma reads rows in panels of another width than 64", "panels of 64 rows")
             at = panels[0]
@@ -52,7 +52,7 @@ def shares(state: State, s: n.Mma, held: n.Buffer, a: n.Region, rows: int) -> It
             span = a.index[rows]
             assert isinstance(span, n.Span)
             panels = [axis for axis, x in enumerate(a.index) if isinstance(x, n.Span)]
-            if len(panels) == 3:
+            if len(panels) == 3 and rows == panels[2]:
                 yield _panel(a, panels[0], build.add(build.mul(number, blocks), i), span), _registers_of(held, i, blocks)
                 continue
             first = build.add(span.lo, build.add(build.mul(number, ROWS * blocks), ROWS * i))
