@@ -190,7 +190,7 @@ def _lineage(job: Job) -> Group:
 def _unnamed(name: str, program: n.Program, surface: str, job: Job) -> Group:
     """A group whose sizes are made up: every size that no problem gives, once large and once small."""
     sizes, which = [p.name for p in program.params if p.role == "size"], job.get("sizes", "")
-    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of)) 
+    shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of))
               for of in {"": (4096, 256, 64), "second": (2048, 512, 128), "third": (3072, 1024, 192)}[which]]
     return Group(f"{name}/{which}" if which else name, _family(f"{name}::"), surface, None, shapes)
 

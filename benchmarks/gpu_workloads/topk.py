@@ -18,8 +18,7 @@ from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.problem import load_problem
-from kir.rewrite import Context
-from kir.rewrite import run
+from kir.rewrite import Context, run
 
 ANSWERS = {
     "rows": (

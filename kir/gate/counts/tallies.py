@@ -7,7 +7,6 @@ from kir.gate.counts.schedule import SECTOR
 from kir.gate.counts.trace import Barrier, Item, Loop, Op, Team, Wait
 
 
-
 def tallies(items: Sequence[Item], warps: float) -> dict[str, float]:
     """Of one CTA whose team has so many warps. Instructions count warps; `sectors` are of 32 bytes; `asked` is what lanes ask for, `new` what is new to the
     CTA, `far` what comes from beyond L1 (bytes); `passes` are cycles of shared memory's banks; `in turn` instructions of loads that wait for one another;
