@@ -49,7 +49,9 @@ def corner(to: Expressions, program: n.Program, s: n.Copy, far: n.Region, found:
     return at, []
 
 
-def _pixels(to: Expressions, program: n.Program, kernel: n.Kernel, view: n.View, far: n.Region, found: n.TensorMap, at: list[n.Expr]) -> tuple[list[n.Expr], list[n.Expr]]:
+def _pixels(
+    to: Expressions, program: n.Program, kernel: n.Kernel, view: n.View, far: n.Region, found: n.TensorMap, at: list[n.Expr]
+) -> tuple[list[n.Expr], list[n.Expr]]:
     """Coordinates and offsets of a box of pixels by channels."""
     name, channels = view.buffer.name, view.at.buffer.shape[-1]
     if not is_pixels(view) or len(at) != 2:
