@@ -6,7 +6,7 @@ same of the tensor is written as coordinates and offsets; any other is refused.
 """
 from __future__ import annotations
 
-from kir.analysis.clipping import hangs_over, ranges_of
+from kir.analysis.clipping import hangs_over, ranges_of, within_parts
 from kir.analysis.tiles.mapped_views import ends_joined, is_pixels, joined, may_show, shown, view_of
 from kir.ir import build
 from kir.ir import nodes as n
@@ -65,7 +65,8 @@ def _pixels(
     if not (to.facts.divides(found.box[1], at[1]) and to.facts.divides(found.box[1], channels)):
         raise refuse("KIR-B002", f"{found.box[1]} channels of '{name}' may belong to two taps", f"a fact that {found.box[1]} divides the channels")
     ranges = {variable: to.facts.expanded(end) for variable, end in ranges_of(kernel).items()}
-    if hangs_over(n.Region(far.buffer, (build.const(0), spans[1])), ranges, program.facts):
+    if hangs_over(n.Region(far.buffer, (build.const(0), spans[1])), ranges, program.facts) and not within_parts(
+            to.facts.expanded(spans[1].lo), found.box[1], far.buffer.shape[1], ranges, program.facts):
         raise refuse("KIR-B002", f"the copy may take taps of '{name}' that there are not", "a loop over whole boxes of taps and channels")
     coordinates, offsets = said
     values = {view.axes[0]: at[0], view.axes[1]: at[1]}
