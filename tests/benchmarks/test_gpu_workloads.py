@@ -32,7 +32,8 @@ def test_a_call_holds_the_workspaces_whose_addresses_it_passes(monkeypatch: pyte
         made.append(weakref.ref(one))
         return one
 
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, uint8=None, cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=0))))
+    stream = SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=0))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, uint8=None, cuda=stream))
     launched = list[Any]()
     driver = SimpleNamespace(launch=lambda *a, **k: launched.append(a), stream=None)
     monkeypatch.setattr(launching, "_driver", lambda: driver)
@@ -66,7 +67,8 @@ def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
     n, h, wide, _ = x.shape
     padded = np.zeros((n, h + taps - 1, wide + taps - 1, x.shape[3]))
     padded[:, taps // 2: taps // 2 + h, taps // 2: taps // 2 + wide] = x
-    return sum(np.einsum("nhwc,fc->nhwf", padded[:, r: r + h: stride, s: s + wide: stride], w[:, r, s].astype(np.float64)) for r in range(taps) for s in range(taps))
+    moved = [(padded[:, r: r + h: stride, s: s + wide: stride], w[:, r, s].astype(np.float64)) for r in range(taps) for s in range(taps)]
+    return sum(np.einsum("nhwc,fc->nhwf", a, b) for a, b in moved)
 
 
 @pytest.mark.parametrize(("kind", "point"), [
@@ -79,7 +81,8 @@ def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> No
     rng = np.random.default_rng(2)
     n, h, w, c, f = 2, 7, 9, 64, 72
     x, weights = rng.standard_normal((n, h, w, c)).astype(np.float16), rng.standard_normal((f, taps, taps, c)).astype(np.float16)
-    found = run(conv2d.candidate((kind, point)), {"X": x, "Wt": weights if taps > 1 else weights[:, 0, 0]}, {"N": n, "H": h, "W": w, "C": c, "F": f}, mode="check")
+    given = {"X": x, "Wt": weights if taps > 1 else weights[:, 0, 0]}
+    found = run(conv2d.candidate((kind, point)), given, {"N": n, "H": h, "W": w, "C": c, "F": f}, mode="check")
     want = _naive(x.astype(np.float64), weights, taps, stride)
     assert not found.errors and np.allclose(found.outputs["Y"], want, rtol=2e-3, atol=2e-2)
 
