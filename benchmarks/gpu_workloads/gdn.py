@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.launching import compiled, launcher
+from benchmarks.gpu_workloads.launching import launcher
 from benchmarks.gpu_workloads.measuring import Case
 from benchmarks.gpu_workloads.replaying import Made, kept, replayed
 from kir.base.diagnostic import KirError
