@@ -20,7 +20,7 @@ from kir.ir.parser import parse_program
 
 SHAPES = ((1, 4096, 16, 3), (4, 1024, 16, 3), (1, 8192, 16, 3), (1, 1000, 16, 3), (2, 2048, 16, 1))
 """B, L, the heads of q and k, and how many heads of v each serves."""
-KERNELS = (("gdn_d128_sm90", "cuda"), ("gdn_d128", "triton"))
+KERNELS = (("gdn_d128_sm90", "cuda"), ("gdn_d128_sm90_pair", "cuda"), ("gdn_d128", "triton"))
 """The experts: the name of a file, and the surface that it is written to."""
 ROUNDOFF = 2.0**-8
 """The unit roundoff of bf16."""
