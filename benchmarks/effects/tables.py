@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import statistics
@@ -23,10 +24,10 @@ TOLD = {"internal": "compile", "cuda_error_invalid_value": "launch", "cuda_error
 
 
 def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
-    """The rows of files of JSON lines."""
+    """The rows of files of JSON lines, as they are or compressed (`.gz`); a last line that was cut short is left out."""
     for path in paths:
-        with path.open(encoding="utf-8") as lines:
-            yield from (json.loads(line) for line in lines)
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            yield from (json.loads(line) for line in lines if line.endswith("\n"))
 
 
 def device_name(said: str) -> str:

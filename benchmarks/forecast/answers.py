@@ -96,13 +96,14 @@ def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Call
 def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bool = False) -> Answers:
     """What models that were each trained without a part say of that part."""
     logs, fails, defers = np.zeros((len(rows), len(LEVELS))), np.zeros(len(rows)), np.zeros(len(rows), bool)
-    seen, turned = rows.seen, rows.turned
-    if code:
-        there = np.isfinite(rows.seen_code).max(axis=1)[:, None]
-        seen, turned = np.where(there, rows.seen_code, seen), np.where(there, rows.turned_code, turned)
     for fold, model in enumerate(models):
         here = folds == fold
-        logs[here], fails[here], own = model.predict(seen[here], turned[here])
+        at = rows.take(here).named(model.names, model.used)
+        seen, turned = at.seen, at.turned
+        if code:
+            there = np.isfinite(at.seen_code).max(axis=1)[:, None]
+            seen, turned = np.where(there, at.seen_code, seen), np.where(there, at.turned_code, turned)
+        logs[here], fails[here], own = model.predict(seen, turned)
         defers[here] = own > model.far
     return Answers(name, logs, LEVELS, fails, defers)
 

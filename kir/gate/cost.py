@@ -166,8 +166,27 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
                     scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
     each = [(tallies([w.stream.team], w.stream.threads / 32), share / weight) for w, share in samples]
     seen = {name: sum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
-    seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled}
+    seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled, **_stored(program, samples, tiles.ctas)}
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown, seen)
+
+
+def _stored(program: n.Program, samples: Sequence[tuple[Work, float]], ctas: int) -> dict[str, float]:
+    """Bytes of the program's outputs that the grid writes, each once (`stored`) and as often as it does (`stored in all`), and those of its inputs that it
+    reads, each once (`gathered`). Two programs that compute the same have the same of them, as far as they can be counted."""
+    roles = {p.name: p.role for p in program.params}
+    out = {"stored": 0.0, "stored in all": 0.0, "gathered": 0.0}
+    for w, share in samples:
+        read: dict[str, float] = {}
+        for op, _, _ in operations([w.stream.team]):
+            if (a := op.access) is None:
+                continue
+            if a.verb != "read" and roles.get(a.buffer) in ("out", "inout"):
+                out["stored"] += a.unique * share
+                out["stored in all"] += a.moved * ctas * share
+            elif a.verb == "read" and roles.get(a.buffer) in ("in", "inout"):
+                read[a.buffer] = max(read.get(a.buffer, 0.0), a.unique)
+        out["gathered"] += sum(read.values()) * share
+    return out
 
 
 @dataclass(frozen=True)
