@@ -55,8 +55,8 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
                 name = _name(row["program"], row["surface"])
                 about[row["group"]] = row
                 said[row["group"], row["program"]] = row["modelled"]
-                programs[name] = {"program": name, "text": row["text"], "surface": row["surface"], "family": row["family"], "problem": row["problem"],
-                                  "origin": row["group"]}
+                programs.setdefault(name, {"program": name, "text": row["text"], "surface": row["surface"], "family": row["family"],
+                                           "problem": row["problem"], "origin": row["group"]})
                 compiled[name] = {"program": name, "arch": ARCH, "ok": not row["fault"], "fault": row["why"],
                                   "kernels": [k for k in row["compiled"] if k["variant"] == 0]}
                 if row["fault"]:
