@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.forecast.failures import of_states
 from kir.base.dataclass import dataclass
 from kir.gate.cost import LAUNCH
 from kir.hardware.target import target as target_of
@@ -118,7 +119,8 @@ def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> An
         held = states.code if code and all(k in states.code for k in keys) else states.plain
         before, after = (held[k] for k in keys)
         parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
-        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code)
+        fails = of_states(before, after)
+        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, fails)
         logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
 

@@ -34,6 +34,8 @@ LAUNCH = 2.3e-6
 """Seconds that a launch costs at least, from event to event (*micro*: 2.8e-6 for one CTA of nothing, its own way included)."""
 CTA_SECONDS = 6.1e-10
 """Seconds between the CTAs that a device begins (*micro*: 135168 of them in 82 us)."""
+DEPENDENT = 2.0
+"""How many times longer that is where the next launch may begin before the end of this one (measured pairs, H200: 16777216 CTAs in 10.08 and 20.16 ms)."""
 DRAM_SHARE = 0.885
 """How much of its nominal bandwidth DRAM reaches (*micro*, H200: 4.25 of 4.8 TB/s)."""
 OWN_REGISTERS = 16
@@ -152,7 +154,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     factor = tiles.ctas / max(1, asked.ctas)
     parts["l2"] = weight * factor * mean(lambda r, w: w.l2) / (device.l2_bandwidth or device.bandwidth * L2_FACTOR)
     parts["dram"] = weight * factor * mean(lambda r, w: w.dram) / (device.bandwidth * DRAM_SHARE)
-    parts["ctas"] = tiles.ctas * CTA_SECONDS
+    parts["ctas"] = tiles.ctas * CTA_SECONDS * (DEPENDENT if _dependent(program, kernel) else 1.0)
     if atomics := mean(lambda r, w: w.atomics):
         parts["atomics"] = weight * atomics * device.pipes.contended / clock
     if spilled:
@@ -168,6 +170,11 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     seen = {name: sum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
     seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled, **_stored(program, samples, tiles.ctas)}
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown, seen)
+
+
+def _dependent(program: n.Program, kernel: n.Kernel) -> bool:
+    """Whether a kernel is launched as one that others may begin beside (programmatic dependent launch)."""
+    return any(step.kernel == kernel.name and bool(dict(step.attrs).get("pdl")) for step in launches(program))
 
 
 def _stored(program: n.Program, samples: Sequence[tuple[Work, float]], ctas: int) -> dict[str, float]:

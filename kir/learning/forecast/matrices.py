@@ -29,6 +29,8 @@ SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measure
 """Files of KIR that features depend on: what is kept was worked out by the same."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
+ONE_FAMILY = {"matmul": "gemm"}
+"""Families that a part of the data still names otherwise: what is left out of training must be the whole family."""
 Wanted = tuple[str, str, str]
 """A program, a device, sizes as JSON."""
 
@@ -189,7 +191,7 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
     seen, turned, seen_code, turned_code = matrices
     made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
-                np.array([p.family for p in pairs], dtype=object), about)
+                np.array([ONE_FAMILY.get(p.family, p.family) for p in pairs], dtype=object), about)
     return made, pairs
 
 
