@@ -18,7 +18,7 @@ from kir.ir.visit import substitute, transform, walk
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(_numbers(k.body)))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(_numbers(_loaded(k.body))))) for k in p.kernels))
 
 
 def filled(p: n.Program) -> n.Program:
@@ -29,6 +29,21 @@ def filled(p: n.Program) -> n.Program:
         return new
     made: n.Program = transform(p, leave)
     return made
+
+
+def _loaded(body: n.Block) -> n.Block:
+    """The block with integers named as they are loaded, and converted where they are used."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = _inside(rest.pop(0), _loaded)
+        x = s.value.x if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and s.value.rounding == "rn" else None
+        if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and isinstance(x, n.Load) and dtype_of(x.type).is_integer and s.value.dtype.is_integer:
+            (name,) = s.names
+            rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
+            s = replace(s, value=x)
+        out.append(s)
+    return tuple(out)
 
 
 def _numbers(body: n.Block) -> n.Block:
