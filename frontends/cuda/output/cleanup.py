@@ -9,7 +9,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
-from kir.surface.ptx.form.bits import joined, vector, whole_of
+from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
 
