@@ -21,6 +21,7 @@ from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
 from ..instructions.im2col import shown_by
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, offset_of, refuse, sizes_of
+from .moved import reads_what_it_writes
 from .overlap import computed_before, size_of
 
 STATIC_SHARED = 48 * 1024
@@ -267,6 +268,8 @@ class Statements(InstructionCalls):
             self.memory.write(to, s.at, name, width, s.clip, s.cache)
         else:
             to.prepare(s.value)
+            if reads_what_it_writes(s.at, s.value) and sizes_of(s.value.type) == shape:
+                to.replaced[s.value] = to.array(s.value)
             at = w.loops(shape)
             conditions = [self.memory.inside(to, s.at, at)] if s.clip else []
             conditions += [to.element(s.mask, at, 3)] if s.mask is not None else []
