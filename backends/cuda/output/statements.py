@@ -21,6 +21,7 @@ from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
 from ..instructions.im2col import counted, shown_by
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, offset_of, refuse, sizes_of
+from .moved import reads_what_it_writes
 from .overlap import computed_before, size_of
 
 STATIC_SHARED = 48 * 1024
@@ -267,6 +268,8 @@ class Statements(InstructionCalls):
             self.memory.write(to, s.at, name, width, s.clip, s.cache)
         else:
             to.prepare(s.value)
+            if reads_what_it_writes(s.at, s.value) and sizes_of(s.value.type) == shape:
+                to.replaced[s.value] = to.array(s.value)
             at = w.loops(shape)
             conditions = [self.memory.inside(to, s.at, at)] if s.clip else []
             conditions += [to.element(s.mask, at, 3)] if s.mask is not None else []
@@ -291,8 +294,11 @@ class Statements(InstructionCalls):
         if s.via == "tma" and self.program is not None:
             w.put(hopper.copy_tma(to, self.memory, s, self.program))
             return
-        if s.signal is not None or s.src.mask is not None or s.mask is not None:
-            raise refuse("KIR-B002", "the CUDA backend writes copies without masks and mbarriers")
+        if s.signal is not None:
+            raise refuse("KIR-B002", "the CUDA backend writes copies without mbarriers")
+        if s.src.mask is not None or s.mask is not None:
+            self._masked_copy(s)
+            return
         if s.via == "cp_async":
             width = self._async_width(s, shape, size)
             if s.src.cache:
@@ -335,6 +341,29 @@ class Statements(InstructionCalls):
             self.memory.write(to, dst, name, writing, s.clip)
             return
         self._store(n.Store(dst, s.src, None, s.clip), Team(1))
+
+    def _masked_copy(self, s: n.Copy) -> None:
+        """A copy under conditions of the thread: where that of the source does not hold, what stands there instead is written."""
+        if s.via == "cp_async" or any(m is not None and shape_of(m.type) for m in (s.mask, s.src.mask)):
+            raise refuse("KIR-B002", "the CUDA backend writes copies without masks of elements", "one condition for all of them")
+        w, depth = self.to.writer, 0
+        bare = replace(s, mask=None, src=replace(s.src, mask=None, other=None))
+        if s.mask is not None:
+            w.put(f"if ({self.to.scalar(s.mask)}) {{")
+            w.depth, depth = w.depth + 1, 1
+        if s.src.mask is None:
+            self._copy(bare)
+        else:
+            w.put(f"if ({self.to.scalar(s.src.mask)}) {{")
+            w.depth += 1
+            self._copy(bare)
+            w.close()
+            if s.src.other is not None:
+                w.put("else {")
+                w.depth += 1
+                self._store(n.Store(s.dst, s.src.other, None, s.clip), Team(1))
+                w.close()
+        w.close(depth)
 
     def _async_width(self, s: n.Copy, shape: tuple[int, ...], size: int) -> int:
         other = s.src.other
