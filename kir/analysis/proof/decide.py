@@ -10,6 +10,7 @@ from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
+from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
 from kir.analysis.proof.terms import SAME
@@ -83,6 +84,7 @@ class _Kernel:
         self.kept: dict[Any, Reply] = {}
         self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
         self.defined: set[str] = set()
+        self.overlap: Overlap | None = None
         self.walk = self._walked()
 
     def ask(self, holding: Iterable[Holding], claim: n.Expr, place: Place, beside: n.Expr | None = None) -> Reply:
@@ -104,6 +106,8 @@ class _Kernel:
         unsure: frozenset[str] = frozenset()
         while True:
             self.walk = made = Walk(self.program, self.kernel, unsure)
+            if made.asynchronous:
+                self.overlap = Overlap(self.program, self.kernel, made, self.params | set(self.axes), self._proves)
             self.defined = self._covered() - unsure
             more = {name for name, c in made.kept if name not in unsure
                     and self.ask((*c.place.holding, *c.holding), self._known(c.condition), c.place).kind != "proved"}
@@ -119,11 +123,14 @@ class _Kernel:
             if a.verb != "write":
                 reads.setdefault(a.root, []).append(a)
         for root, at in reads.items():
-            if root not in known and root not in self.params and root not in self.walk.late:
+            if root not in known and root not in self.params:
                 writes = self.walk.written.get(root, [])
-                if all(covered(a, writes, partial(self._holds_at, a)) for a in at):
+                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a)) for a in at):
                     known.add(root)
         return known
+
+    def _proves(self, holding: tuple[Holding, ...], claim: n.Expr, place: Place) -> bool:
+        return self.ask(holding, claim, place).kind == "proved"
 
     def _holds_at(self, a: Access, claim: n.Expr) -> bool:
         """Whether a condition follows from what holds at an access."""
@@ -143,9 +150,14 @@ class _Kernel:
                 yield Obligation(kind, "open", "not followed", gap.anchor, gap.why)
         for c in self.walk.claims:
             yield self._claimed(c)
-        for item in every(self.walk.items):
-            if isinstance(item, Split):
-                yield from self._of_split(item)
+        if self.overlap is not None:
+            yield from self._of_overlap(self.overlap)
+        else:
+            if self.walk.nested:
+                yield from (Obligation(k, "open", "not followed", self.kernel.name, "a team splits twice") for k in ("race", "barrier", "wait"))
+            for item in every(self.walk.items):
+                if isinstance(item, Split):
+                    yield from self._of_split(item)
         yield from self._of_ctas()
         yield from self._of_tiles()
         yield from self._of_widths()
@@ -167,6 +179,22 @@ class _Kernel:
         data = sorted({x.fn for x in walk(claim) if isinstance(x, n.Call) and x.fn.startswith("%")})
         why = f"it depends on the contents of {_memory(data)}" if data else ""
         return Obligation(kind, "open" if data and kind != "race" else "refuted", what, place.anchor, why, reply.values, other)
+
+    # ----------------------------------------------------------------------------------------------------------- asynchronous
+    def _of_overlap(self, o: Overlap) -> Iterator[Obligation]:
+        """What is asynchronous: accesses in an order, mbarriers, what is in flight; and barriers."""
+        for kinds, what, place, why in o.broken:
+            for kind in kinds:
+                yield Obligation(kind, "open", what, place.anchor if place is not None else self.kernel.name, why)
+        for split in o.meeting_splits():
+            yield from self._meetings(split)
+        for m in o.meetings(self._may_meet, self._same_place, self._same_value):
+            a, b = m.first, m.second
+            proved = self._proves(m.holding, either(m.apart, m.order), a.place)
+            for kind in ("race", "wait") if m.late else ("race",):
+                what = f"{a.verb} of '{a.root}' before or after {b.verb}"
+                yield Obligation(kind, "proved" if proved else "open", what, a.place.anchor, "" if proved else "that one is over before the other begins",
+                                 other=b.place.anchor)
 
     # ------------------------------------------------------------------------------------------------------------------ races
     def _of_split(self, split: Split) -> Iterator[Obligation]:
