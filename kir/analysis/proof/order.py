@@ -241,12 +241,12 @@ class Order:
                         if isinstance(v, Team):
                             continue
                         var = v.count if isinstance(v, Loop) else v.var
-                        if v in common:
+                        if isinstance(v, Split):
+                            value = a.of(var)
+                        elif v in common:
                             value = near.of(var)
                             if step and v is loops[-1]:
                                 value = build.add(value, const(step, dtype_of(var.of)))
-                        elif isinstance(v, Split):
-                            value = a.of(var)
                         elif last and v.trips is not None:
                             value = near.named(_narrowed(build.sub(v.trips, const(1, I64)), var))
                         else:

@@ -24,6 +24,8 @@ from kir.ir.visit import names_read, substitute, walk
 
 COMMITS = {"async_commit": "group cp_async", "bulk_commit": "group bulk", "wgmma_commit": "group wgmma"}
 MOST_ELEMENTS = 1 << 21
+APART = "\""
+"""What names of another instance's variables end with."""
 ASYNCHRONOUS: tuple[Kind, ...] = ("race", "wait", "ring", "undefined", "barrier")
 
 
@@ -138,34 +140,49 @@ class Overlap:
         """A condition under which a write fills what is read; and ranges of its variables that may have any value."""
         w, r = x.item, y.item
         assert isinstance(w, Access) and isinstance(r, Access)
-        common = [v for v in x.stack if v in y.stack]
-        free: dict[str, range] = {v.name: range(d) for v, d in w.elements if isinstance(d, int)}
-        loops: list[Loop] = []
-        for v in x.stack:
-            if v in common or isinstance(v, Team):
-                continue
-            name = v.count.name if isinstance(v, Loop) else v.var.name if isinstance(v, Split) else ""
-            bounds = next(((int_value(h.lo), int_value(h.hi)) for h in w.place.holding if isinstance(h, Ranging) and h.var.name == name), (None, None))
-            loop = isinstance(v, Loop) and any(name in names_read(i) and not _numeric(i, {**free, name: range(1)}) for i in w.index)
-            if bounds[0] is not None and bounds[1] is not None and not loop:
-                free[name] = range(bounds[0], bounds[1])
-            elif isinstance(v, Loop):
-                loops.append(v)
-            else:
-                return FALSE, []
-        ranged = [k for k, i in enumerate(w.index) if _numeric(i, free)]
-        if any(len(v) == 0 for v in free.values()) or not _everything([w.index[k] for k in ranged], [sizes[k] for k in ranged], free, w):
+        told, held = FALSE, list[Holding]()
+        for crossing in (False, True):
+            common = [v for v in x.stack if v in y.stack and not (crossing and isinstance(v, Split))]
+            if crossing and len(common) == len([v for v in x.stack if v in y.stack]):
+                break
+            condition, more = self._fills_from(x, y, common, sizes, crossing)
+            told, held = either(told, condition), held + more
+        return told, held
+
+    def _fills_from(self, x: Site, y: Site, common: list[Item], sizes: list[int], crossing: bool) -> tuple[n.Expr, list[Holding]]:
+        """The same, of a write in the same trips and, but for `crossing`, by the same instances of what is `common`."""
+        w, r = x.item, y.item
+        assert isinstance(w, Access) and isinstance(r, Access)
+        own = [v for v in x.stack if v not in common and not isinstance(v, Team)]
+        bounds = {h.var.name: (int_value(h.lo), int_value(h.hi)) for h in w.place.holding if isinstance(h, Ranging)}
+        constant = [v for v in own if isinstance(v, (Loop, Split)) and None not in bounds.get(_var(v).name, (None, None))]
+        if any(isinstance(v, Split) and v not in constant for v in own):
             return FALSE, []
+        for by_round in (None, *(v for v in reversed(constant) if isinstance(v, Loop))):
+            free: dict[str, range] = {v.name: range(d) for v, d in w.elements if isinstance(d, int)}
+            free |= {_var(v).name: range(*bounds[_var(v).name]) for v in constant if v is not by_round}  # type: ignore[arg-type]  # numbers alone come here
+            ranged = [k for k, i in enumerate(w.index) if _numeric(i, free)]
+            guards = [h for h in (*w.place.holding, w.mask) if not isinstance(h, Ranging) and names_read(h) & free.keys()]
+            if any(not _numeric(h, free) for h in guards):
+                return FALSE, []
+            if all(len(v) for v in free.values()) and _everything([w.index[k] for k in ranged], guards, [sizes[k] for k in ranged], free):
+                break
+        else:
+            return FALSE, []
+        names = {name: n.Var(f"{name}{APART if crossing else ''}", _dtype(x, w, name)) for name in free}
+        loops = [v for v in own if isinstance(v, Loop) and (v is by_round or v not in constant)]
         told = FALSE
         shared_loops = [v for v in common if isinstance(v, Loop)]
-        for own in (loops, [*shared_loops[-1:], *loops] if shared_loops and not loops else None):
-            for values in self._values(x, y, own) if own is not None else ():
-                now = {**{v.name: v for s in (x,) for v in s.variables()}, **values}
-                moment = self.order.elsewhere(x, {k: v for k, v in now.items() if k not in free})
+        for found in (loops, [*shared_loops[-1:], *loops] if shared_loops and not loops else None):
+            for values in self._values(x, y, found) if found is not None else ():
+                now: dict[str, n.Expr] = {**{v.name: v for v in x.variables()}, **values, **names}
+                moment = self.order.elsewhere(x, now)
                 rest = [compared("eq", moment.named(i), j) for k, (i, j) in enumerate(zip(w.index, r.index, strict=True)) if k not in ranged]
-                guards = both(*(moment.condition(h) for h in w.place.holding if not (isinstance(h, Ranging) and h.var.name in free)))
-                told = either(told, both(*rest, guards, moment.condition(w.mask) if w.mask != TRUE else TRUE, self.order.ordered(moment, self.order.first(y))))
-        return told, [Ranging(n.Var(k, _dtype(x, k)), const(v.start), const(v.stop)) for k, v in free.items() if k not in {e.name for e, _ in w.elements}]
+                needed = [*(h for h in w.place.holding if not (isinstance(h, Ranging) and h.var.name in free)), w.mask]
+                there = both(*(moment.condition(h) for h in needed if h not in guards))
+                told = either(told, both(*rest, there, self.order.ordered(moment, self.order.first(y))))
+        ranges: list[Holding] = [Ranging(names[k], const(v.start), const(v.stop)) for k, v in free.items()]
+        return told, [*ranges, *(substitute(h, names) for h in guards)]
 
     def _values(self, x: Site, y: Site, loops: list[Loop]) -> Iterator[dict[str, n.Expr]]:
         """Trips of the loops around a write that may be those of what is read: the outer ones as around the access, the innermost by its round or group."""
@@ -205,34 +222,34 @@ class Overlap:
                     yield build.sub(now, const(int(int_value(site.item.number) or 0) + 1, I64)), begun
 
 
-def _dtype(x: Site, name: str) -> Any:
-    return next(v.of for v in x.variables() if v.name == name)
+def _var(v: Loop | Split) -> n.Var:
+    return v.count if isinstance(v, Loop) else v.var
+
+
+def _dtype(x: Site, w: Access, name: str) -> Any:
+    return next(v.of for v in (*x.variables(), *(e for e, _ in w.elements)) if v.name == name)
 
 
 def _numeric(e: n.Expr, free: Mapping[str, range]) -> bool:
     return names_read(e) <= free.keys() and all(isinstance(x, (n.Var, n.Const, n.Binary, n.Unary, n.Cast)) for x in walk(e))
 
 
-def _everything(index: list[n.Expr], sizes: list[int], free: Mapping[str, range], w: Access) -> bool:
-    """Whether indices go through all of some dimensions as their variables go through theirs. Conditions on these variables are not followed."""
-    names = [k for k in free if any(k in names_read(i) for i in index)]
-    if any(names_read(h) & free.keys() for h in (*w.place.holding, w.mask) if not isinstance(h, Ranging)):
-        return False
-    if not index:
-        return True
+def _everything(index: list[n.Expr], guards: list[n.Expr], sizes: list[int], free: Mapping[str, range]) -> bool:
+    """Whether indices go through all of some dimensions as their variables go through theirs, where conditions on these hold."""
+    names = [k for k in free if any(k in names_read(i) for i in (*index, *guards))]
     if np.prod([len(free[k]) for k in names], dtype=np.float64) > MOST_ELEMENTS:
         return False
     at = {k: np.arange(free[k].start, free[k].stop).reshape((-1,) + (1,) * (len(names) - 1 - j)) for j, k in enumerate(names)}
-    found = [numbers(i, at) for i in index]
+    found = [numbers(i, at) for i in (*index, *guards)]
     if any(f is None for f in found):
         return False
-    spread = np.broadcast_arrays(*found) if len(found) > 1 else [np.asarray(found[0])]
+    spread = np.broadcast_arrays(np.ones((1,) * len(names), np.bool_), *found)
+    inside = np.logical_and.reduce([spread[0], *spread[1 + len(index):]])
+    for f, d in zip(spread[1:], sizes, strict=False):
+        inside = inside & (f >= 0) & (f < d)
     hit = np.zeros(sizes, np.bool_)
-    inside = np.ones(spread[0].shape, np.bool_)
-    for f, d in zip(spread, sizes, strict=True):
-        inside &= (f >= 0) & (f < d)
-    hit[tuple(f[inside] for f in spread)] = True
-    return bool(hit.all())
+    hit[tuple(f[inside] for f in spread[1:1 + len(index)])] = True
+    return bool(hit.all()) and bool(inside.any())
 
 
 def _all(items: tuple[Item, ...]) -> Iterator[Item]:

@@ -328,8 +328,13 @@ class Rings:
         rings = self.order.rings
         for name, ring in rings.items():
             for key, credit in ring.credit.items():
-                waits = self.order.counts.ends.get(key, {}).get(f"wait {name}")
-                place = next(s.place for s in self.of(name, "mbar_wait") if s.key == key)
+                own = [s for s in self.of(name, "mbar_wait") if s.key == key]
+                place = own[0].place
+                who = {self._who(s) for s in own}
+                if len(who) != 1:
+                    raise Broken(f"different threads wait for '{name}' at different places", place)
+                fixed = {k: const(v) for k, v in who.pop()[0]}
+                waits = counted(self.items, (name,), partial(_steps, name, ("mbar_wait",)), fixed, self.positive).ends.get(key, {}).get(name)
                 for other, made in ring.arrives.items():
                     total = made.ends.get(other, {}).get(name)
                     if waits is None or total is None or not self._at_any_end(waits, total, credit, place, ring, key):

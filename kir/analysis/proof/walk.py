@@ -36,7 +36,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import const, int_value
 from kir.ir.paths import Path
-from kir.ir.types import BOOL, DType, TupleType, dtype_of, shape_of
+from kir.ir.types import BOOL, I64, DType, TupleType, dtype_of, shape_of
 from kir.ir.visit import statements, substitute, walk
 
 PRIVATE = frozenset({"register", "fragment"})
@@ -333,14 +333,14 @@ class Walk:
     def _aligned(self, s: n.Copy, place: Place, env: Env) -> None:
         """Claims on the addresses of a copy that moves several elements at once."""
         width = places.width_of(s)
-        if s.via == "tma":
+        if s.via in ("tma", "bulk"):
             for r in (s.src.at, s.dst):
-                if r.buffer.space == "shared":
-                    told = places.first_at(self.values, r, 128 if r.buffer.layout is None else 16, env)
+                if s.via == "bulk" or r.buffer.space == "shared":
+                    told = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
                     if told is None:
                         self.gap(("alignment",), f"where '{r.buffer.name}' begins", s)
                     else:
-                        self.claim("alignment", place, f"tma of '{r.buffer.name}'", told)
+                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", told)
             return
         if width is None:
             if s.via not in ("plain", "vector(1)"):
@@ -413,7 +413,13 @@ class Walk:
         if c.fn in ("ldmatrix",):
             for r in places_:
                 items += self.access("read", r, place, env)
-            self.gap(("alignment",), f"the rows of '{c.fn}'", place.stmt)
+            for r in places_:
+                self.claim("undefined", place, f"what '{c.fn}' reads", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
+                told = places.aligned(self.values, r, 16, env, False)
+                for condition, held in told or ():
+                    self.claim("alignment", place, f"a row of '{r.buffer.name}'", condition, held)
+                if told is None:
+                    self.gap(("alignment",), f"the rows of '{c.fn}'", place.stmt)
             return items
         self.gap(("race", "wait", "ring", "undefined", "alignment"), f"'{c.fn}' is not followed", place.stmt)
         for r in places_:
@@ -438,7 +444,8 @@ class Walk:
         self.claim("undefined", place, f"what '{c.fn}' is told", both(ok, number_ok))
         for i, d in zip(index, r.buffer.shape, strict=True):
             self.claim("bounds", place, f"{c.fn} of '{r.buffer.name}'", within(i, d))
-        if len(index) > 1 or r.buffer.name in env.views or dict(c.attrs):
+        narrowed = number is not None and any(isinstance(x, n.Cast) and x.x.type == I64 for x in walk(number))
+        if len(index) > 1 or r.buffer.name in env.views or dict(c.attrs) or narrowed:
             self.gap(("race", "ring", "wait", "undefined", "barrier"), f"which mbarriers '{c.fn}' acts on", place.stmt)
             return []
         return [Sync(place, c.fn, r.buffer.name, index[0] if index else const(0), number)]
