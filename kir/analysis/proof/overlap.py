@@ -161,7 +161,7 @@ class Overlap:
         for by_round in (None, *(v for v in reversed(constant) if isinstance(v, Loop))):
             free: dict[str, range] = {v.name: range(d) for v, d in w.elements if isinstance(d, int)}
             free |= {_var(v).name: range(*bounds[_var(v).name]) for v in constant if v is not by_round}  # type: ignore[arg-type]  # numbers alone come here
-            ranged = [k for k, i in enumerate(w.index) if _numeric(i, free)]
+            ranged = [k for k, i in enumerate(w.index) if int_value(i) is None and _numeric(i, free)]
             guards = [h for h in (*w.place.holding, w.mask) if not isinstance(h, Ranging) and names_read(h) & free.keys()]
             if any(not _numeric(h, free) for h in guards):
                 return FALSE, []
