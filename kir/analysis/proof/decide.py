@@ -133,6 +133,8 @@ class _Kernel:
         """A question of our own: the counts that it speaks of, of 64 bits, are no values that the kernel narrows."""
         before = set(self.wraps)
         reply = self.ask(holding, claim, place)
+        if reply.kind == "unknown" and (fewer := _relevant(holding, claim, self.params)) != holding:
+            reply = self.ask(fewer, claim, place)
         for e in self.wraps.keys() - before:
             if any(isinstance(x, n.Cast) and x.x.type == I64 for x in walk(e)):
                 del self.wraps[e]
@@ -371,6 +373,19 @@ def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int])
         exact += product
     low, high = dtype_of(e.type).range
     return not low <= exact <= high
+
+
+def _relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tuple[Holding, ...]:
+    """What holds of the variables of a claim: of a range that is over other sizes, only where it begins."""
+    named = names_read(claim)
+    out: list[Holding] = []
+    for h in holding:
+        if isinstance(h, Ranging):
+            if h.var.name in named:
+                out.append(h if names_read(h.hi) & sizes <= named else compared("ge", h.var, h.lo))
+        elif names_read(h) <= named:
+            out.append(h)
+    return tuple(out)
 
 
 def _memory(data: list[str]) -> str:
