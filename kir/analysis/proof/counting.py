@@ -1,7 +1,7 @@
 """How often something has happened when an instance comes to a place: sums over the trips of loops in closed form.
 
-What a body adds in each trip is worked out with a symbol for what was there before: nothing, the same in every trip, or one of two where a condition compares the
-trip with a bound. Anything else is not known, and stays so.
+What a body adds in each trip is worked out with a symbol for what was there before: nothing, the same in every trip, or one of two where a condition
+compares the trip with a bound. Anything else is not known, and stays so.
 """
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.proof.covered import covered
+from kir.analysis.proof.cuts import equal_parts, of_divisions
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
@@ -85,6 +86,7 @@ class _Kernel:
         self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
         self.defined: set[str] = set()
         self.overlap: Overlap | None = None
+        self.divided: tuple[n.Expr, ...] | None = None
         self.walk = self._walked()
 
     def ask(self, holding: Iterable[Holding], claim: n.Expr, place: Place, beside: n.Expr | None = None) -> Reply:
@@ -96,10 +98,29 @@ class _Kernel:
         if key not in self.kept:
             self.questions += 1
             self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside)
+            if self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
+                self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside)
         for e in self.kept[key].wraps:
             if not any("'" in name for name in names_read(e)):
                 self.wraps.setdefault(e, (place, holding))
         return self.kept[key]
+
+    def _cuts(self, holding: Iterable[Holding]) -> tuple[n.Expr, ...]:
+        """What is proved of divisions of the grid, for each CTA whose axes have a range here."""
+        if self.divided is None:
+            self.divided = ()
+            index = [i for a in accesses(self.walk.items) for i in a.index]
+            self.divided = of_divisions(index, self._axes_range(), lambda held, claim: asked(self.base, held, claim, self.sizes).kind == "proved")
+        if not self.divided:
+            return ()
+        there = {h.var.name for h in holding if isinstance(h, Ranging)}
+        twin = {x.name: n.Var(f"{x.name}'", x.of) for x in self._grid()}
+        own = self.divided if set(self.axes) <= there else ()
+        return (*own, *(substitute(c, twin) for c in self.divided if {v.name for v in twin.values()} <= there))
+
+    def _axes_range(self) -> tuple[Ranging, ...]:
+        first = next((a for a in accesses(self.walk.items)), None)
+        return tuple(h for h in first.place.holding if isinstance(h, Ranging) and h.var.name in self.axes) if first is not None else ()
 
     def _walked(self) -> Walk:
         """The walk, with memory left out of what is relied on that may hold what is not defined."""
@@ -237,7 +258,14 @@ class _Kernel:
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
         claim = opposite(self._same_place(a, b, renamed))
-        return self._told("race", what, a.place, self.ask(holding, claim, a.place, self._same_value(a, b, renamed)), claim, b.place.anchor)
+        reply = self.ask(holding, claim, a.place, self._same_value(a, b, renamed))
+        if reply.kind == "unknown" and thread is None and (equal := self._equal(a, renamed, (*holding, opposite(claim)))):
+            reply = self.ask((*holding, opposite(claim), *equal), FALSE, a.place)
+        return self._told("race", what, a.place, reply, claim, b.place.anchor)
+
+    def _equal(self, a: Access, renamed: Any, holding: tuple[Holding, ...]) -> tuple[n.Expr, ...]:
+        """Parts of an index that are equal where two executions touch one place."""
+        return equal_parts(a.index, renamed, holding, lambda held, claim: self.ask(held, claim, a.place).kind == "proved")
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -341,6 +369,8 @@ class _Kernel:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
         for e, (place, holding) in self.wraps.items():
             reply = fitting(self.base, holding, e)
+            if reply.kind == "unknown" and (cuts := self._cuts(holding)):
+                reply = fitting(self.base, (*holding, *cuts), e)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
             if told.status == "refuted" and not _overflows(e, holding, reply.values):
                 told = Obligation("overflow", "open", told.what, told.anchor, "the solver's counterexample is none")

@@ -1,7 +1,7 @@
 """What of one instance is still in flight where: constant counts of groups, followed through the statements until nothing changes.
 
-A group is counted by the commits since its operations were issued: a wait that leaves `n` groups pending ends those older than `n` commits. Also here: registers
-that a product uses are fenced, memory that the async proxy touches is fenced after other writes, and nothing is in flight at the end.
+A group is counted by the commits since its operations were issued: a wait that leaves `n` groups pending ends those older than `n` commits. Also here:
+registers that a product uses are fenced, memory that the async proxy touches is fenced after other writes, and nothing is in flight at the end.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What of two accesses comes first: by the program, by barriers, by groups that are waited for, and by phases of mbarriers that complete.
 
-A *moment* is an execution of an item: the values of the variables around it, and counts of what its instance has done before. All that is said of two moments is a
-condition on their variables, for the solver.
+A *moment* is an execution of an item: the values of the variables around it, and counts of what its instance has done before. All that is said of two
+moments is a condition on their variables, for the solver.
 """
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Ring:
-    """Mbarriers that count: `slots` of them, each of which completes a phase after `expected` arrivals. Arrival number r of each that arrives is on slot r mod
-    slots, and the wait number w of a role is for arrival w - credit. `leaders` are, by role, the variables of those that arrive that have one value."""
+    """Mbarriers that count: `slots` of them, each of which completes a phase after `expected` arrivals. Arrival number r of each that arrives is on slot r
+    mod slots, and the wait number w of a role is for arrival w - credit. `leaders` are, by role, the variables of those that arrive that have one value."""
 
     name: str
     slots: int
@@ -202,7 +202,8 @@ class Order:
 
     # ------------------------------------------------------------------------------------------------------------------- ends
     def ends(self, a: Moment, b: Moment) -> list[tuple[Moment, n.Expr, bool]]:
-        """Waits at which what `a` left in flight is over, or, where it did nothing late, at which a warpgroup comes together after it: each with its condition."""
+        """Waits at which what `a` left in flight is over, or, where it did nothing late, at which a warpgroup comes together after it: each with its
+        condition."""
         item = a.site.item
         late = item.late if isinstance(item, Access) else None
         out: list[tuple[Moment, n.Expr, bool]] = []
@@ -214,7 +215,7 @@ class Order:
             if isinstance(item, Access) and w.item.read and item.verb != "read":
                 continue
             together = family == "wgmma" and any(map(is_warpgroup, w.stack))
-            if late is None and not together or (together and _of_some(w)):
+            if (late is None and not together) or (together and _of_some(w)):
                 continue
             for m in self._nearby(w, a, b, together):
                 if late is None:

@@ -1,4 +1,5 @@
-"""Kernels with something asynchronous: every two accesses of one memory, of which one writes, in an order; and every read of shared memory after writes that fill it."""
+"""Kernels with something asynchronous: every two accesses of one memory, of which one writes, are in an order, and every read of shared memory comes after
+writes that fill it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,7 @@ from kir.analysis.proof.order import FAMILY_OF, Moment, Order, Site, sites_of
 from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.rings import Broken, Proves, Rings, replace_names
 from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Kind, Loop, Place, Split, Sync, Team
-from kir.analysis.proof.values import FALSE, TRUE, both, compared, either, opposite
+from kir.analysis.proof.values import FALSE, both, compared, either, opposite
 from kir.analysis.proof.walk import Walk
 from kir.base.dataclass import dataclass
 from kir.ir import build

@@ -1,7 +1,7 @@
 """Mbarriers: that every arrival, every byte and every wait is of the round that it is taken for, that no phase is lapped, and that no wait is for ever.
 
-A candidate is read off the calls: how many slots there are, who arrives, and whether a role's waits begin with rounds that nobody brings (`credit`). All of it is
-then claimed of each call, for every round:
+A candidate is read off the calls: how many slots there are, who arrives, and whether a role's waits begin with rounds that nobody brings (`credit`). All
+of it is then claimed of each call, for every round:
 
 - an arrival number r is on slot r mod slots, and those that arrive in a round are as many as the mbarrier expects;
 - a round's bytes are all announced by its arrival and brought before the next one;
@@ -120,7 +120,7 @@ class Rings:
                     raise Broken(f"'{name}' has no mbarrier {each}", s.place)
                 seen[each] += 1
             counts.add(int_value(s.item.number) if s.item.number is not None else None)
-            if any(not (s.stack or u.stack) and not _earlier(s, u) or not _earlier(s, u) for u in [*self.calls[name], *self.copies.get(name, ())] if u not in inits):
+            if not all(_earlier(s, u) for u in (*self.calls[name], *self.copies.get(name, ())) if u not in inits):
                 raise Broken(f"'{name}' is used before it is initialized", s.place)
         if (seen != 1).any() or len(counts) != 1 or None in counts:
             raise Broken(f"each mbarrier of '{name}' is not initialized once and alike", inits[0].place)
@@ -178,7 +178,7 @@ class Rings:
         w = self.order.counts.at[id(item)].get(f"wait {name}")
         if w is None:
             return False
-        parity = build.mod(build.floordiv(w, const(slots, I64)) if credit == 0 else build.add(build.floordiv(w, const(slots, I64)), const(1, I64)), const(2, I64))
+        parity = build.mod(build.add(build.floordiv(w, const(slots, I64)), const(int(credit > 0), I64)), const(2, I64))
         said = build.mod(wide(item.number), const(2, I64))
         return self.proves(s.place.holding, both(compared("eq", said, parity), compared("eq", wide(item.slot), build.mod(w, const(slots, I64)))), s.place)
 

@@ -317,7 +317,7 @@ class Walk:
         if s.signal is not None:
             self.asynchronous = True
             slot = self.values.place(s.signal, env)(())[0]
-            shape = [d for d in shape_of(s.dst.type)]
+            shape = list(shape_of(s.dst.type))
             if not bulk or any(not isinstance(d, int) for d in shape) or len(slot) > 1:
                 self.gap(("ring", "wait", "race", "undefined", "barrier"), "how many bytes or arrivals it brings is not known", s)
                 return Flight("cp_async")

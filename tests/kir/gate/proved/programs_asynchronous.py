@@ -102,11 +102,12 @@ kernel main grid (b: min(ceildiv(M, 64), 2)) threads 256
       for t1 in 0..128 parallel thread
         if t1 == 0
           @tile for i1 in 0..tiles
+            let m = i1 * min(ceildiv(M, 64), 2) + b
             @k for k in 0..steps
               let it = i1 * steps + k
               mbar_wait(&empty[it % 2], (it // 2 + 1) % 2)
               mbar_arrive_expect(&full[it % 2], 2048)
-              copy load(A[(i1 * min(ceildiv(M, 64), 2) + b) * 64 +: 64, k * 16 +: 16] else 0.0:f16 clip) -> As[it % 2, 0 +: 64, 0 +: 16] via tma signal full[it % 2] {descriptor=A_map}
+              copy load(A[m * 64 +: 64, k * 16 +: 16] else 0.0:f16 clip) -> As[it % 2, 0 +: 64, 0 +: 16] via tma signal full[it % 2] {descriptor=A_map}
     role consumer warps 4..8
       for t2 in 0..128 parallel thread
         @tile for i2 in 0..tiles
