@@ -102,11 +102,12 @@ def coverage(given: Given) -> str:
         lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
                      f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} | {', '.join(public.get(row, ()))} |")
     lines += [f"| {row} | (no pass) | | 0 | 0 | 0 | | {', '.join(names)} |" for row, names in sorted(public.items()) if row not in rows]
-    good, states = given.admitted, Counter(card.state for card in given.cards)
+    admitted, states = given.admitted, Counter(card.state for card in given.cards)
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
-          f"The admitted ones are of {len({card.intent for card in good})} intents and {covered} of the {len(rows)} rows that have passes.",
-          f"{sum(card.evidence.kernels >= 3 for card in good)} of them are lifted from three kernels or more, "
-          f"{sum(len(card.scope.surfaces) >= 3 for card in good)} from three surfaces, {sum(c.carrier.kind == 'composite' for c in good)} are composites."]
+          f"The admitted ones are of {len({card.intent for card in admitted})} intents and {covered} of the {len(rows)} rows that have passes.",
+          f"{sum(card.evidence.kernels >= 3 for card in admitted)} of them are lifted from three kernels or more, "
+          f"{sum(len(card.scope.surfaces) >= 3 for card in admitted)} from three surfaces, "
+          f"{sum(card.carrier.kind == 'composite' for card in admitted)} are composites."]
     named = sum(map(len, public.values()))
     with_card = sum(len(names) for row, names in public.items() if any(by_pass[name] for name in rows.get(row, ())))
     of.append(f"Of the public cards of KLineage {named} are named here, beside the row whose mechanism their name says; {with_card} are in a row with a card "

@@ -26,30 +26,35 @@ def result(tmp_path: Path, source: str) -> np.ndarray:
     return np.asarray(found.outputs["y"])
 
 
-def test_a_store_through_a_view_is_kept(tmp_path: Path) -> None:
-    source = HEAD + "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n" \
-                    "  y[t] = float(both >> 32) + x[0] * 0.f;\n}\n"
-    assert (result(tmp_path, source) == np.arange(64) + 7).all()
+T = np.arange(64)
+COMPUTED = {
+    "a store through a view is kept": (
+        "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
+            "  y[t] = float(both >> 32) + x[0] * 0.f;\n", T + 7),
+    "collectives of CUB": (
+        "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n",
+        "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n"
+        "  float total = Sums(a).Sum(x[t]);\n  if (t == 0) all = total;\n  __syncthreads();\n"
+        "  float before;\n  Scan(b).ExclusiveSum(x[t], before);\n  y[t] = all + before;\n",
+        X[:64].sum() + np.concatenate([[0], np.cumsum(X[:63])])),
+    "places counted in bytes": (
+        "__device__ const float* at(const float* p, int row, long long bytes) { return (const float*)((const char*)p + row * bytes); }\n",
+        "  y[t] = at(x, t, (long long)blockDim.x / 16)[1];\n", X[1:65]),
+    "members of a union share their bytes": (
+        "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n",
+        "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n", T + 3),
+    "lists inside lists": (
+        "struct P { float head[4]; float rows[2][2]; };\n",
+        "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
+        "  y[t] = a[t % 3][t % 2] + 10.f * p[t % 2].rows[t / 2 % 2][t % 2] + 0.f * x[t];\n",
+        np.array([[1, 2], [3, 4], [0, 0]])[T % 3, T % 2] + 10 * np.where(T % 2, np.where(T // 2 % 2, X[:64], 7), 0)),
+}
 
 
-def test_collectives_of_cub_are_read_as_their_meaning(tmp_path: Path) -> None:
-    source = "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n" + HEAD + \
-             "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n" \
-             "  float total = Sums(a).Sum(x[t]);\n  if (t == 0) all = total;\n  __syncthreads();\n" \
-             "  float before;\n  Scan(b).ExclusiveSum(x[t], before);\n  y[t] = all + before;\n}\n"
-    assert (result(tmp_path, source) == X[:64].sum() + np.concatenate([[0], np.cumsum(X[:63])])).all()
-
-
-def test_places_counted_in_bytes(tmp_path: Path) -> None:
-    source = "__device__ const float* at(const float* p, int row, long long bytes) { return (const float*)((const char*)p + row * bytes); }\n" + HEAD + \
-             "  y[t] = at(x, t, (long long)blockDim.x / 16)[1];\n}\n"
-    assert (result(tmp_path, source) == X[1:65]).all()
-
-
-def test_members_of_a_union_share_their_bytes(tmp_path: Path) -> None:
-    source = "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n" + HEAD + \
-             "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n}\n"
-    assert (result(tmp_path, source) == np.arange(64) + 3).all()
+@pytest.mark.parametrize("what", COMPUTED)
+def test_it_computes_what_c_says(tmp_path: Path, what: str) -> None:
+    before, body, expected = COMPUTED[what]
+    assert (result(tmp_path, f"{before}{HEAD}{body}}}\n") == expected).all()
 
 
 PHILOX = """template <int lane, int rounds>

@@ -325,7 +325,10 @@ def test_the_same_evidence_gives_the_same_cards(walks: Sequence[Walked], tmp_pat
     shown_ = (tmp_path / "a" / "partition-rows.for.md").read_text()
     for heading in ("## When it is right", "## When it pays", "## What can go wrong", "## Before and after", "## How it is known"):
         assert heading in shown_
-    assert "As cuda writes it" in shown_ and "KIR-P471" in shown_
+    assert "KIR-P471" in shown_
+    for surface in ("CUDA", "Triton"):
+        assert f"\nIn {surface}:\n\n```diff\n" in shown_, "the code that a surface writes before and after"
+    assert "cannot be said in TileLang" in shown_
     write_cards(tmp_path / "a", ())
     assert not list((tmp_path / "a").glob("*.md"))
 
