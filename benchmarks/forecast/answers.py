@@ -160,8 +160,7 @@ def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> An
         held = states.code if code and all(k in states.code for k in keys) else states.plain
         before, after = (held[k] for k in keys)
         parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
-        fails = of_states(before, after)
-        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, fails)
+        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, of_states(before, after))
         logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
 
