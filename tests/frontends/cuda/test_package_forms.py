@@ -106,6 +106,19 @@ WRITTEN = {
         "__global__ void k(const Info x, float* y) {\n  const int t = threadIdx.x;\n"
         "  const int row = x.data[at::cuda::detail::IndexToOffset<long, int, -1>::get(t, x)];\n"
         "  for (int i = 0; i < 3; ++i) y[t * 3 + i] = row * 3 + i;\n}\nvoid go(Info x, float* y) { k<<<1, 64>>>(x, y); }\n"),
+    "a pointer that may be null, and a reference to an array": (
+        "struct P { const float* a; int n; };\n__device__ float last(const float2 (&v)[2]) { return v[1].y; }\n"
+        "__global__ void k(const float4* x, float* y, P p) {\n  const int t = threadIdx.x;\n"
+        "  const float* first = p.a == nullptr || t > p.n ? nullptr : p.a + t;\n  __shared__ float4 held[64];\n  float own[4] = {0.f};\n"
+        "  if (t < p.n) *reinterpret_cast<float4*>(own) = x[t];\n  held[t] = *reinterpret_cast<float4*>(own);\n  __syncthreads();\n"
+        "  if (first != nullptr) own[0] = own[0] + *first;\n"
+        "  y[t] = last(reinterpret_cast<float2 (&)[2]>(own)) + own[0] + held[63 - t].x;\n}\n"
+        "void go(const float4* x, float* y, P p) { k<<<1, 64>>>(x, y, p); }\n"),
+    "an array of one number, and integers narrowed where they are loaded": (
+        "__global__ void k(const float* x, const long* rows, float* y, int n) {\n  const int t = threadIdx.x;\n  float own[1];\n"
+        "  const int row = __ldg(rows + t);\n  for (int i = 0; i < 1; ++i) own[i] = x[t];\n"
+        "  for (int k = 0; k < n; ++k) y[k * n + row] = own[0] * x[k * 2 + row];\n}\n"
+        "void go(const float* x, const long* rows, float* y, int n) { k<<<1, 64>>>(x, rows, y, n); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),
