@@ -1,7 +1,7 @@
 """Steps between what holds and a claim about CTAs in an order of their own: facts of divisions, and parts of two indices that are equal where the indices are.
 
-Each is a claim that is proved before it is used. A grid that is taken apart into groups of tiles by divisions by sizes is beyond the solver in one step, and within
-it in several.
+Each is a claim that is proved before it is used. A grid that is taken apart into groups of tiles by divisions by sizes is beyond the solver in one step,
+and within it in several.
 """
 from __future__ import annotations
 
