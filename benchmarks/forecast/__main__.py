@@ -1,5 +1,6 @@
 """``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
-today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page.
+today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``noise`` prints how
+often a measured sign comes again, ``failures`` how often programs failed of which the analytic model expects it.
 """
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, measures, page, plots
+from benchmarks.forecast import answers, card, failures, measures, noise, page, plots
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -43,7 +44,7 @@ SHAPED = 1.0
 def main() -> None:
     """Run one of the commands."""
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    asked.add_argument("command", choices=("train", "table", "freeze", "card"))
+    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
     asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -60,10 +61,15 @@ def main() -> None:
     if given.command == "card":
         card.write(data, given.data)
         return
+    if given.command == "noise":
+        print("\n".join(noise.lines(noise.repeats(data))))
+        return
     found = states(data, given.cache, given.jobs, _progress)
     rows, pairs = rows_of(data, found)
     print(f"{len(rows)} of {len(data.pairs)} pairs, {rows.used} features", file=sys.stderr)
-    if given.command == "train":
+    if given.command == "failures":
+        print("\n".join(failures.lines(failures.classes(found, pairs))))
+    elif given.command == "train":
         options = Options(given.seed, given.shaped)
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
     else:
@@ -103,7 +109,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
     notes = [*_left_out(found), HEURISTICS]
-    write_atomic(given.into / "forecasts.md", page.page(data, lines, timing(data, pairs, given.model), notes))
+    write_atomic(given.into / "forecasts.md", page.page(data, lines, timing(data, pairs, given.model), notes, noise.lines(noise.repeats(data))))
 
 
 def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.forecast.failures import of_states
 from kir.base.dataclass import dataclass
 from kir.gate.cost import LAUNCH
 from kir.hardware.target import target as target_of
@@ -96,13 +97,14 @@ def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Call
 def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bool = False) -> Answers:
     """What models that were each trained without a part say of that part."""
     logs, fails, defers = np.zeros((len(rows), len(LEVELS))), np.zeros(len(rows)), np.zeros(len(rows), bool)
-    seen, turned = rows.seen, rows.turned
-    if code:
-        there = np.isfinite(rows.seen_code).max(axis=1)[:, None]
-        seen, turned = np.where(there, rows.seen_code, seen), np.where(there, rows.turned_code, turned)
     for fold, model in enumerate(models):
         here = folds == fold
-        logs[here], fails[here], own = model.predict(seen[here], turned[here])
+        at = rows.take(here).named(model.names, model.used)
+        seen, turned = at.seen, at.turned
+        if code:
+            there = np.isfinite(at.seen_code).max(axis=1)[:, None]
+            seen, turned = np.where(there, at.seen_code, seen), np.where(there, at.turned_code, turned)
+        logs[here], fails[here], own = model.predict(seen, turned)
         defers[here] = own > model.far
     return Answers(name, logs, LEVELS, fails, defers)
 
@@ -117,7 +119,8 @@ def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> An
         held = states.code if code and all(k in states.code for k in keys) else states.plain
         before, after = (held[k] for k in keys)
         parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
-        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code)
+        fails = of_states(before, after)
+        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, fails)
         logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
 

@@ -97,6 +97,15 @@ WRITTEN = {
         "template <typename T> __device__ T twice(T a) { return a + a; }\ntypedef float (*fn)(float);\n"
         "template <fn F> __global__ void k(const float* x, float* y) { y[threadIdx.x] = F(x[threadIdx.x]); }\n"
         "void go(const float* x, float* y) { k<twice<float>><<<1, 64>>>(x, y); }\n"),
+    "accessors of PyTorch": (
+        "template <typename T> __global__ void k(const torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x, float* y) {\n"
+        "  if (threadIdx.x < x.size(1)) y[threadIdx.x] = x[blockIdx.x][threadIdx.x] * 2.f;\n}\n"
+        "void go(torch::Tensor x, float* y) { k<float><<<x.size(0), 64>>>(x.packed_accessor32<float, 2, torch::RestrictPtrTraits>(), y); }\n"),
+    "a tensor's sizes in a struct": (
+        "using Info = at::cuda::detail::TensorInfo<long, int>;\n"
+        "__global__ void k(const Info x, float* y) {\n  const int t = threadIdx.x;\n"
+        "  const int row = x.data[at::cuda::detail::IndexToOffset<long, int, -1>::get(t, x)];\n"
+        "  for (int i = 0; i < 3; ++i) y[t * 3 + i] = row * 3 + i;\n}\nvoid go(Info x, float* y) { k<<<1, 64>>>(x, y); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),

@@ -18,7 +18,7 @@ from kir.ir.visit import substitute, transform, walk
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(_numbers(k.body)))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(_numbers(_loaded(_single(k.body)))))) for k in p.kernels))
 
 
 def filled(p: n.Program) -> n.Program:
@@ -29,6 +29,38 @@ def filled(p: n.Program) -> n.Program:
         return new
     made: n.Program = transform(p, leave)
     return made
+
+
+def _single(body: n.Block) -> n.Block:
+    """The block with private arrays of one number as that number, where each use names an element."""
+    ones = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Alloc) and x.buffer.space == "register" and [*map(int_value, x.buffer.shape)] == [1]}
+    for s in body:
+        for x in walk(s):
+            if isinstance(x, n.Region) and (not x.index or not isinstance(x.index[0], n.Expr) or isinstance(x.index[0].type, TileType)):
+                ones.discard(x.buffer)
+            if isinstance(x, n.Alloc) and x.init is not None and isinstance(x.init.type, TileType):
+                ones.discard(x.buffer)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer in ones:
+            return n.Region(replace(new.buffer, shape=()))
+        return replace(new, buffer=replace(new.buffer, shape=())) if isinstance(new, n.Alloc) and new.buffer in ones else new
+    return tuple(transform(s, leave, lambda e: not isinstance(e, n.Buffer)) for s in body) if ones else body
+
+
+def _loaded(body: n.Block) -> n.Block:
+    """The block with integers named as they are loaded, and converted where they are used."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = _inside(rest.pop(0), _loaded)
+        x = s.value.x if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and s.value.rounding == "rn" else None
+        if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and isinstance(x, n.Load) and dtype_of(x.type).is_integer and s.value.dtype.is_integer:
+            (name,) = s.names
+            rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
+            s = replace(s, value=x)
+        out.append(s)
+    return tuple(out)
 
 
 def _numbers(body: n.Block) -> n.Block:
@@ -231,8 +263,11 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Load) and new.at.buffer == b:
-            index = new.at.index
-            return name if not index or isinstance(index[0], n.Span) else build.call("pick", name, index[0])
+            at = new.at.index[0] if new.at.index else None
+            one = at if isinstance(at, n.Expr) else None
+            if not isinstance(value.type, TileType):
+                return build.call("broadcast", name, build.const(count)) if one is None and count is not None else name
+            return name if one is None else build.call("pick", name, one)
         return new
     return n.Let((b.name,), value, origin=s.origin), [transform(t, leave) for t in rest]
 
