@@ -1,4 +1,4 @@
-"""The four contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
+"""The five contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
 from __future__ import annotations
 
 import tomllib
@@ -32,9 +32,11 @@ from kir.surface import backend
 from tests.carrier_answers import WRONG, Wrong
 
 HOME = Path(next(iter(kir.skills.__path__)))
-PASSES = {"radix-select": "radix-select", "gated-delta-rule": "chunk-recurrence", "unit-lower-solve": "blocked-solve",
+PASSES = {"radix-select": "radix-select", "gated-delta-rule": "chunk-recurrence", "gated-delta-rule-d128": "chunk-recurrence-d128",
+          "unit-lower-solve": "blocked-solve",
           "stable-counting-sort": "warp-sort"}
-PROBLEMS = {"radix-select": "topk", "gated-delta-rule": "gdn", "unit-lower-solve": "trisolve", "stable-counting-sort": "bytesort"}
+PROBLEMS = {"radix-select": "topk", "gated-delta-rule": "gdn", "gated-delta-rule-d128": "gdn_d128", "unit-lower-solve": "trisolve",
+            "stable-counting-sort": "bytesort"}
 CONTRACTS = {name: Contract.shipped(name.replace("-", "_")) for name in PASSES}
 ANSWERS = {f"{name}/{p.stem}": read_record(p, shipped=True) for name, c in CONTRACTS.items() for p in sorted(c.folder.glob("*.toml"))
            if p.name != "contract.toml"}
@@ -100,7 +102,7 @@ def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(na
     surface = ANSWERS[name].record.gate["surface"]
     assert backend(surface).accepts(program) == ()
     cases: list[Case] = list(problem_cases(program, problem, {}))
-    if answer in ("threads", "clusters", "chunks"):  # thousands of statements a thread: one case, not in checking mode
+    if answer in ("threads", "clusters", "chunks", "warpgroups", "pairs"):  # thousands of statements a thread: one case, not in checking mode
         case = next(c for c in cases if c.shape in ("odd", "tail"))
         assert case.compare(interpret(program, case.arrays, case.scalars).outputs).ok
         return
