@@ -16,10 +16,10 @@ import random
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -72,6 +72,8 @@ class Given:
     seed: int
     folder: Path | None
     within: float = 0.0
+    ranks: Mapping[str, Rank] = field(default_factory=dict)
+    """Orders that were learned without a family, by it."""
 
     @property
     def admitted(self) -> tuple[Card, ...]:
@@ -283,23 +285,14 @@ def _makes(card: Card, before: Program, transition: Transition) -> bool:
 
 def retrieval(given: Given) -> str:
     """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
-    arms: dict[str, Callable[[Walked, Program, Rank], Sequence[str]]] = {
-        "all facets": lambda w, p, r: _found(given, w, p, r), "no scope": lambda w, p, r: _found(given, w, p, r, ("case", "surface", "platform", "prior")),
-        "usual order": lambda w, p, r: _found(given, w, p, Rank()), "no state": lambda w, p, r: _by_index(given, w, p, r)}
     states = seen(given.admitted, given.walks)
-    ranks = {family: learned(given.admitted, [each for each in states if each.family != family]) for family in sorted({each.family for each in states})}
+    given = replace(given, ranks={family: learned(given.admitted, [each for each in states if each.family != family])
+                                  for family in sorted({each.family for each in states})})
     scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    cases = [(w, k) for w in given.walks for k in range(len(w.transitions))]
+    cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
-    for walk, k in cases[:given.most]:
-        before = walk.program(walk.transitions[k].before_text)
-        relevant = {c.name for c in given.admitted for t in walk.transitions[k:] if t.name in c.passes and _makes(c, before, t)}
-        if relevant:
-            for arm, found in arms.items():
-                top = list(found(walk, before, ranks.get(walk.family, Rank())))[:TOP]
-                hits = len(relevant & set(top))
-                many = min(TOP, len(relevant))
-                scores[arm].append((hits / max(1, min(TOP, len(top))), len(relevant & set(top[:many])) / many, hits / many))
+    for arm, *row in _side_by_side(_retrieved, cases[:given.most], given):
+        scores[arm].append((row[0], row[1], row[2]))
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     seconds, load = _searched(given), _loaded(given)
     return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make "
@@ -309,6 +302,24 @@ def retrieval(given: Given) -> str:
                       "| arm | states | precision at 5 | precision at R, at most 5 | recall at 5 |", "| --- | ---: | ---: | ---: | ---: |", *rows, "",
                       f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
                       f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
+
+
+def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, float, float]]:
+    """For each arm its precision at five and at R, and recall, at one state; nothing where no card is relevant."""
+    walk = next(w for w in given.walks if w.key == case[0])
+    later = walk.transitions[case[1]:]
+    before, rank = walk.program(later[0].before_text), given.ranks.get(walk.family, Rank())
+    relevant = {c.name for c in given.admitted for t in later if t.name in c.passes and _makes(c, before, t)}
+    if not relevant:
+        return []
+    arms = {"all facets": _found(given, walk, before, rank), "no scope": _found(given, walk, before, rank, ("case", "surface", "platform", "prior")),
+            "usual order": _found(given, walk, before, Rank()), "no state": _by_index(given, walk, before, rank)}
+    out, many = [], min(TOP, len(relevant))
+    for arm, found in arms.items():
+        top = list(found)[:TOP]
+        hits = len(relevant & set(top))
+        out.append((arm, hits / max(1, len(top)), len(relevant & set(top[:many])) / many, hits / many))
+    return out
 
 
 def _found(given: Given, walk: Walked, program: Program, rank: Rank, off: Sequence[str] = ()) -> Sequence[str]:

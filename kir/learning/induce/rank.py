@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ KEPT = 0.02
 """How strongly weights are drawn back to those that are used before any are learned (the prior of the regression)."""
 LEAST = 20
 """States from which an order is learned."""
+MOST = 1500
+"""States that are looked at, evenly spread over all."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,15 @@ class Seen:
 
 
 def seen(cards: Sequence[Card], walks: Sequence[Walked]) -> tuple[Seen, ...]:
-    """The states from which on some of the cards are used, and some are not."""
+    """States from which on some of the cards are used, and some are not."""
     out = []
+    numbers, every = count(), -(-sum(len(walk.transitions) for walk in walks) // MOST) or 1
     for walk in walks if cards else ():
         aim = target(walk.targets[-1]) if walk.targets else None
         taken = [_taken(walk, transition) for transition in walk.transitions]
         for k, transition in enumerate(walk.transitions):
+            if next(numbers) % every:
+                continue
             used = tuple((card.passes[0], card.anchor.node) in taken[k:] for card in cards)
             if any(used) and not all(used):
                 out.append(Seen(Query.of(walk.program(transition.before_text), aim, walk.surface), used, walk.family))
