@@ -43,6 +43,15 @@ COMPUTED = {
     "members of a union share their bytes": (
         "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n",
         "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n", T + 3),
+    "names for the parts of a vector and of an array, and what <bit> says of numbers": (
+        "", "  auto [a, b] = make_float2(x[t], 2.f);\n  float own[2] = {3.f, x[t + 64]};\n  const auto& [c, d] = own;\n"
+            "  static_assert(std::has_single_bit(64u) && std::bit_width(9u) == 4 && std::countr_zero(8u) == 3 && std::bit_ceil(5u) == 8u);\n"
+            "  y[t] = a * b + c * d;\n", X[:64] * 2 + 3 * X[64:]),
+    "a result that is a reference, and traits made of others": (
+        "template <typename T> struct Own { T held[2]; __device__ auto operator[](int i) -> T& { return held[i]; } };\n"
+        "template <typename T> struct Wide : std::false_type {};\ntemplate <> struct Wide<float> : std::true_type {};\n",
+        "  Own<float> own;\n  own[0] = x[t];\n  own[1] = 2.f;\n  own[1] += own[0];\n"
+        "  if constexpr (Wide<float>::value && !Wide<int>::value) y[t] = own[1]; else y[t] = 0.f;\n", X[:64] + 2),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
