@@ -26,7 +26,7 @@ def _apart(a: n.Region, b: n.Region) -> bool:
     """Whether two places of a buffer certainly share nothing: along one dimension, a number that is known lies between them."""
     for i, j in zip(a.index, b.index, strict=False):
         (lo, count), (other, size) = ((k.lo, int_value(k.extent)) if isinstance(k, n.Span) else (k, 1) for k in (i, j))
-        if isinstance(i, n.Span) and i.step != 1 or isinstance(j, n.Span) and j.step != 1 or count is None or size is None:
+        if (isinstance(i, n.Span) and i.step != 1) or (isinstance(j, n.Span) and j.step != 1) or count is None or size is None:
             continue
         if shape_of(lo.type) or shape_of(other.type):
             continue
