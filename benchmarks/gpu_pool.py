@@ -221,8 +221,9 @@ def package_run(calls: int, numbers: tuple[int, ...], seconds: float) -> dict[st
         (folder / "calls.jsonl").write_text("\n".join(rows[:calls]) + "\n", encoding="utf-8")
         watch, begun = Watch(numbers), time.time()
         done = subprocess.run(
-            [sys.executable, "-c", "from kir.faces.cli import main; main()", "optimize", str(folder / "calls.jsonl"), "--package", PACKAGE, "--on", "gpu", "--gpus", ",".join(map(str, numbers)),
-             "--budget", f"candidates=100000,seconds={seconds:g}", "-o", str(folder / "out"), "--cache", str(folder / "cache")],
+            [sys.executable, "-c", "from kir.faces.cli import main; main()", "optimize", str(folder / "calls.jsonl"), "--package", PACKAGE, "--on", "gpu",
+             "--gpus", ",".join(map(str, numbers)), "--budget", f"candidates=100000,seconds={seconds:g}", "-o", str(folder / "out"),
+             "--cache", str(folder / "cache")],
             capture_output=True, text=True, check=False)
         took = time.time() - begun
         busy, cores = watch.end()
