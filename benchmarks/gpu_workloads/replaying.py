@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
@@ -30,8 +31,22 @@ def copies(size: float) -> int:
     return min(MOST_COPIES, max(2, int(COLD / size) + 1))
 
 
-def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """All calls, one after the other, as one; it returns what the first returned."""
+@dataclass(frozen=True)
+class Replay:
+    """A graph of calls, which runs all of them and gives what the first returned. It holds the calls and what they returned: the graph knows addresses
+    alone, and a call's workspaces are freed with it."""
+
+    graph: Any
+    calls: tuple[Callable[[], Any], ...]
+    returned: tuple[Any, ...]
+
+    def __call__(self) -> Any:
+        self.graph.replay()
+        return self.returned[0]
+
+
+def replayed(calls: Sequence[Callable[[], Any]]) -> Replay:
+    """All calls, one after the other, as one."""
     import torch
 
     side = torch.cuda.Stream()
@@ -43,13 +58,8 @@ def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        made = [call() for call in calls]  # all results live until the end, so that none takes the place of another
-
-    def call_all() -> Any:
-        graph.replay()
-        return made[0]
-
-    return call_all
+        made = [call() for call in calls]
+    return Replay(graph, tuple(calls), tuple(made))
 
 
 def _for_cuda(_: Any, program: Program) -> Executable:

@@ -4,13 +4,14 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import conv2d, launching, table, topk
+from benchmarks.gpu_workloads import conv2d, launching, replaying, table, topk
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -60,6 +61,23 @@ kernel main grid (i: 2) threads 1
     launched.clear()
     gc.collect()
     assert all(m() is None for m in made)
+
+
+def test_a_graph_holds_the_calls_whose_workspaces_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[str]()
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    cuda = SimpleNamespace(Stream=lambda: stream, current_stream=lambda: stream, stream=lambda s: nullcontext(), synchronize=lambda: None,
+                           CUDAGraph=lambda: SimpleNamespace(replay=lambda: ran.append("graph")), graph=lambda g: nullcontext())
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    one = Memory()
+    held, calls = weakref.ref(one), [lambda one=one: one.shape]
+    way = replaying.replayed(calls)
+    del one, calls
+    gc.collect()
+    assert held() is not None and way() == Memory.shape and ran == ["graph"]
+    del way
+    gc.collect()
+    assert held() is None
 
 
 def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
