@@ -164,7 +164,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[
                 calls = []
                 for a, b, y in used[: 1 if hot else None]:
                     call = launcher(found[0], {"X": a, "Wt": b if taps > 1 else b.view(f, c), "Y": y}, sizes, executable=found[1])
-                    calls.append(lambda call=call, y=y: (call(), y)[1])  # type: ignore[misc]  # as above
+                    calls.append(lambda call=call, y=y: (call(), y)[1])
                 way = replayed(calls * HOT_CALLS if hot else calls)
                 if said := wrong(way()):
                     raise OSError(said)
