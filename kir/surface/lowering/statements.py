@@ -155,7 +155,11 @@ def _for(state: State, s: n.For) -> None:
 
 def _apart(state: State, *head: n.Expr) -> bool:
     """Whether the head of a loop or branch may differ between the warps, or warpgroups, of the loop that it stands in."""
-    return bool(state.apart) and any(isinstance(x, (n.Var, n.Buffer)) and x.name in state.apart for e in head for x in walk(e))
+    return any(_names(e) & state.apart for e in head)
+
+
+def _names(e: n.Expr) -> set[str]:
+    return {x.name for x in walk(e) if isinstance(x, (n.Var, n.Buffer))}
 
 
 def _differing(var: str, body: n.Block) -> frozenset[str]:
@@ -163,9 +167,8 @@ def _differing(var: str, body: n.Block) -> frozenset[str]:
     inner = [x for b in body for x in walk(b)]
     out = {var} | {x.buffer.name for x in inner if isinstance(x, n.Alloc) and x.buffer.space in ("fragment", "register")}
     while True:
-        more = {name for x in inner if isinstance(x, n.Let) and any(isinstance(y, (n.Var, n.Buffer)) and y.name in out for y in walk(x.value)) for name in x.names}
-        more |= {x.var.name for x in inner if isinstance(x, n.For) and any(isinstance(y, (n.Var, n.Buffer)) and y.name in out
-                                                                         for e in (x.lo, x.hi, x.step) for y in walk(e))}
+        more = {name for x in inner if isinstance(x, n.Let) and _names(x.value) & out for name in x.names}
+        more |= {x.var.name for x in inner if isinstance(x, n.For) and (_names(x.lo) | _names(x.hi) | _names(x.step)) & out}
         if more <= out:
             return frozenset(out)
         out |= more

@@ -248,8 +248,8 @@ def test_no_thread_waits_where_only_some_warps_are() -> None:
     text = backend("cuda").emit(parse_program(ODD_WARPS)).text
     before, _, rest = text.partition("if (odd")
     assert "__syncthreads" in before and "__syncthreads" not in rest.split("\n    }\n")[0]
-    passed = ODD_WARPS.replace("      B[w", "      fragment d: f32[16, 16] = 0.0\n      mma d += A[w * 16 +: 16, 0 +: 16] * cast(c, f16) via mma_sync\n      B[w").replace(
-        "cast(c, f16)\n  Y", "cast(d, f16)\n  Y")
+    again = "      fragment d: f32[16, 16] = 0.0\n      mma d += A[w * 16 +: 16, 0 +: 16] * cast(c, f16) via mma_sync\n"
+    passed = ODD_WARPS.replace("      B[w", f"{again}      B[w").replace("cast(c, f16)\n  Y", "cast(d, f16)\n  Y")
     with pytest.raises(KirError, match="only some warps are"):
         backend("cuda").emit(parse_program(passed))
     assert backend("cuda").emit(parse_program(passed.replace("if odd == 1", "if 1 == 1"))).text
