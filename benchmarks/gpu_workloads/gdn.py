@@ -1,4 +1,5 @@
-"""The gated delta rule, forward, with heads of 128, beside FLA and FlashQLA: experts on CUDA and Triton, and what stored pipelines make of the naive program.
+"""The gated delta rule, forward, with heads of 128, beside FLA and FlashQLA: the experts on CUDA and Triton, which are what the stored
+pipelines make of the naive program.
 
 The result of each way is compared with a run in float64, token by token, within the problem's own bound. All are timed as graphs where a graph takes them.
 """
@@ -107,7 +108,8 @@ def _inputs(b: int, length: int, h: int, g: int) -> dict[str, Any]:
 
 
 def _exact(q: Any, k: Any, v: Any, g: Any, beta: Any) -> tuple[Any, Any]:
-    """What the rule gives in float64, and how far a result in bf16 may be from it (the bounds of skills/problems/gdn_d128)."""
+    """What the rule gives in float64, and how far a result in bf16 may be from it: the bound of skills/problems/gdn_d128 for keys that meet queries at
+    the usual cosine."""
     import torch
 
     q, k, v, g, beta = (x.double() for x in (q, k, v, g, beta))

@@ -87,7 +87,8 @@ def _maps(program: n.Program, kernels: tuple[n.Kernel, ...]) -> set[str]:
 @dataclass(frozen=True)
 class _Cut:
     """Kernels with `axes` (of the first of them) that number instances. `dims` says, for each global buffer, which axis indexes each
-    dimension (None: the dimension is the instance's own), or which place of an operand that is only read the axes give; `written` are those that some kernel writes, `private` workspaces of theirs alone, and
+    dimension (None: the dimension is the instance's own), or which place of an operand that is only read the axes give; `written` are
+    those that some kernel writes, `private` workspaces of theirs alone, and
     `outside` what they share with others, in the program's order."""
 
     kernels: tuple[n.Kernel, ...]

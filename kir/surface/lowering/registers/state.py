@@ -67,6 +67,7 @@ class State:
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
     views: dict[str, n.View] = field(default_factory=dict)
     fragments: dict[str, n.Buffer] = field(default_factory=dict)
     """Fragments in view as the program declares them."""
