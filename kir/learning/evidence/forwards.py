@@ -35,8 +35,8 @@ PIPELINES = "pipelines"
 
 
 def forwards(spaces: Iterable[Space], workers: int = 1, advance: Callable[[str], None] = lambda text: None) -> Iterator[Walked]:
-    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong; programs are judged side by side, once each: the last of
-    each pipeline at every size that its problem asks for, those on the way at the smallest, with every check for hazards."""
+    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong. Programs are judged side by side, once each: the
+    last of each pipeline at every size that its problem asks for, those on the way at the smallest, with every check for hazards."""
     made = [forward(each) for each in spaces]
     asked = dict.fromkeys((walk.programs[t.after_text], walk.problem, t is walk.transitions[-1]) for walk in made for t in walk.transitions)
     with ProcessPoolExecutor(max(1, workers)) as pool:
