@@ -174,7 +174,8 @@ class BringOnce(Pass):
         full, empty = (n.Region(n.Buffer(fresh(f"{name}_{end}", taken), MBARRIER, (), "shared")) for end in ("full", "empty"))
         bars = (full, empty) if item.back else (full,)
         wait = n.Eval(build.call("mbar_wait", full, build.const(0)), label=s.label)
-        lead: n.Block = (n.Eval(build.call("mbar_arrive_expect", full, build.const(brought_bytes(s)))), replace(signaling(s, full), label=None))
+        load: n.Stmt = replace(signaling(s, full), label=None)  # type: ignore[type-var]  # of a dataclass
+        lead: n.Block = (n.Eval(build.call("mbar_arrive_expect", full, build.const(brought_bytes(s)))), load)
         rest = body[i + 1:]
         if item.back:
             lead, last = (_free(empty), *lead), _last_use(rest, filled_by((s,)))

@@ -68,6 +68,8 @@ def _numbers(body: n.Block) -> n.Block:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.space == "global" and new.index:
             return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
+        if isinstance(new, n.Load) and isinstance(new.mask, n.Const) and not new.mask.value and new.other is not None and new.other.type == new.type:
+            return new.other
         return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
     return tuple(transform(s, leave) for s in body)
 

@@ -106,9 +106,9 @@ def test_no_mutant_of_an_asynchronous_program_that_a_run_finds_is_proved() -> No
     assert found >= 10
 
 
-@pytest.mark.parametrize("name", ["softmax/softmax", "rmsnorm/rmsnorm", "fmha/fmha_sm90"])
-def test_an_expert_is_proved(name: str) -> None:
-    done = proved(parse_program((EXPERTS / f"{name}.kir").read_text()))
+@pytest.mark.parametrize(("name", "runs"), [("softmax/softmax", 6), ("rmsnorm/rmsnorm", 6), ("fmha/fmha_sm90", 0)])
+def test_an_expert_is_proved(name: str, runs: int) -> None:
+    done = proved(parse_program((EXPERTS / f"{name}.kir").read_text()), runs)
     assert done.verdict == "proved", done.findings
 
 
