@@ -27,7 +27,7 @@ from kir.rewrite import Context
 from kir.rewrite.catalog import provided
 from kir.rewrite.edit import places
 
-MOST_LOOKED = 80
+MOST_LOOKED = 40
 """Cards, the best by scope and words, that are looked for in the program itself."""
 COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "state", "words")
 """What a card is scored by: the kind of its place is in the program; the kernel's family, surface, platform (1 verified, 0.5 has all that a

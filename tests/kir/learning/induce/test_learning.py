@@ -127,9 +127,10 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
     assert made.ended == "naive" and made.package == "experts" and made.family == "matmul" and len(made.transitions) == 11
     assert all(t.before == content_hash(before) and t.after == content_hash(after) for t, before, after in made.chain())
     last = made.programs[made.transitions[0].after_text]
-    assert wrong(last, "gemm") == "" and wrong(last.replace("acc + ", "acc - "), "gemm"), "the oracle of the problem judges"
+    for everywhere in (True, False):
+        assert wrong(last, "gemm", everywhere) == "" and wrong(last.replace("acc + ", "acc - "), "gemm", everywhere), "the oracle of the problem judges"
     bad = made.programs[made.transitions[4].after_text]
-    monkeypatch.setattr(forwards_, "wrong", lambda text, problem: "off by one" if text == bad else "")
+    monkeypatch.setattr(forwards_, "wrong", lambda text, problem, everywhere: "off by one" if text == bad else "")
     monkeypatch.setattr(forwards_, "ProcessPoolExecutor", lambda workers: ThreadPoolExecutor(workers))
     (cut,) = forwards([space])
     assert len(cut.transitions) == 4 and cut.reason == "off by one"
