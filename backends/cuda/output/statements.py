@@ -18,7 +18,7 @@ from ..expressions import roles
 from ..expressions.memory import bytes_of, strides_of
 from ..instructions import hopper
 from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
-from ..instructions.im2col import shown_by
+from ..instructions.im2col import counted, shown_by
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, offset_of, refuse, sizes_of
 from .moved import reads_what_it_writes
@@ -388,6 +388,12 @@ class Statements(InstructionCalls):
         attrs, name, kind = dict(s.attrs), to.names[s.var.name], c_type(dtype_of(s.var.of))
         if s.kind == "pipelined":
             raise refuse("KIR-B002", "a pipelined loop: CUDA code copies ahead by statements of its own", "a ring of buffers")
+        facts = to.facts
+        to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
+        gathers = counted(to, self.program, s) if self.program is not None else None
+        for line in gathers.before if gathers else ():
+            w.put(line)
+        to.counted |= gathers.places if gathers else {}
         if s.kind == "serial":
             w.put("#pragma unroll 1")
         elif "factor" in attrs and s.kind == "unroll":
@@ -396,9 +402,11 @@ class Statements(InstructionCalls):
             w.put("#pragma unroll")
         step = "++" + name if is_const(s.step, 1) else f"{name} += {to.scalar(s.step)}"
         w.put(f"for ({kind} {name} = {to.scalar(s.lo)}; {name} < {to.scalar(s.hi, 9)}; {step}) {{")
-        facts = to.facts
-        to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
-        self._inner(s.body, (*path, "body"), team)
+        w.depth += 1
+        self.block(s.body, (*path, "body"), team)
+        for line in gathers.after if gathers else ():
+            w.put(line)
+        w.close()
         to.facts = facts
 
     def _split(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:
@@ -417,7 +425,8 @@ class Statements(InstructionCalls):
             w.put(f"for (int {name} = {index}; {name} < {extent}; {name} += {team.threads}) {{")
         elif extent * size == team.threads:
             w.put("{")
-            w.put(f"  const int {name} = {index if size == 1 else f'{index} / {size}'};")
+            number = index if size == 1 else f"{index} / {size}"
+            w.put(f"  const int {name} = {f'__shfl_sync(0xffffffffu, {number}, 0)' if size == 128 else number};")  # so that ptxas keeps it once a warp
         elif extent * size < team.threads and not waits:
             w.put(f"if (const int {name} = {index if size == 1 else f'{index} / {size}'}; {name} < {extent}) {{")
         else:
