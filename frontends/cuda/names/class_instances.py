@@ -8,7 +8,7 @@ from kir.ir.types import BOOL
 from ..source.source import Node, Unit
 from ..source.syntax import text
 from ..symbols.classes import ClassInstance, Rec, Together
-from ..symbols.symbols import ClassTemplate, Function, Scope, Value, Variable
+from ..symbols.symbols import ClassTemplate, EnumType, Function, Scope, Value, Variable
 from ..types.c_types import Named
 from ..types.errors import NotUnderstood
 from ..values.reading import Reading
@@ -65,6 +65,27 @@ def _spread(r: Reading, child: Node, scope: Scope, unit: Unit, of: ClassInstance
     return Together(_kind(child) == "union_specifier", tuple(parts))
 
 
+def using_enum(r: Reading, node: Node, scope: Scope) -> bool:
+    """`using enum C::E;`: the enumerators of an enumeration inside a class, named where it stands. False for another declaration."""
+    named = next((c for c in node.named_children), None)
+    if named is None or named.type != "qualified_identifier" or not any(text(c) == "enum" for c in node.children):
+        return False
+    *owner, last = text(named).split("::")
+    found = r.index.resolve_namespace("::".join(owner[:-1]), scope) if len(owner) > 1 else scope
+    known = found.find(owner[-1]) if found is not None else None
+    kind = next((d for d in known if isinstance(d, ClassTemplate)), None) if isinstance(known, list) else None
+    if kind is None:
+        return False
+    inside = r.types.of_template(kind.name, (), kind.scope, named)
+    enums = inside.instance.scope.decls.get(last, []) if isinstance(inside, Rec) else []
+    for e in enums:
+        if isinstance(e, EnumType):
+            for name, values in e.scope.decls.items():
+                for d in values:
+                    scope.declare(name, d)
+    return bool(enums)
+
+
 def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...]) -> Rec:
     """The class under template bindings."""
     if node is None:
@@ -90,6 +111,8 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
     if body is None:
         raise NotUnderstood(f"the class '{t.name}', which is only declared", node)
     for child in body.named_children:
+        if child.type == "using_declaration" and using_enum(r, child, scope):
+            continue
         overlaid = _overlaid(child)
         if overlaid is None:
             together = _spread(r, child, scope, t.unit, made)

@@ -55,6 +55,11 @@ COMPUTED = {
     "a list in braces as an argument": (
         "template <typename To, typename From> __device__ To cast(const From& v) { return To(v.x + v.y); }\n",
         "  y[t] = cast<float, float2>({x[t], 2.f});\n", X[:64] + 2),
+    "enumerators of a class, named where they are used": (
+        "namespace a { struct Whole { enum type : long { FOUR = 4, EIGHT = 8 }; };\n"
+        "struct Either { using enum Whole::type; enum type : long { MINUS = -EIGHT }; };\n"
+        "template <long N, long M = Either::EIGHT> __device__ float sum() { return N + M; } }\n",
+        "  using enum a::Either::type;\n  y[t] = x[t] + a::sum<MINUS>() + a::sum<3>();\n", X[:64] + 11),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -132,11 +137,10 @@ WRITTEN = {
         "  for (int k = 0; k < n; ++k) y[k * n + row] = own[0] * x[k * 2 + row];\n}\n"
         "void go(const float* x, const long* rows, float* y, int n) { k<<<1, 64>>>(x, rows, y, n); }\n"),
     "bytes of which one view is all that is used": (
-        "struct P { const void* x; void* y; };\ntemplate <typename T> struct Pair { T v[2]; };\n"
-        "template <typename T> __device__ const T* at(const void* p, int k) { return static_cast<const T*>(p) + k; }\n"
-        "template <typename T> __device__ T* at(void* p, int k) { return static_cast<T*>(p) + k; }\n"
-        "__global__ void k(P p, int stride) {\n  auto x = *at<Pair<float>>(at<float>(p.x, threadIdx.x * stride), 0);\n  x.v[0] += 1.f;\n"
-        "  *at<Pair<float>>(at<float>(p.y, threadIdx.x * stride), 0) = x;\n}\nvoid go(P p, int stride) { k<<<1, 64>>>(p, stride); }\n"),
+        "struct P { const float* x; void* y; int n; };\n"
+        "__global__ void k(P p) {\n  float* y = reinterpret_cast<float*>(p.y) + threadIdx.x;\n"
+        "  for (int i = 0; i < p.n; ++i) {\n    *reinterpret_cast<float4*>(y) = make_float4(p.x[i], 1.f, 2.f, 3.f);\n    y += 64;\n  }\n}\n"
+        "void go(P p) { k<<<1, 64>>>(p); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),

@@ -49,13 +49,14 @@ def _single(body: n.Block) -> n.Block:
 
 
 def _loaded(body: n.Block) -> n.Block:
-    """The block with integers named as they are loaded, and converted where they are used."""
+    """The block with integers named as they are loaded, and narrowed where they are used."""
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
         s = _inside(rest.pop(0), _loaded)
         x = s.value.x if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and s.value.rounding == "rn" else None
-        if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and isinstance(x, n.Load) and dtype_of(x.type).is_integer and s.value.dtype.is_integer:
+        if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and isinstance(x, n.Load) and dtype_of(x.type).is_integer and s.value.dtype.is_integer and (
+                s.value.dtype.bits < dtype_of(x.type).bits):
             (name,) = s.names
             rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
             s = replace(s, value=x)
