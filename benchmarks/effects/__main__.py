@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import queue
 import random
@@ -22,10 +23,14 @@ from benchmarks.effects.pack import write
 
 JOB_SECONDS = 170
 """How long one group may take to be made and compiled."""
+ONE_MORE = 6
+"""Seconds before the end of preparing, after which no further program is begun."""
+LEFT = 45
+"""Seconds before the end of `make` at which preparing ends: what is there is still timed."""
 
 
-def prepared(number: int, job: sources.Job, out: str, skip: str = "") -> tuple[str, str]:
-    """Make one group's file: its path, or "" and why there is none. Whatever stops one group stops no other."""
+def prepared(number: int, job: sources.Job, out: str, skip: str = "", until: float = math.inf) -> tuple[str, str]:
+    """Make one group's file: its path, or "" and why there is none. Whatever stops one group stops no other; what is not compiled at `until` is left out."""
     path = Path(out) / f"{number:05}.pack"
     if path.exists():
         return str(path), ""
@@ -41,7 +46,9 @@ def prepared(number: int, job: sources.Job, out: str, skip: str = "") -> tuple[s
             return "", f"{group.surface} is left out"
         if not group.edges:
             return "", "no step"
-        write(group, path)
+        if time.monotonic() > until:
+            return "", "out of time"
+        write(group, path, until)
         return str(path), ""
     except BaseException as why:
         return "", f"{type(why).__name__}: {why}".partition("\n")[0][:200]
@@ -67,7 +74,7 @@ def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until:
     failures: Counter[str] = Counter()
     pool = ProcessPoolExecutor(workers, initializer=os.nice, initargs=(10,))  # what is timed beside it comes first
     there = sorted(jobs, key=lambda each: not (out / f"{each[0]:05}.pack").exists())  # stable: what was prepared before is timed first
-    asked = [pool.submit(prepared, number, job, str(out), skip) for number, job in there]
+    asked = [pool.submit(prepared, number, job, str(out), skip, until - ONE_MORE) for number, job in there]
     try:
         for each in as_completed(asked, timeout=max(1.0, until - time.monotonic())):
             try:
@@ -127,12 +134,16 @@ def main(words: list[str]) -> int:
         return 0
     jobs, done = chosen(given.kinds, given.part, given.which, given.surfaces), queue.Queue[str | None]()
     failures: list[Counter[str]] = []
-    making = threading.Thread(target=lambda: failures.append(prepare(jobs, given.out, given.workers, until - 20, done, given.skip)), daemon=True)
+    making = threading.Thread(target=lambda: failures.append(prepare(jobs, given.out, given.workers, until - LEFT, done, given.skip)), daemon=True)
     making.start()
 
     def paths() -> Iterator[Path]:
+        seen = []
         while (path := done.get()) is not None:
-            yield Path(path)
+            seen.append(Path(path))
+            yield seen[-1]
+        if not given.only:
+            yield from seen  # timed once more, as long as time is left: how often the sign of an effect is the same
 
     if given.only:
         count = sum(1 for _ in paths())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +26,22 @@ MOST_BYTES = 12 << 30
 """Device memory that the buffers of one group may take."""
 
 
-def packed(group: Group) -> bytes:
-    """The file of a group. Raises nothing for a program that does not compile: its row says why."""
+def packed(group: Group, until: float = math.inf) -> bytes:
+    """The file of a group; without the programs that are not compiled when the clock (`time.monotonic`) says `until`. Raises nothing for a program that
+    does not compile: its row says why."""
     rows: list[Row] = []
     blobs: list[bytes] = []
     for key, program in group.programs.items():
+        if time.monotonic() > until:
+            break
         row, images = _program(group, program)
         row["program"] = key
         row["blobs"] = [len(blobs), len(blobs) + len(images)]
         blobs += images
         rows.append(row)
+    there = {row["program"] for row in rows}
     head: Row = {"group": group.name, "family": group.family, "surface": group.surface, "problem": group.problem.spec.name if group.problem else "",
-                 "programs": rows, "edges": [[e.before, e.after, e.step, e.source] for e in group.edges],
+                 "programs": rows, "edges": [[e.before, e.after, e.step, e.source] for e in group.edges if {e.before, e.after} <= there],
                  "shapes": [{"name": s.name, "sizes": dict(s.sizes)} for s in group.shapes]}
     return lzma.compress(pack((head, blobs)), preset=1)
 
@@ -45,9 +51,9 @@ def unpacked(path: Path) -> tuple[Row, list[bytearray]]:
     return unpack(lzma.decompress(path.read_bytes()))[0]
 
 
-def write(group: Group, path: Path) -> None:
-    """Compile a group into a file."""
-    write_atomic(path, packed(group))
+def write(group: Group, path: Path, until: float = math.inf) -> None:
+    """Compile a group into a file, as `packed` does."""
+    write_atomic(path, packed(group, until))
 
 
 def _program(group: Group, program: n.Program) -> tuple[Row, list[bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import statistics
@@ -23,10 +24,10 @@ TOLD = {"internal": "compile", "cuda_error_invalid_value": "launch", "cuda_error
 
 
 def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
-    """The rows of files of JSON lines."""
+    """The rows of files of JSON lines, as they are or compressed (`.gz`); a last line that was cut short is left out."""
     for path in paths:
-        with path.open(encoding="utf-8") as lines:
-            yield from (json.loads(line) for line in lines)
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            yield from (json.loads(line) for line in lines if line.endswith("\n"))
 
 
 def device_name(said: str) -> str:
@@ -54,8 +55,8 @@ def tables(rows: Iterable[Row]) -> dict[str, list[Row]]:
                 name = _name(row["program"], row["surface"])
                 about[row["group"]] = row
                 said[row["group"], row["program"]] = row["modelled"]
-                programs[name] = {"program": name, "text": row["text"], "surface": row["surface"], "family": row["family"], "problem": row["problem"],
-                                  "origin": row["group"]}
+                programs.setdefault(name, {"program": name, "text": row["text"], "surface": row["surface"], "family": row["family"],
+                                           "problem": row["problem"], "origin": row["group"]})
                 compiled[name] = {"program": name, "arch": ARCH, "ok": not row["fault"], "fault": row["why"],
                                   "kernels": [k for k in row["compiled"] if k["variant"] == 0]}
                 if row["fault"]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target as target_of
-from kir.learning.forecast.comparison import of_pair, vector
+from kir.learning.forecast.comparison import Compared
 from kir.learning.forecast.data import Data
 from kir.learning.forecast.matrices import States, sizes_text
 from kir.learning.forecast.model import Model
@@ -62,12 +62,13 @@ def by_model(model_of: Callable[[Pool], Model | None], states: States) -> Score:
         if model is None:
             return [math.nan] * len(pool.programs)
         count, target = len(pool.programs), target_of(pool.device)
-        found = [states.plain[(p, pool.device, pool.sizes)] for p in pool.programs]
+        compared = Compared(model.names)
+        found = [compared.side(states.plain[(p, pool.device, pool.sizes)]) for p in pool.programs]
         places = sorted({round(i * (count - 1) / max(1, REFERENCES - 1)) for i in range(REFERENCES)})
         worth = np.zeros(count)
         for place in places:
-            seen = np.array([vector(of_pair(found[place], f, "", pool.surface, target), model.names) for f in found])
-            turned = np.array([vector(of_pair(f, found[place], "", pool.surface, target), model.names) for f in found])
+            seen = np.array([compared.pair(found[place], f, "", pool.surface, target) for f in found])
+            turned = np.array([compared.pair(f, found[place], "", pool.surface, target) for f in found])
             logs = model.middle(seen, turned)
             worth += (logs - logs[places[0]]) / len(places)
             if place == places[0]:

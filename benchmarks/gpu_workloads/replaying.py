@@ -52,23 +52,27 @@ def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     return call_all
 
 
-def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program]) -> dict[Any, Made]:
+def _for_cuda(_: Any, program: Program) -> Executable:
+    return compiled(program)
+
+
+def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: Callable[[Any, Program], Executable] = _for_cuda) -> dict[Any, Made]:
     """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
     file = ROOT / "build" / f"{name}.pickle"
     found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
     missing = [k for k in keys if k not in found]
     if missing:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            found |= dict(zip(missing, pool.map(_made, [(make, k) for k in missing]), strict=True))
+            found |= dict(zip(missing, pool.map(_made, [(make, build, k) for k in missing]), strict=True))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(pickle.dumps(found))
     return found
 
 
-def _made(what: tuple[Callable[[Any], Program], Any]) -> Made:
-    make, key = what
+def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executable], Any]) -> Made:
+    make, build, key = what
     try:
         program = make(key)
-        return program, compiled(program)
+        return program, build(key, program)
     except (KirError, OSError) as refused:
         return str(refused).splitlines()[0]

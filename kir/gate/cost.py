@@ -34,6 +34,8 @@ LAUNCH = 2.3e-6
 """Seconds that a launch costs at least, from event to event (*micro*: 2.8e-6 for one CTA of nothing, its own way included)."""
 CTA_SECONDS = 6.1e-10
 """Seconds between the CTAs that a device begins (*micro*: 135168 of them in 82 us)."""
+DEPENDENT = 2.0
+"""How many times longer that is where the next launch may begin before the end of this one (measured pairs, H200: 16777216 CTAs in 10.08 and 20.16 ms)."""
 DRAM_SHARE = 0.885
 """How much of its nominal bandwidth DRAM reaches (*micro*, H200: 4.25 of 4.8 TB/s)."""
 OWN_REGISTERS = 16
@@ -117,7 +119,7 @@ class Cost:
 def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
                 surface: str = "cuda", warm: bool = True) -> Cost:
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
-    deal tiles out themselves; `warm`: a run before has left in L2 what fits it. Raises KirError KIR-E007 for a size below 1."""
+    distribute tiles themselves; `warm`: a run before has left in L2 what fits it. Raises KirError KIR-E007 for a size below 1."""
     surface = artifact.surface if artifact is not None else surface
     counted = threaded(program, surface)
     own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
@@ -152,7 +154,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     factor = tiles.ctas / max(1, asked.ctas)
     parts["l2"] = weight * factor * mean(lambda r, w: w.l2) / (device.l2_bandwidth or device.bandwidth * L2_FACTOR)
     parts["dram"] = weight * factor * mean(lambda r, w: w.dram) / (device.bandwidth * DRAM_SHARE)
-    parts["ctas"] = tiles.ctas * CTA_SECONDS
+    parts["ctas"] = tiles.ctas * CTA_SECONDS * (DEPENDENT if _dependent(program, kernel) else 1.0)
     if atomics := mean(lambda r, w: w.atomics):
         parts["atomics"] = weight * atomics * device.pipes.contended / clock
     if spilled:
@@ -166,8 +168,32 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
                     scale * mean(lambda r, w: w.dram), ctas * mean(lambda r, w: _products(w)), alone)
     each = [(tallies([w.stream.team], w.stream.threads / 32), share / weight) for w, share in samples]
     seen = {name: sum(found.get(name, 0.0) * share for found, share in each) for name in dict.fromkeys(k for found, _ in each for k in found)}
-    seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled}
+    seen |= {"alone": alone, "held": held * clock, "sm": sm * clock, "spilled": spilled, **_stored(program, samples, tiles.ctas)}
     return Cost(kernel.name, LAUNCH + busy + parts.get("spills", 0.0), bound, parts, fit, mean(lambda r, w: w.compulsory), totals, unknown, seen)
+
+
+def _dependent(program: n.Program, kernel: n.Kernel) -> bool:
+    """Whether a kernel is launched as one that others may begin beside (programmatic dependent launch)."""
+    return any(step.kernel == kernel.name and bool(dict(step.attrs).get("pdl")) for step in launches(program))
+
+
+def _stored(program: n.Program, samples: Sequence[tuple[Work, float]], ctas: int) -> dict[str, float]:
+    """Bytes of the program's outputs that the grid writes, each once (`stored`) and as often as it does (`stored in all`), and those of its inputs that it
+    reads, each once (`gathered`). Two programs that compute the same have the same of them, as far as they can be counted."""
+    roles = {p.name: p.role for p in program.params}
+    out = {"stored": 0.0, "stored in all": 0.0, "gathered": 0.0}
+    for w, share in samples:
+        read: dict[str, float] = {}
+        for op, _, _ in operations([w.stream.team]):
+            if (a := op.access) is None:
+                continue
+            if a.verb != "read" and roles.get(a.buffer) in ("out", "inout"):
+                out["stored"] += a.unique * share
+                out["stored in all"] += a.moved * ctas * share
+            elif a.verb == "read" and roles.get(a.buffer) in ("in", "inout"):
+                read[a.buffer] = max(read.get(a.buffer, 0.0), a.unique)
+        out["gathered"] += sum(read.values()) * share
+    return out
 
 
 @dataclass(frozen=True)

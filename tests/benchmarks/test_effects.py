@@ -1,7 +1,11 @@
 """Groups of programs for measured effects, and rows made into tables."""
 from __future__ import annotations
 
+import gzip
+import json
+import lzma
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +13,9 @@ import pytest
 
 from benchmarks.effects import sources
 from benchmarks.effects.device import _differing
-from benchmarks.effects.tables import device_name, tables
+from benchmarks.effects.pack import packed
+from benchmarks.effects.tables import device_name, read_rows, tables, two_apart
+from kir.hardware.device.replay import unpack
 from kir.ir.canonical import content_hash
 from kir.ir.rules.verify import check
 from kir.problem import load_problem, problem_names
@@ -64,13 +70,39 @@ def test_jobs_are_the_same_each_time_and_their_steps_are_legal() -> None:
     assert all(lineage.at(p, s).layouts for p in lineage.programs.values() for s in lineage.shapes)
 
 
-def test_the_second_part_has_other_sizes_and_seeds() -> None:
-    first, second = sources.jobs(), sources.jobs(second=True)
-    assert not {str(job) for job in first} & {str(job) for job in second}
-    assert {job["problem"] for job in second if job["kind"] == "walk"} == set(problem_names())
+@pytest.mark.parametrize("part", ["second", "third"])
+def test_a_later_part_has_other_sizes_and_seeds(part: str) -> None:
+    earlier, later = [*sources.jobs(), *(sources.jobs("second") if part == "third" else [])], sources.jobs(part)
+    assert not {str(job) for job in earlier} & {str(job) for job in later}
+    assert not {str({**job, "sizes": ""}) for job in earlier if job["kind"] == "walk"} & {str({**job, "sizes": ""}) for job in later}
+    assert {job["problem"] for job in later if job["kind"] == "walk"} == set(problem_names())
+    assert any(job["kind"] == "about" for job in later) == (part == "third")
     for name in problem_names():
         problem = load_problem(name)
-        shapes = sources._shapes(problem, "second")
-        assert len(shapes) >= 2 and not {str(s.sizes) for s in shapes} & {str(s.sizes) for s in sources._shapes(problem)}
+        shapes, before = sources._shapes(problem, part), [s for p in ("", "second") if p != part for s in sources._shapes(problem, p)]
+        assert len(shapes) >= 2 and not {str(s.sizes) for s in shapes} & {str(s.sizes) for s in before}
         for shape in shapes:
             problem.scalars(shape)  # raises where a size is lacking
+
+
+def test_programs_two_steps_apart_are_pairs_without_a_step() -> None:
+    edges = [["a", "b", "one", "walk"], ["b", "c", "two", "walk"], ["c", "d", "three", "walk"], ["a", "c", "both", "walk"], ["d", "a", "back", "tune"]]
+    assert two_apart(edges) == [["b", "d", "", "walk"]]
+    many = [[f"p{i}", f"p{i + 1}", "s", "walk"] for i in range(9)] + [["p0", "x", "s", "walk"], ["x", "p5", "s", "tune"]]
+    assert len(two_apart(many)) <= len(many) and ["p0", "p5", "", "walk"] in two_apart(many)
+    apart = [row | {"edges": [["a", "b", "faster", "walk"], ["b", "broken", "breaks", "walk"]]} if row["kind"] == "edges" else row for row in rows()]
+    found = tables(apart)
+    assert [(p["step"], p.get("fault", "")) for p in found["pairs"]] == [("faster", ""), ("breaks", "compile"), ("", "compile")] and len(found["steps"]) == 2
+
+
+def test_rows_are_read_compressed_and_without_a_line_that_was_cut_short(tmp_path: Path) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows())
+    (tmp_path / "rows.jsonl").write_text(text + '{"kind": "ti')
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    assert list(read_rows([tmp_path / "rows.jsonl"])) == list(read_rows([tmp_path / "rows.jsonl.gz"])) == rows()
+
+
+def test_what_is_not_compiled_in_time_is_left_out() -> None:
+    group = sources.made({"kind": "lineage", "name": "softmax_cuda"})
+    head, blobs = unpack(lzma.decompress(packed(group, -math.inf)))[0]
+    assert not head["programs"] and not head["edges"] and not blobs

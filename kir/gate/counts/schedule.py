@@ -17,6 +17,9 @@ from kir.hardware.target import Pipes
 WHOLE = frozenset({"shared", "memory"})
 """Pipes that an SM has once; of the others each partition has one."""
 PARTITIONS = 4
+LOADED, AHEAD_POWER = 3.0, 2.0
+"""How many times the latency of an idle memory a copy takes that was begun rounds ahead while all SMs copy, and the power with which that adds to a round
+that is about as long: neither hides the other wholly (fitted to pairs that differ in stages: `python -m benchmarks.forecast.analytic_errors space/`)."""
 SECTOR = 32
 
 
@@ -229,7 +232,9 @@ class _Sm:
                 self.now = max(self.now, self.last)
                 left, length = rounds - 2.0, self.now - begun
                 carried = 0.0
-            period = max(least, length, carried, *(self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead))
+            period = max(least, length, carried)
+            if flying := max((self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead), default=0.0):
+                period = (period ** AHEAD_POWER + (LOADED * flying) ** AHEAD_POWER) ** (1.0 / AHEAD_POWER)
             self.tell("rounds", f"{left:.0f} more of {loop.var}", max((self.now, *self.free.values())), self.now + left * period)
             self._shift(left * period, mark, before)
             for k in self.used:

@@ -35,6 +35,8 @@ from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, once, walk
 
+UPDATE, UPDATE_LATENCY = 3.0, 150.0
+"""Instructions of an update of shared memory, and cycles until the next one of the same buffer can follow (measured pairs: 90 more than read, add, write)."""
 MOST_ELEMENTS = 4096
 """Elements of a tile that are looked at; the others lie as these do."""
 
@@ -322,12 +324,16 @@ class Values:
             most = BRANCHED if guard and guard.two_sided else GUARDED if guard and guard.moving else UNDER_WAY
             self.put(Op("memory", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, access, self.share, self._varies(r),
                         most=most * max(1.0, shape.instructions) if verb == "read" else 0.0), depth)  # elements of one lane lie in the same sectors
+        elif verb == "update":  # read, changed, and written where nobody else has: one after another
+            turn = f"update {r.buffer.name}"
+            self.put(Op("shared", UPDATE * shape.instructions, shape.cycles, UPDATE_LATENCY, (*reads, turn), turn, None, self.share, self._varies(r)), depth)
+            return turn
         else:
             self.put(Op("shared", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, None, self.share, self._varies(r)), depth)
         return key
 
     def _tile(self, r: n.Region, verb: Verb, reads: tuple[Key, ...], depth: int, key: int, apart: str) -> Key:
-        """An access to a whole tile by a team whose compiler deals it out: in vectors, as far as neighbors lie side by side."""
+        """An access to a whole tile by a team whose compiler distributes it: in vectors, as far as neighbors lie side by side."""
         size, total = r.buffer.dtype.bytes, self.elements(r)
         at = self.places.warp(r, Instances())
         vector = size

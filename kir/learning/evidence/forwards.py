@@ -35,17 +35,16 @@ PIPELINES = "pipelines"
 
 
 def forwards(spaces: Iterable[Space], workers: int = 1, advance: Callable[[str], None] = lambda text: None) -> Iterator[Walked]:
-    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong; programs are judged side by side."""
+    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong; programs are judged side by side, once each."""
     made = [forward(each) for each in spaces]
-    asked = [(walk.programs[t.after_text], walk.problem) for walk in made for t in walk.transitions]
+    asked = dict.fromkeys((walk.programs[t.after_text], walk.problem) for walk in made for t in walk.transitions)
     with ProcessPoolExecutor(max(1, workers)) as pool:
-        said = iter(pool.map(wrong, *zip(*asked, strict=True)) if asked else ())
+        said = dict(zip(asked, pool.map(wrong, *zip(*asked, strict=True)) if asked else (), strict=True))
         for walk in made:
             kept = list[Transition]()
             reason = walk.reason
             for each in walk.transitions:
-                found = next(said)
-                reason = reason or found
+                reason = reason or said[walk.programs[each.after_text], walk.problem]
                 if not reason:
                     kept.append(each)
             advance(f"{walk.kernel}: {walk.ended}{f', then {reason}' if reason else ''}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from kir.analysis.target.legalize import legalize
 from kir.gate.cost import Cost, program_cost
-from kir.hardware.target import Device
+from kir.hardware.target import Architecture, Device
+from kir.ir.nodes import Program
+from kir.ir.visit import once
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -16,6 +19,11 @@ SAME, SHARE, MOST = 0.05, 0.55, 1.4
 (`python -m benchmarks.forecast.analytic_errors`: the errors grow with what is modelled)."""
 OTHER_BOUND, UNCOMPILED = 0.15, 0.06
 """What is added where the two are bound by different resources, and where there is no machine code of both."""
+REFUSED, SPOILT, UNLIKE, SELDOM = 0.95, 0.6, 0.3, 0.02
+"""How likely a program fails that is refused, that writes other parts of its outputs than the program before it, that writes them more or less often, and
+any other (`python -m benchmarks.forecast failures`: how often they did)."""
+STORED_APART = 0.05
+"""Logarithm of a quotient of bytes from which they are not the same."""
 UNKNOWN = 3.0
 """How many times wider a forecast is that should not be relied on."""
 
@@ -34,15 +42,35 @@ class Analytic:
         middle = math.log(seconds[0] / seconds[1])
         defer = _unsure(before, after, pair.target.device)
         wide = spread(middle, bound(before) != bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
-        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), reasons=_reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
+        fails = failing(refused(pair.after, pair.target.architecture) > 0, all(c.occupancy.ctas > 0 for c in after), stored(before), stored(after))
+        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), fails, _reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
 
 
-def of_seconds(seconds: tuple[float, float], before: Mapping[str, float], after: Mapping[str, float], compiled: bool = True) -> Forecast:
+def refused(program: Program, architecture: Architecture) -> int:
+    """How much of a program the architecture refuses."""
+    return once(program, f"_refused {architecture.name}", lambda: len(legalize(program, architecture)))
+
+
+def stored(costs: Sequence[Cost]) -> tuple[float, float]:
+    """Bytes of the outputs that the kernels of a program write: each once, and as often as they do."""
+    return sum(c.tallies.get("stored", 0.0) for c in costs), sum(c.tallies.get("stored in all", 0.0) for c in costs)
+
+
+def failing(refused: bool, fits: bool, before: tuple[float, float], after: tuple[float, float]) -> float:
+    """How likely a later program fails: it is refused, its CTAs fit no SM, or it leaves another part of the outputs written than the earlier one, or writes
+    them another number of times (each as `stored` has it)."""
+    if refused or not fits:
+        return REFUSED
+    apart = max(abs(math.log(max(b, 1.0) / max(a, 1.0))) for a, b in zip(before, after, strict=True))
+    return SPOILT if abs(math.log(max(after[0], 1.0) / max(before[0], 1.0))) > STORED_APART else UNLIKE if apart > STORED_APART else SELDOM
+
+
+def of_seconds(seconds: tuple[float, float], before: Mapping[str, float], after: Mapping[str, float], compiled: bool = True, fails: float = 0.0) -> Forecast:
     """The forecast from what the cost model says of both programs: seconds, and those of each resource."""
     middle = math.log(seconds[0] / seconds[1])
     moved = max(before, key=lambda k: (before[k], k), default="") != max(after, key=lambda k: (after[k], k), default="")
     wide = spread(middle, moved, compiled)
-    return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), reasons=_reasons(before, after), seconds=seconds)
+    return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), fails, _reasons(before, after), seconds=seconds)
 
 
 def spread(middle: float, moved: bool, compiled: bool) -> float:

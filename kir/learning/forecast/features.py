@@ -22,7 +22,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.measures.features import features
 from kir.ir.types import DType, shape_of
-from kir.ir.visit import statements, walk
+from kir.ir.visit import once, statements, walk
 from kir.surface import Artifact
 
 State = Mapping[str, float]
@@ -33,6 +33,9 @@ OPCODES = {"load": ("LDG", "LD"), "store": ("STG", "ST"), "shared load": ("LDS",
            "special": ("MUFU",), "whole": ("IMAD", "IADD3", "LEA", "SHF", "LOP3", "VIADD", "ISETP"), "barrier": ("BAR", "SYNCS", "WARPSYNC", "DEPBAR"),
            "branch": ("BRA", "BSSY", "BSYNC"), "exchange": ("SHFL", "REDUX"), "convert": ("F2F", "F2FP", "F2I", "I2F", "PRMT")}
 """SASS opcodes by what they do; the longest name that an opcode begins with decides."""
+OF_ALL = frozenset({"stored", "stored in all", "gathered"})
+OF_ONE = frozenset({"alone", "held", "sm", "contended", "unrolled", "deepest", "teams", "loops", "code"})
+"""Tallies that are the whole grid's already, and those that mean nothing added up over it."""
 
 
 def sized(program: n.Program, sizes: Mapping[str, int]) -> None:
@@ -49,7 +52,10 @@ def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface:
     """The features of one program. Raises KirError KIR-E007 for sizes that are no launch."""
     sized(program, sizes)
     costs = program_cost(program, sizes, target, artifact, surface)
-    return {**_terms(costs, target), **_compiled(artifact), **structure(program, target)}
+    out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target))}
+    if out.get("s.all") and out.get("p.code"):
+        out["w.executed"] = out["w.instructions"] * out["s.all"] / out["p.code"]
+    return out
 
 
 def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
@@ -71,10 +77,12 @@ def _terms(costs: Sequence[Cost], target: Target) -> dict[str, float]:
                 "o.resident": float(slow.occupancy.ctas), "o.warps": slow.occupancy.ctas * w.threads / 32,
                 "o.waves": w.ctas / (sms * max(1, slow.occupancy.ctas)), "o.busy SMs": min(1.0, w.ctas / sms)}
         out |= {f"o.limit {name}": float(slow.occupancy.limit == name) for name in ("threads", "registers", "shared", "ctas")}
-        out |= {f"p.{name}": value for name, value in slow.tallies.items()}
+        out |= {f"p.{name}": value for name, value in slow.tallies.items() if name not in OF_ALL}
     for c in costs:
         for name, value in c.tallies.items():
-            out[f"c.{name}"] = out.get(f"c.{name}", 0.0) + value * (c.work.ctas if c.work is not None else 1.0)
+            if name not in OF_ONE:
+                grid = 1.0 if name in OF_ALL or c.work is None else c.work.ctas
+                out[f"c.{name}"] = out.get(f"c.{name}", 0.0) + value * grid
     return out
 
 
@@ -156,11 +164,14 @@ def _written(body: n.Block, out: Counter[str]) -> None:
                 case n.Load():
                     out[f"x.load {x.at.buffer.space}"] += 1
                     out[f"x.load of {x.at.buffer.dtype.name}"] += 1
+                    out[f"x.load {x.cache or 'plain'}"] += 1
+                    out["x.counted place"] += _counted(x.at)
                     out["x.clip"] += x.clip
                     out["x.mask"] += x.mask is not None
                 case n.Store():
                     out[f"x.store {x.at.buffer.space}"] += 1
                     out[f"x.store of {x.at.buffer.dtype.name}"] += 1
+                    out["x.counted place"] += _counted(x.at)
                     out["x.clip"] += x.clip
                     out["x.mask"] += x.mask is not None
                 case n.Alloc():
@@ -171,6 +182,11 @@ def _written(body: n.Block, out: Counter[str]) -> None:
                     out[f"x.{type(x).__name__}"] += 1
                 case _:
                     pass
+
+
+def _counted(at: n.Region) -> bool:
+    """Whether a place is read from a register, which is counted up."""
+    return any(isinstance(x, n.Load) and x.at.buffer.space == "register" for i in at.index for x in walk(i))
 
 
 def _trips(s: n.For) -> int:

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from kir.learning.forecast.comparison import of_pair, opposite, vector
+from kir.learning.forecast.comparison import Compared, Side, opposite
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
 from kir.learning.forecast.features import State, state
 from kir.learning.forecast.model import Model
@@ -39,26 +38,26 @@ class Learned:
 
     def __init__(self, path: Path | None = None, model: Model | None = None) -> None:
         self.model = model if model is not None else Model.read(path or shipped())
-        self._known: OrderedDict[Any, tuple[Any, State]] = OrderedDict()
+        self.compared = Compared(self.model.names)
+        self._known: OrderedDict[Any, tuple[Any, Side]] = OrderedDict()
 
     def __call__(self, pair: Pair) -> Forecast:
         """The forecast. Raises KirError KIR-E007 for sizes that are no launch."""
         before, after = (self._state(pair, i) for i in (0, 1))
-        seen = of_pair(before, after, pair.step, pair.surface, pair.target)
-        turned = of_pair(after, before, opposite(pair.step), pair.surface, pair.target)
-        rows = [np.array([vector(each, self.model.names)]) for each in (seen, turned)]
-        logs, fails, own = self.model.predict(*rows)
-        found = tuple(float(x) for x in logs[0])
-        made = Forecast(self.model.levels, found, float(fails[0]), reasons(before, after), self.name, "", (before["t.total"], after["t.total"]))
-        return Forecast(made.levels, made.logs, made.fails, made.reasons, made.model, self._defers(made, float(own[0]), before, after), made.seconds)
+        seen = self.compared.pair(before, after, pair.step, pair.surface, pair.target)
+        turned = self.compared.pair(after, before, opposite(pair.step), pair.surface, pair.target)
+        logs, fails, own = self.model.predict(seen[None], turned[None])
+        found, a, b = tuple(float(x) for x in logs[0]), before.state, after.state
+        made = Forecast(self.model.levels, found, float(fails[0]), reasons(a, b), self.name, "", (a["t.total"], b["t.total"]))
+        return replace(made, defer=self._defers(made, float(own[0]), a, b))
 
-    def _state(self, pair: Pair, side: int) -> State:
+    def _state(self, pair: Pair, side: int) -> Side:
         """The features of one program, worked out once as long as it is asked for again."""
         program, artifact = (pair.before, pair.after)[side], pair.compiled[side]
         key = (id(program), id(artifact), tuple(pair.sizes.items()), pair.target.name, pair.surface)
         held = self._known.get(key)
         if held is None:
-            held = ((program, artifact), state(program, pair.sizes, pair.target, pair.surface, artifact))
+            held = ((program, artifact), self.compared.side(state(program, pair.sizes, pair.target, pair.surface, artifact)))
             self._known[key] = held  # the program is kept too, so that its number stays its own
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)

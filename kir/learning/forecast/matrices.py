@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -18,17 +19,18 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target as target_of
 from kir.ir.parser import parse_program
-from kir.learning.forecast.comparison import of_pair, opposite, vector
+from kir.learning.forecast.comparison import APART, LEVELS, PRINT, RAW, SURFACES, Compared, Side, of_device, of_limits, of_step, opposite
 from kir.learning.forecast.data import Data, PairRow, ProgramRow
 from kir.learning.forecast.features import State, state
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 
-SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py",
-           "learning/forecast/analytic.py")
+SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py")
 """Files of KIR that features depend on: what is kept was worked out by the same."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
+ONE_FAMILY = {"matmul": "gemm"}
+"""Families that a part of the data still names otherwise: what is left out of training must be the whole family."""
 Wanted = tuple[str, str, str]
 """A program, a device, sizes as JSON."""
 
@@ -88,14 +90,19 @@ def _states_of(task: Task) -> list[tuple[State, State, str]]:
     for device, sizes, artifact in task.places:
         try:
             at, target = json.loads(sizes), target_of(device)
-            bare = state(program, at, target, task.row.surface)
-            made = state(program, at, target, task.row.surface, artifact) if artifact is not None else {}
+            bare = _short(state(program, at, target, task.row.surface))
+            made = _short(state(program, at, target, task.row.surface, artifact)) if artifact is not None else {}
             out.append((bare, made, ""))
         except KirError as bad:
             out.append(({}, {}, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
         except (ArithmeticError, ValueError, TypeError) as bad:  # what the model cannot count: the row is left out, and that is said
             out.append(({}, {}, f"{type(bad).__name__} {bad}"))
     return out
+
+
+def _short(found: State) -> State:
+    """Features in seven digits: what is kept of so many programs stays small."""
+    return {name: float(f"{value:.7g}") for name, value in found.items()}
 
 
 def _key(task: Task) -> str:
@@ -167,33 +174,53 @@ def code_version() -> str:
 def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     """The matrices of all pairs whose programs have features, and those pairs in the same order."""
     pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after))]
-    both: list[tuple[dict[str, float], dict[str, float], dict[str, float], dict[str, float]]] = []
-    for p in pairs:
-        at, target, surface = sizes_text(p.sizes), target_of(p.device), data.programs[p.after].surface
-        before, after = ((p.before, p.device, at), (p.after, p.device, at))
-        a, b = found.plain[before], found.plain[after]
-        one = of_pair(a, b, p.step, surface, target), of_pair(b, a, opposite(p.step), surface, target)
-        if before in found.code and after in found.code:
-            a, b = found.code[before], found.code[after]
-            both.append((*one, of_pair(a, b, p.step, surface, target), of_pair(b, a, opposite(p.step), surface, target)))
-        else:
-            both.append((*one, {}, {}))
-    names, used = names_of(both)
-    matrices = [np.array([vector(each[i], names) if each[i] else [np.nan] * len(names) for each in both]).reshape(len(both), len(names)) for i in range(4)]
+    asked = [Asked(*((q, p.device, sizes_text(p.sizes)) for q in (p.before, p.after)), p.step, data.programs[p.after].surface) for p in pairs]
+    names, used = names_of(asked, found)
+    compared = Compared(names)
+    matrices = [np.full((len(pairs), len(names)), np.nan) for _ in range(4)]
+    for first, held in ((0, found.plain), (2, found.code)):
+        sides: dict[Wanted, Side] = {}
+        for i, each in enumerate(asked):
+            if each.before not in held or each.after not in held:
+                continue
+            target = target_of(each.before[1])
+            a, b = (sides.get(key) or sides.setdefault(key, compared.side(held[key])) for key in (each.before, each.after))
+            matrices[first][i] = compared.pair(a, b, each.step, each.surface, target)
+            matrices[first + 1][i] = compared.pair(b, a, opposite(each.step), each.surface, target)
     measured = np.array([np.log(p.speedup) if not p.fault else np.nan for p in pairs])
     about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
     seen, turned, seen_code, turned_code = matrices
     made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
-                np.array([p.family for p in pairs], dtype=object), about)
+                np.array([ONE_FAMILY.get(p.family, p.family) for p in pairs], dtype=object), about)
     return made, pairs
 
 
-def names_of(both: Sequence[Sequence[Mapping[str, float]]]) -> tuple[tuple[str, ...], int]:
-    """Names of features that enough rows have, those that only the distance sees last; and how many the forests see."""
-    counts: dict[str, int] = {}
-    for each in both:
-        for name in dict.fromkeys([*each[0], *each[2]]):
-            counts[name] = counts.get(name, 0) + 1
-    enough = sorted(name for name, count in counts.items() if count >= LEFT_OUT * len(both))
-    seen = [name for name in enough if not name.startswith("mix ")]
-    return (*seen, *(name for name in enough if name.startswith("mix "))), len(seen)
+@dataclass(frozen=True)
+class Asked:
+    """A pair whose features are wanted: both programs at their place, the step, and the surface."""
+
+    before: Wanted
+    after: Wanted
+    step: str
+    surface: str
+
+
+def names_of(asked: Sequence[Asked], found: States) -> tuple[tuple[str, ...], int]:
+    """Names of features that enough pairs have, those that only the distance sees last; and how many the forests see."""
+    counts: Counter[str] = Counter()
+    for each in asked:
+        plain = found.plain[each.before].keys() | found.plain[each.after].keys()
+        both = found.code[each.before].keys() & found.code[each.after].keys() if each.before in found.code and each.after in found.code else set()
+        counts.update(name for name in plain if name[0] != "s")
+        counts.update(name for name in both if name[0] == "s" or name not in plain)
+        counts.update(of_step(each.step))
+    enough = {name for name, count in counts.items() if count >= LEFT_OUT * len(asked)} - {PRINT}
+    features = {name for name in enough if name.partition(" ")[0] in ("step", "pass")}
+    states = enough - features
+    features |= {f"log {name}" for name in states}
+    features |= {f"{side} {name}" for name in states if name.startswith("t.") and name != "t.total" for side in ("was", "share")}
+    features |= {f"at {name}" for name in states if name in LEVELS} | {f"at {name}" for name in RAW} | {"at changed"}
+    features |= {"same s.code"} if any(name.startswith("s.") for name in states) else set()
+    features |= {*of_limits({}, target_of("h200")), *of_device("h200"), *(f"surface {s}" for s in SURFACES)}
+    mix = sorted(f"mix {name}" for name in states if name[0] in "nk" and name not in APART)
+    return (*sorted(features), *mix), len(features)

@@ -39,8 +39,12 @@ WORSE = ("limit ", "at l.illegal")
 """More of these never makes a program likelier to run."""
 ANALYTIC_KINDS = (" t.", " w.", " o.", "limit ")
 """What comes from the analytic model's counting."""
-TREES = {"location": 240, "scale": 120, "fail": 160}
-GROWN: Mapping[str, Any] = {"learning_rate": 0.06, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
+COMPARED = ("mix ", "share ", "at ")
+"""Features that tell how far a pair is from those of training."""
+SELECTED, TRIED, FAILING_SHARE = 80, 0.15, 0.5
+"""Features that forests see, at most; the part of the trees by which they are chosen; and what gain for failures counts beside that for speedups."""
+TREES = {"location": 180, "scale": 90, "fail": 120}
+GROWN: Mapping[str, Any] = {"learning_rate": 0.08, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
                             "bagging_freq": 1,
                             "lambda_l2": 5.0, "max_depth": 8, "max_bin": 127, "verbosity": -1, "deterministic": True, "force_row_wise": True}
 
@@ -69,12 +73,17 @@ class Rows:
         parts = {k: getattr(self, k)[chosen] for k in ("seen", "turned", "seen_code", "turned_code", "measured", "fault", "family")}
         return replace(self, **parts)
 
+    def named(self, names: Sequence[str], used: int) -> Rows:
+        """The same rows with these features alone, in this order, of which the forests see the first `used`."""
+        place = {name: i for i, name in enumerate(self.names)}
+        keep = [place[name] for name in names]
+        parts = {k: getattr(self, k)[:, keep] for k in ("seen", "turned", "seen_code", "turned_code")}
+        return replace(self, names=tuple(names), used=used, **parts)
+
     def without_analytic(self) -> Rows:
         """The same rows without what the analytic model counts."""
         keep = [i for i, name in enumerate(self.names) if not any(kind in name for kind in ANALYTIC_KINDS)]
-        used = sum(i < self.used for i in keep)
-        parts = {k: getattr(self, k)[:, keep] for k in ("seen", "turned", "seen_code", "turned_code")}
-        return replace(self, names=tuple(self.names[i] for i in keep), used=used, **parts)
+        return self.named([self.names[i] for i in keep], sum(i < self.used for i in keep))
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] |
     o = options or Options()
     found = located or locate(rows, o)
     full = _calibrated(found, o)
-    odds, rates, fail = _failing(rows, o)
+    odds, rates, fail = _failing(rows.named(full.names, full.used), o)
     return replace(full, fail=fail, odds=odds, rates=rates, about={**rows.about, **(about or {}), "seed": o.seed, "shaped": o.shaped})
 
 
@@ -118,11 +127,12 @@ def locate(rows: Rows, o: Options) -> Located:
     if (count := len(set(rows.family[good].tolist()))) < 2:
         raise error("KIR-E011", f"there are measured pairs of {count} kernel famil{'y' if count == 1 else 'ies'}",
                     needs="two at least: every error is one on a family left out")
+    rows = rows.named(*chosen(rows, good, o))
     held = rows.take(_fewer(rows.family, good, o))
     folds = dealt(held.family, min(FOLDS, len(set(held.family.tolist()))))
     base = _bare(rows)
     trust = _slope(base.base(held.seen), held.measured, _weights(held.family)) if ANALYTIC in rows.names else 0.0
-    compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(("mix ", "share ", "at ")) and " s." not in name)
+    compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(COMPARED) and " s." not in name)
     base = replace(base, trust=trust, compared=compared)
     full = _near(replace(base, location=_location(held, trust, base, o)), held, o)
     middle, own = np.zeros(len(held)), np.zeros(len(held))
@@ -131,6 +141,27 @@ def locate(rows: Rows, o: Options) -> Located:
         part = _near(replace(base, location=_location(rest, trust, base, o)), rest, o)
         middle[out], own[out] = part.middle(held.seen[out], held.turned[out]), part.distance(held.seen[out])
     return Located(replace(full, far=float(np.quantile(own, 0.99))), held, middle, own, folds)
+
+
+def chosen(rows: Rows, good: Array, o: Options) -> tuple[list[str], int]:
+    """Names of the features that a model is trained with, and how many the forests see: those by which a few trees for speedups and for failures gain most,
+    and those that tell how far off a pair is."""
+    if rows.used <= SELECTED:
+        return list(rows.names), rows.used
+    base, few = _bare(rows), replace(o, trees=o.trees * TRIED)
+    gains = np.zeros(rows.used)
+    if rows.fault.any():
+        gains = np.maximum(gains, _share_of_gain(_fail_booster(rows, few)) * FAILING_SHARE)
+    held = rows.take(_fewer(rows.family, good, o))
+    gains = np.maximum(gains, _share_of_gain(_location_booster(held, SHARE_TRUSTED if ANALYTIC in rows.names else 0.0, base, few)))
+    kept = {rows.names[i] for i in np.argsort(-gains, kind="stable")[:SELECTED]} | ({ANALYTIC} & set(rows.names))
+    seen = [name for name in rows.names[:rows.used] if name in kept]
+    return [*seen, *(name for name in rows.names if name not in kept and name.startswith(COMPARED) and " s." not in name)], len(seen)
+
+
+def _share_of_gain(booster: Any) -> Array:
+    gains = np.asarray(booster.feature_importance("gain"), dtype=np.float64)
+    return gains / max(float(gains.sum()), 1e-12)
 
 
 def _fewer(family: Array, rows: Array, o: Options) -> Array:
@@ -182,6 +213,10 @@ def _slope(base: Array, measured: Array, weights: Array) -> float:
 
 
 def _location(rows: Rows, trust: float, base: Model, o: Options) -> Forest:
+    return Forest.of(_location_booster(rows, trust, base, o).dump_model(), rows.used)
+
+
+def _location_booster(rows: Rows, trust: float, base: Model, o: Options) -> Any:
     """The forest of what the analytic model gets wrong, over pairs both ways round, with machine code and without."""
     seen = [(rows.seen, 1.0), (rows.turned, -1.0)]
     compiled = np.isfinite(rows.seen_code).any(axis=1)
@@ -195,7 +230,7 @@ def _location(rows: Rows, trust: float, base: Model, o: Options) -> Forest:
         wrong = guess - wanted
         near = (FREEDOM + 1.0) / (FREEDOM * NOISE ** 2 + wrong ** 2) * NOISE ** 2
         return near * wrong, near
-    return _grown(matrix[:, :rows.used], _weights(np.concatenate([f for _, _, f in blocks])), objective, "location", o, signs)
+    return _booster(matrix[:, :rows.used], _weights(np.concatenate([f for _, _, f in blocks])), objective, "location", o, signs)
 
 
 def _near(model: Model, rows: Rows, o: Options) -> Model:
@@ -250,7 +285,7 @@ def _scale(seen: Array, wrong: Array, middle: Array, weights: Array, start: floa
         if o.shaped:
             slope = slope + o.shaped * (_brier(middle, log_scale + 0.05, wrong) - _brier(middle, log_scale - 0.05, wrong)) / 0.1
         return slope, bend
-    return _grown(seen, weights, objective, "scale", o, [0] * seen.shape[1])
+    return Forest.of(_booster(seen, weights, objective, "scale", o, [0] * seen.shape[1]).dump_model(), seen.shape[1])
 
 
 def _brier(middle: Array, log_scale: Array, wrong: Array) -> Array:
@@ -277,23 +312,28 @@ def _failing(rows: Rows, o: Options) -> tuple[tuple[float, ...], tuple[float, ..
     share = (fault.sum() + 0.5) / (len(fault) + 1.0)
     if not 0 < fault.sum() < len(fault):
         return (0.0, 1.0), (float(share), float(share)), nothing()
-    seen = without_code(rows.seen, rows.names)[:, :rows.used]
     weights = _weights(rows.family)
-    signs = [1 if o.monotone and name.startswith(WORSE) else 0 for name in rows.names[:rows.used]]
+    seen = without_code(rows.seen, rows.names)[:, :rows.used]
 
     def grown(chosen: Array) -> Forest:
-        happened = fault[chosen]
-
-        def objective(guess: Array, _: Any) -> tuple[Array, Array]:
-            likely = 1.0 / (1.0 + np.exp(-guess - math.log(share / (1.0 - share))))
-            return likely - happened, np.maximum(likely * (1.0 - likely), 0.02)
-        return _grown(seen[chosen], weights[chosen], objective, "fail", o, signs)
+        return Forest.of(_fail_booster(rows.take(chosen), o).dump_model(), rows.used)
     folds = dealt(rows.family, min(FOLDS, len(set(rows.family.tolist()))))
     values = np.zeros(len(rows))
     for fold in range(folds.max() + 1):
         values[folds == fold] = grown(folds != fold)(seen[folds == fold])
     odds, rates = isotonic(values, fault, weights)
     return odds, rates, grown(np.ones(len(rows), bool))
+
+
+def _fail_booster(rows: Rows, o: Options) -> Any:
+    fault = rows.fault.astype(np.float64)
+    share = float(np.clip((fault.sum() + 0.5) / (len(fault) + 1.0), 1e-3, 1.0 - 1e-3))
+    signs = [1 if o.monotone and name.startswith(WORSE) else 0 for name in rows.names[:rows.used]]
+
+    def objective(guess: Array, _: Any) -> tuple[Array, Array]:
+        likely = 1.0 / (1.0 + np.exp(-guess - math.log(share / (1.0 - share))))
+        return likely - fault, np.maximum(likely * (1.0 - likely), 0.02)
+    return _booster(without_code(rows.seen, rows.names)[:, :rows.used], _weights(rows.family), objective, "fail", o, signs)
 
 
 def isotonic(values: Array, happened: Array, weights: Array, most: int = 40) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -311,7 +351,7 @@ def isotonic(values: Array, happened: Array, weights: Array, most: int = 40) -> 
     return tuple(b[0] for b in blocks), tuple(float(r) for r in np.maximum.accumulate(rates))
 
 
-def _grown(matrix: Array, weights: Array, objective: Callable[[Array, Any], tuple[Array, Array]], name: str, o: Options, signs: Sequence[int]) -> Forest:
+def _booster(matrix: Array, weights: Array, objective: Callable[[Array, Any], tuple[Array, Array]], name: str, o: Options, signs: Sequence[int]) -> Any:
     try:
         import lightgbm
     except ImportError as bad:
@@ -322,7 +362,7 @@ def _grown(matrix: Array, weights: Array, objective: Callable[[Array, Any], tupl
         return slope * weights, bend * weights
     settings = {**GROWN, "objective": weighted, "seed": o.seed, "num_threads": o.threads, **({"monotone_constraints": list(signs)} if any(signs) else {})}
     data = lightgbm.Dataset(matrix, label=np.zeros(len(matrix)), free_raw_data=True)
-    return Forest.of(lightgbm.train(settings, data, num_boost_round=max(1, round(TREES[name] * o.trees))).dump_model(), matrix.shape[1])
+    return lightgbm.train(settings, data, num_boost_round=max(1, round(TREES[name] * o.trees)))
 
 
 def _weighted_quantiles(values: Array, weights: Array, levels: Sequence[float]) -> Array:

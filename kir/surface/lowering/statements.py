@@ -92,8 +92,8 @@ def statement(state: State, s: n.Stmt) -> None:
             raise refuse("roles that something follows, or that stand in a loop or branch", "roles at the end of the kernel")
         case n.Opaque() | n.Hole():
             named = {x if isinstance(x, str) else x.buffer.name for x in (*s.reads, *s.writes)}
-            if dealt := sorted(named & set(state.held)):
-                raise refuse(f"{type(s).__name__.lower()} code works on '{dealt[0]}', of which each thread has a part", "shared memory for it")
+            if distributed := sorted(named & set(state.held)):
+                raise refuse(f"{type(s).__name__.lower()} code works on '{distributed[0]}', of which each thread has a part", "shared memory for it")
             state.put(s)
         case _:
             raise refuse(f"{type(s).__name__.lower()} has no form for threads")

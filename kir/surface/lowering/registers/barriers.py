@@ -3,7 +3,7 @@
 A kernel's body as items: a `Unit` is code in which no thread waits, with the shared and global memory that it touches; a `Nest` is a loop
 or branch that all threads run alike. A barrier goes before each item that may touch a place which another thread may have touched since
 the last barrier, one of the two writing; nowhere else. Two touches are by one thread when both are of the thread's own elements of one
-place, dealt alike (`key`). Around a loop, what its body left pending comes in again.
+place, distributed alike (`key`). Around a loop, what its body left pending comes in again.
 """
 from __future__ import annotations
 

@@ -1,0 +1,63 @@
+"""How sure the measurements are themselves: how often an effect beyond 3 % has the same sign where the same pair was measured again.
+
+`python -m benchmarks.forecast noise`.
+"""
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
+
+from kir.base.dataclass import dataclass
+from kir.learning.forecast.data import Data, PairRow
+from kir.learning.forecast.matrices import sizes_text
+from kir.learning.forecast.scores import PLAIN
+
+NEAR = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Of effects beyond 3 %, and of those of them between 0.5x and 2x: how often their sign came again, and of how many."""
+
+    what: str
+    sign: tuple[float, int]
+    sign_near: tuple[float, int]
+
+
+def repeats(data: Data) -> list[Repeats]:
+    """The same pair at the same sizes again: in another group on the same device, on another device, with a cold L2; and whether the 95 % interval of
+    a pair's own rounds leaves 1x out."""
+    good = [p for p in data.pairs if not p.fault]
+    return [Repeats("in another group, same device", *_shares(_again(good, lambda p: (p.device,), lambda p: p.group))),
+            Repeats("on another device", *_shares(_again(good, lambda p: (), lambda p: p.device))),
+            Repeats("with a cold L2", *_shares((p.speedup, p.speedup_cold) for p in good if p.speedup_cold > 0)),
+            Repeats("interval of the rounds leaves 1x out", *_shares((p.speedup, p.speedup if p.low > 1.0 or p.high < 1.0 else 1.0) for p in good))]
+
+
+def _again(pairs: Sequence[PairRow], same: Callable[[PairRow], tuple[str, ...]], other: Callable[[PairRow], str]) -> Iterator[tuple[float, float]]:
+    """Speedups of one measurement and of another one of the same pair, both ways round."""
+    found: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    for p in pairs:
+        found[(p.before, p.after, sizes_text(p.sizes), p.shape, *same(p))].setdefault(other(p), p.speedup)
+    for speedups in found.values():
+        yield from permutations(speedups.values(), 2)
+
+
+def _shares(both: Iterator[tuple[float, float]]) -> tuple[tuple[float, int], tuple[float, int]]:
+    beyond = [(math.log(a), math.log(b)) for a, b in both if abs(math.log(a)) > math.log(1.0 + PLAIN)]
+    near = [(a, b) for a, b in beyond if abs(a) < NEAR]
+    return _share(beyond), _share(near)
+
+
+def _share(both: Sequence[tuple[float, float]]) -> tuple[float, int]:
+    return (sum(a * b > 0 for a, b in both) / len(both) if both else math.nan), len(both)
+
+
+def lines(found: Sequence[Repeats]) -> list[str]:
+    """The rows of a table."""
+    def of(share: tuple[float, int]) -> str:
+        return f"{share[0]:.1%} of {share[1]}".replace("%", " %") if share[1] else "-"
+    return ["| the same pair again | same sign, beyond 3 % | of those 0.5x to 2x |", "| --- | ---: | ---: |",
+            *(f"| {r.what} | {of(r.sign)} | {of(r.sign_near)} |" for r in found)]
