@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from kir.analysis.proof.question import Holding, Ranging
-from kir.analysis.proof.values import FALSE, compared, either
+from kir.analysis.proof.values import FALSE, compared, either, wide
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -26,8 +26,8 @@ def of_divisions(index: Iterable[n.Expr], ranges: tuple[Ranging, ...], asks: Ask
     inside = {r.var.name: r for r in ranges}
     for d in _divisions(index, set(inside)):
         claims = []
-        if isinstance(d.a, n.Var) and d.a.name in inside and inside[d.a.name].hi.type == d.b.type:
-            claims.append(compared("lt", build.mul(build.floordiv(d.a, d.b), d.b), inside[d.a.name].hi))
+        if isinstance(d.a, n.Var) and d.a.name in inside:
+            claims.append(compared("lt", _product(build.floordiv(d.a, d.b), d.b), wide(inside[d.a.name].hi)))
         claims.append(compared("ge", d.b, const(1, dtype_of(d.b.type))))
         claims += _of_rest(d)
         for c in claims:
@@ -57,13 +57,18 @@ def _of_rest(d: n.Binary) -> list[n.Expr]:
     cases = [d.b.a, d.b.b] if isinstance(d.b, n.Binary) and d.b.op == "min" else [d.b]
     out: list[n.Expr] = []
     for z in terms[0] if len(terms) == 1 and len(terms[0]) == 1 else ():
-        product = build.mul(d.b, z)
+        product = _product(d.b, z)
         same: n.Expr = FALSE
         for c in cases:
-            out.append(compared("lt", d.a, build.mul(c, z)))
-            same = either(same, compared("eq", product, build.mul(c, z)))
-        out += [same, compared("lt", d.a, product), compared("lt", build.mul(d, d.b), product), compared("lt", d, z)]
+            out.append(compared("lt", wide(d.a), _product(c, z)))
+            same = either(same, compared("eq", product, _product(c, z)))
+        out += [same, compared("lt", wide(d.a), product), compared("lt", _product(d, d.b), product), compared("lt", d, z)]
     return out
+
+
+def _product(a: n.Expr, b: n.Expr) -> n.Expr:
+    """A product of our own, which has room."""
+    return build.mul(wide(a), wide(b))
 
 
 def _divisions(index: Iterable[n.Expr], names: set[str]) -> list[n.Binary]:

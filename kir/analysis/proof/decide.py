@@ -387,17 +387,20 @@ class _Kernel:
 
 
     def _at_the_most(self, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
-        """Values at which a sum does not fit, looked for where one size is as large as can be, the others are small, and variables are at their last."""
+        """Values at which a sum does not fit, looked for where one size, or all, are as large as can be, and variables are at
+        their last; or, of those whose ranges are numbers, at their `first`."""
         for size in self.sizes:
-            for largest, small in product(LARGEST, SMALLEST):
+            for largest, small, first in product(LARGEST, (*SMALLEST, None), (False, True)):
+                small = largest if small is None else small
                 values = {**dict.fromkeys(self.sizes, small), size: largest}
                 known = {k: const(v, dtype_of(p.of)) for p in self.program.params if (k := p.name) in values and isinstance(p.of, DType) for v in (values[k],)}
                 if not all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in self.program.facts):
                     continue
                 for h in holding:
                     if isinstance(h, Ranging) and (last := int_value(substitute(h.hi, known))) is not None:
-                        values[h.var.name] = last - 1
-                        known[h.var.name] = const(last - 1, dtype_of(h.var.of))
+                        at = int_value(substitute(h.lo, known)) if first and int_value(h.hi) is not None else last - 1
+                        values[h.var.name] = last - 1 if at is None else at
+                        known[h.var.name] = const(values[h.var.name], dtype_of(h.var.of))
                 if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and _overflows(e, holding, values):
                     return values
         return None

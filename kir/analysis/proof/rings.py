@@ -114,7 +114,7 @@ class Rings:
             keep = _kept(s, spread) if spread is not None else None
             if at is None or keep is None or s.role is not None or any(isinstance(v, Loop) and v.trips is None for v in s.stack):
                 raise Broken(f"which mbarriers of '{name}' are initialized here", s.place)
-            slot, really = np.broadcast_arrays(at, keep)
+            slot, really = np.broadcast_arrays(at, keep, *(spread or {}).values())[:2]
             for each in slot[really].tolist():
                 if not 0 <= each < slots:
                     raise Broken(f"'{name}' has no mbarrier {each}", s.place)

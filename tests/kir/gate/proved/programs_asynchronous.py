@@ -71,6 +71,67 @@ kernel main grid (b: N) threads 96
           mbar_arrive(&empty[k1 % 3])
         Y[b, w * 32 +: 32] = sum
 """,
+    "products": """  size M: i32
+  size K: i32
+  in A: f16[M, K]
+  in B: f16[K, 16]
+  out C: f16[M, 16]
+  fact K % 16 == 0
+  fact K >= 1
+  map A_map of A box [64, 16] {swizzle=32}
+  map C_map of C box [64, 16] {swizzle=32}
+kernel main grid (b: ceildiv(M, 64)) threads 256
+  let steps = K // 16
+  shared As: f16[2, 64, 16] layout swizzle(1, 4, 3) align 1024
+  shared Bs: f16[16, 16] align 1024
+  shared Cs: f16[64, 16] layout swizzle(1, 4, 3) align 1024
+  shared full: mbarrier[2]
+  shared empty: mbarrier[2]
+  @init for t in 0..256 parallel thread
+    if t < 16
+      Bs[t, 0 +: 16] = 0.5:f16
+    fence_async()
+    if t == 0
+      for i in 0..2 unroll {factor=2}
+        mbar_init(&full[i], 1)
+        mbar_init(&empty[i], 1)
+      fence_mbar_init()
+  roles
+    role producer warps 0..4
+      for t1 in 0..128 parallel thread
+        if t1 == 0
+          @k for k in 0..steps
+            let it = k
+            mbar_wait(&empty[it % 2], (it // 2 + 1) % 2)
+            mbar_arrive_expect(&full[it % 2], 2048)
+            copy load(A[b * 64 +: 64, k * 16 +: 16] else 0.0:f16 clip) -> As[it % 2, 0 +: 64, 0 +: 16] via tma signal full[it % 2] {descriptor=A_map}
+    role consumer warps 4..8
+      for t2 in 0..128 parallel thread
+        register acc: f32[8] = 0.0
+        @k for k2 in 0..steps
+          let it2 = k2
+          mbar_wait(&full[it2 % 2], it2 // 2 % 2)
+          wgmma_fence()
+          wgmma(&acc, &As[it2 % 2, 0 +: 64, 0 +: 16], &Bs, shape=m64n16k16)
+          wgmma_commit()
+          wgmma_wait(1)
+          if k2 > 0 & t2 == 0
+            mbar_arrive(&empty[(it2 + 1) % 2])
+        wgmma_wait(0)
+        if t2 == 0
+          mbar_arrive(&empty[(steps + 1) % 2])
+        barrier()
+        @n for j in 0..2 unroll {factor=2}
+          Cs[t2 // 32 * 16 + t2 % 32 // 4, j * 8 + t2 % 4 * 2 +: 2] = cast(acc[j * 4 +: 2], f16)
+          Cs[t2 // 32 * 16 + t2 % 32 // 4 + 8, j * 8 + t2 % 4 * 2 +: 2] = cast(acc[j * 4 + 2 +: 2], f16)
+        fence_async()
+        barrier()
+        if t2 == 0
+          copy Cs[0 +: 64, 0 +: 16] -> C[b * 64 +: 64, 0 +: 16] via tma clip grouped {descriptor=C_map}
+          bulk_commit()
+        if t2 == 0
+          bulk_wait(0)
+""",
     "ring of tiles": """  size M: i32
   size K: i32
   in A: f16[M, K]
@@ -168,15 +229,16 @@ WRONG = {
     "no fence after the mbarriers are made": ("ring", "  fence_mbar_init()\n", "", "wait"),
     "a slot that is never made": ("ring", "for i in 0..3 unroll {factor=3}", "for i in 0..2 unroll {factor=2}", "ring"),
     "one trip less is brought": ("ring", "@k for k in 0..K", "@k for k in 0..K - 1", "barrier"),
-    "freed while a product reads it": ("ring of tiles", "wgmma_wait(1)", "wgmma_wait(2)", "race"),
-    "freed a trip early": ("ring of tiles", "if k2 > 0 & t2 == 0\n              mbar_arrive(&empty[(it2 + 1) % 2])",
-                           "if t2 == 0\n              mbar_arrive(&empty[it2 % 2])", "race"),
-    "sums read in flight": ("ring of tiles", "          wgmma_wait(0)\n", "", "wait"),
-    "products never fenced": ("ring of tiles", "            wgmma_fence()\n", "", "wait"),
-    "staged without a fence": ("ring of tiles", "          fence_async()\n          barrier()\n", "          barrier()\n", "wait"),
-    "staged without a barrier": ("ring of tiles", "          fence_async()\n          barrier()\n", "          fence_async()\n", "race"),
+    "freed while a product reads it": ("products", "wgmma_wait(1)", "wgmma_wait(2)", "race"),
+    "freed a trip early": ("products", "if k2 > 0 & t2 == 0\n            mbar_arrive(&empty[(it2 + 1) % 2])",
+                           "if t2 == 0\n            mbar_arrive(&empty[it2 % 2])", "race"),
+    "sums read in flight": ("products", "        wgmma_wait(0)\n", "", "wait"),
+    "products never fenced": ("products", "          wgmma_fence()\n", "", "wait"),
+    "staged without a fence": ("products", "        fence_async()\n        barrier()\n", "        barrier()\n", "wait"),
+    "staged without a barrier": ("products", "        fence_async()\n        barrier()\n", "        fence_async()\n", "race"),
     "staged over what is read": ("ring of tiles", "            bulk_wait(0, read=true)\n", "", "race"),
-    "a box of another size": ("ring of tiles", "map A_map of A box [64, 16]", "map A_map of A box [32, 16]", "ring"),
+    "mbarriers made by two": ("products", "    if t == 0\n      for i", "    if t < 2\n      for i", "race"),
+    "a box of another size": ("products", "map A_map of A box [64, 16]", "map A_map of A box [32, 16]", "ring"),
 }
 """What is changed of a right program, and a kind of hazard that a run shows then."""
 UNSEEN = frozenset({"the next slot is freed"})
