@@ -280,7 +280,8 @@ def _first(text: str) -> str:
 def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
     """The generated page."""
     lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments between their "
-             "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is not whole, or a command that does not go on.", "",
+             "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is "
+             "not whole, or a command that does not go on.", "",
              "| command | points | killed | with a second process | ended by itself | let run to its end at last | "
              "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():

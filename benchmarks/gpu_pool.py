@@ -114,9 +114,16 @@ class Watch:
         return [statistics.mean(x) for x in self.busy.values()], 100.0 * (1 - (idle - idle_then) / max(1, total - total_then))
 
 
+def _cores() -> set[int]:
+    """The cores that this process may use."""
+    return os.sched_getaffinity(0)
+
+
 def _jiffies() -> tuple[int, int]:
-    fields = [int(x) for x in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]]
-    return fields[3] + fields[4], sum(fields)
+    """How long those cores were idle, and how long in all."""
+    lines = (line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines())
+    rows = [[int(x) for x in fields] for name, *fields in lines if name in {f"cpu{k}" for k in _cores()}]
+    return sum(r[3] + r[4] for r in rows), sum(map(sum, rows))
 
 
 def listed() -> list[Task]:
@@ -214,8 +221,9 @@ def package_run(calls: int, numbers: tuple[int, ...], seconds: float) -> dict[st
         (folder / "calls.jsonl").write_text("\n".join(rows[:calls]) + "\n", encoding="utf-8")
         watch, begun = Watch(numbers), time.time()
         done = subprocess.run(
-            [sys.executable, "-m", "kir", "optimize", str(folder / "calls.jsonl"), "--package", PACKAGE, "--on", "gpu", "--gpus", ",".join(map(str, numbers)),
-             "--budget", f"candidates=100000,seconds={seconds:g}", "-o", str(folder / "out"), "--cache", str(folder / "cache")],
+            [sys.executable, "-c", "from kir.faces.cli import main; main()", "optimize", str(folder / "calls.jsonl"), "--package", PACKAGE, "--on", "gpu",
+             "--gpus", ",".join(map(str, numbers)), "--budget", f"candidates=100000,seconds={seconds:g}", "-o", str(folder / "out"),
+             "--cache", str(folder / "cache")],
             capture_output=True, text=True, check=False)
         took = time.time() - begun
         busy, cores = watch.end()
@@ -230,7 +238,7 @@ def package_run(calls: int, numbers: tuple[int, ...], seconds: float) -> dict[st
 
 def _here() -> dict[str, str]:
     found = machine.gpus()
-    return {"machine": f"{len(found)} x {found[0].name}, {os.cpu_count()} cores", "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+    return {"machine": f"{len(found)} x {found[0].name}, {len(_cores())} cores", "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
 
 
 def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]], absent: Sequence[int]) -> str:
@@ -300,7 +308,7 @@ def main(words: list[str]) -> int:
             rows[True] = [r for r in rows[True] if r["gpus"] != count] + [row]
         else:
             cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
-            compilers = max(1, (os.cpu_count() or 2) - count) if way == "yes" else 0
+            compilers = max(1, len(_cores()) - count) if way == "yes" else 0
             row = gated(listed()[:int(given["--candidates"])], there[:count], compilers, cache, time.monotonic() + share, given["--cluster"],
                         int(given["--lose"]))
             shutil.rmtree(cache, ignore_errors=True)

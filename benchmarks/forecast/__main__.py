@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from kir.learning.forecast.analytic import Analytic
 from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
 from kir.learning.forecast.learned import Learned, shipped
-from kir.learning.forecast.matrices import States, rows_of, sizes_text, states
+from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
 from kir.learning.forecast.trees import Array
@@ -37,6 +38,8 @@ COMMAND = "python -m benchmarks.forecast train"
 HEURISTICS = ("NVIDIA's heuristics for GEMM (`nvidia-matmul-heuristics` 0.1.0.27) are not asked here. They rate configurations of CUTLASS: tiles of "
               "CTA and warp, stages, clusters. Programs here do not state these as such, and no row is given until they are read from them.")
 """What is said of them on the page."""
+ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
+             "free": "learned, not monotone"}
 SHAPED = 1.0
 """How much the Brier score counts in the row that shows shaping."""
 
@@ -53,6 +56,7 @@ def main() -> None:
     asked.add_argument("--model", type=Path, default=None, help="the file of the model")
     asked.add_argument("--into", type=Path, default=TABLES, help="table: the folder of the page")
     asked.add_argument("--quick", action="store_true", help="table: without the ablations")
+    asked.add_argument("--ablations", default=",".join(ABLATIONS), help="table: which of them")
     given = asked.parse_args()
     data = read(given.data)
     if given.command == "freeze":
@@ -91,17 +95,34 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         Model.read(file, data.hash)
     own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
+    folds = {split: answers.left_out(rows, pairs, split) for split in splits}
+    ablations = set() if given.quick else set(given.ablations.split(","))
+    wanted: dict[str, list[answers.Fit]] = {"family": [], "device": []}
+    for split in splits:
+        shown = ablations if split == "family" else set()
+        plain = Options(given.seed, given.shaped)
+        same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
+                                                                             ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
+        wanted[split] += answers.without(rows, folds[split], same)
+        if "bare" in shown:
+            wanted[split] += answers.without(rows.without_analytic(), folds[split], {ABLATIONS["bare"]: plain})
+        if "free" in shown:
+            wanted[split] += answers.without(rows, folds[split], {ABLATIONS["free"]: replace(plain, monotone=False)})
+    made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
     pools = pooled.pools(data, found)
     for split in splits:
-        folds = answers.left_out(rows, pairs, split)
-        part = {**{p.family: int(f) for p, f in zip(pairs, folds, strict=True)}} if split == "family" else {p.device: int(f) for p,
-                                                                                                            f in zip(pairs, folds, strict=True)}
+        models: dict[str, list[Model]] = {}
+        for each in made[:len(wanted[split])]:
+            for name, model in each.items():
+                models.setdefault(name, []).append(model)
+        made = made[len(wanted[split]):]
+        part = {(ONE_FAMILY.get(p.family, p.family) if split == "family" else p.device): int(f) for p, f in zip(pairs, folds[split], strict=True)}
 
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
-            return lambda pool: models[part[pool.family if split == "family" else pool.device]]
-        lines[split], told = _lines(data, found, rows, pairs, folds, own, pools, of, given, split == "family")
+            return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
+        lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
         curves = curves or told
     write_atomic(given.into / "forecasts-confidence.svg", plots.square("Confidence and being right", "confidence in the likeliest bin",
                                                                        "how often it was right",
@@ -113,34 +134,23 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
 
 
 def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
-           pools: Sequence[pooled.Pool],
-           of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]], given: argparse.Namespace, whole: bool) -> tuple[list[page.Line],
-                                                                                                                                    dict[str, answers.Answers]]:
+           pools: Sequence[pooled.Pool], of: Callable[[Sequence[Model]], Callable[[pooled.Pool], Model | None]],
+           models: Mapping[str, Sequence[Model]]) -> tuple[list[page.Line], dict[str, answers.Answers]]:
     """The rows of a split, and what is plotted."""
-    plain, extra = Options(given.seed, given.shaped), not given.quick and whole
-    shaped, uncalibrated = "learned, shaped for calibration", "learned, not calibrated"
-    same = {"learned": plain, **({shaped: Options(given.seed, SHAPED), uncalibrated: Options(given.seed, calibrated=False)} if extra else {})}
-    trained = answers.learned(rows, folds, same, _told)
-    made, models = trained["learned"]
     today = answers.spread_about("cost model when the data were made", answers.frozen(data, pairs), rows, folds)
     shown: list[tuple[answers.Answers, pooled.Score | None]] = [
         (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
         (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),
         (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})), (own["code"], None)]
-    if extra:
-        name = "learned, without analytic terms"
-        bare, those = answers.learned(rows.without_analytic(), folds, {name: plain}, _told)[name]
-        shown.append((bare, pooled.by_model(of(those), found)))
-        shown += [(trained[each][0], None) for each in (shaped, uncalibrated)]
-        name = "learned, not monotone"
-        free, those = answers.learned(rows, folds, {name: Options(given.seed, monotone=False)}, _told)[name]
-        shown.append((free, pooled.by_model(of(those), found)))
-    shown += [(made, pooled.by_model(of(models), found)), (answers.asked("learned, compiled", models, rows, folds, True), None)]
-    lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools,
-                                                                                                    score) if score is not None else None) for each,
-             score in shown]
-    return lines, {each.name: each for each in (own["analytic"], made)}
+    told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
+    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"]) else None)
+              for name, each in told.items() if name != "learned"]
+    compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
+    shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, None)]
+    lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools, score) if score is not None else None)
+             for each, score in shown]
+    return lines, {each.name: each for each in (own["analytic"], told["learned"])}
 
 
 def _told(text: str) -> None:

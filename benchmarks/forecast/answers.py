@@ -3,7 +3,9 @@ fitted to anything, if only the spread of its errors, has not seen the family (o
 from __future__ import annotations
 
 import math
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 
@@ -81,17 +83,56 @@ def spread_about(name: str, base: Array, rows: Rows, folds: Array) -> Answers:
     return Answers(name, logs)
 
 
-def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Callable[[str], None] = print) -> dict[str, tuple[Answers, list[Model]]]:
-    """Learned models by name, trained without each part in turn and asked about it; also the models, in the order of the parts. Their options differ in what
-    comes after the location, which is trained once for all of them."""
-    models: dict[str, list[Model]] = {name: [] for name in options}
-    for fold in range(int(folds.max()) + 1):
-        told(f"{', '.join(options)}: part {fold + 1} of {int(folds.max()) + 1}")
-        rest = rows.take(folds != fold)
-        located = locate(rest, next(iter(options.values())))
-        for name, each in options.items():
-            models[name].append(train(rest, each, located=located))
-    return {name: (asked(name, held, rows, folds), held) for name, held in models.items()}
+@dataclass(frozen=True)
+class Fit:
+    """Models to be trained on some of the rows, of one location: their options, by name, differ in what comes after it."""
+
+    rows: Rows
+    keep: Array
+    options: Mapping[str, Options]
+
+    def __call__(self) -> dict[str, Model]:
+        """The models, by name."""
+        rows = self.rows.take(self.keep)
+        located = locate(rows, next(iter(self.options.values())))
+        return {name: train(rows, each, located=located) for name, each in self.options.items()}
+
+
+_fits: Sequence[Fit] = ()
+"""What the children of `fit` inherit: rows are too large to be sent to each."""
+
+
+def fit(fits: Sequence[Fit], jobs: int = 1, told: Callable[[str], None] = print) -> list[dict[str, Model]]:
+    """The models of each, in their order, trained in so many processes; the same in any number of them."""
+    global _fits
+    if jobs <= 1:
+        return [_told(each(), i, len(fits), told) for i, each in enumerate(fits)]
+    _fits = fits
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+        out = [_told(made, i, len(fits), told) for i, made in enumerate(pool.map(_fit, range(len(fits))))]
+    _fits = ()
+    return out
+
+
+def _fit(number: int) -> dict[str, Model]:
+    return _fits[number]()
+
+
+def _told(made: dict[str, Model], i: int, whole: int, told: Callable[[str], None]) -> dict[str, Model]:
+    told(f"{', '.join(made)}: {i + 1} of {whole}")
+    return made
+
+
+def without(rows: Rows, folds: Array, options: Mapping[str, Options]) -> list[Fit]:
+    """What is to be trained without each part in turn."""
+    return [Fit(rows, folds != fold, options) for fold in range(int(folds.max()) + 1)]
+
+
+def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Callable[[str], None] = print,
+            jobs: int = 1) -> dict[str, tuple[Answers, list[Model]]]:
+    """Learned models by name, trained without each part in turn and asked about it; also the models, in the order of the parts."""
+    made = fit(without(rows, folds, options), jobs, told)
+    return {name: (asked(name, held, rows, folds), held) for name in options for held in ([each[name] for each in made],)}
 
 
 def asked(name: str, models: Sequence[Model], rows: Rows, folds: Array, code: bool = False) -> Answers:
@@ -119,8 +160,7 @@ def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> An
         held = states.code if code and all(k in states.code for k in keys) else states.plain
         before, after = (held[k] for k in keys)
         parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
-        fails = of_states(before, after)
-        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, fails)
+        found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, of_states(before, after))
         logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
 

@@ -11,10 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.launching import compiled, launcher
 from benchmarks.gpu_workloads.measuring import Case
 from benchmarks.gpu_workloads.replaying import Made, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 
@@ -30,7 +31,7 @@ FOREIGN = 4.0
 
 def cases() -> Iterator[Case]:
     """Each shape."""
-    made = kept("gdn", KERNELS, program, surface)
+    made = kept("gdn", KERNELS, program, executable)
     for b, length, h, g in SHAPES:
         yield _case(b, length, h, g, made)
 
@@ -41,9 +42,9 @@ def program(kernel: tuple[str, str]) -> Program:
     return parse_program(file.read_text(), str(file))
 
 
-def surface(kernel: tuple[str, str]) -> str:
-    """What it is written to."""
-    return kernel[1]
+def executable(kernel: tuple[str, str], program: Program) -> Executable:
+    """A kernel's program, compiled for its surface."""
+    return compiled(program, kernel[1])
 
 
 def _case(b: int, length: int, h: int, g: int, made: dict[tuple[str, str], Made]) -> Case:

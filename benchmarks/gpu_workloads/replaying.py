@@ -31,7 +31,7 @@ def copies(size: float) -> int:
 
 
 def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """All calls, one after the other, as one; it returns what the first returned. It holds the calls, and so the workspaces that the graph knows."""
+    """All calls, one after the other, as one; it returns what the first returned."""
     import torch
 
     side = torch.cuda.Stream()
@@ -45,35 +45,34 @@ def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         made = [call() for call in calls]  # all results live until the end, so that none takes the place of another
 
-    def call_all(_held: Sequence[Callable[[], Any]] = tuple(calls)) -> Any:
+    def call_all() -> Any:
         graph.replay()
         return made[0]
 
     return call_all
 
 
-def on_cuda(key: Any) -> str:
-    """The surface of every key."""
-    return "cuda"
+def _for_cuda(_: Any, program: Program) -> Executable:
+    return compiled(program)
 
 
-def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], surface: Callable[[Any], str] = on_cuda) -> dict[Any, Made]:
-    """Programs by their keys, made and compiled side by side for the surface of each, and kept in `build/NAME.pickle` for another process."""
+def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: Callable[[Any, Program], Executable] = _for_cuda) -> dict[Any, Made]:
+    """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
     file = ROOT / "build" / f"{name}.pickle"
     found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
     missing = [k for k in keys if k not in found]
     if missing:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            found |= dict(zip(missing, pool.map(_made, [(make, k, surface(k)) for k in missing]), strict=True))
+            found |= dict(zip(missing, pool.map(_made, [(make, build, k) for k in missing]), strict=True))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(pickle.dumps(found))
     return found
 
 
-def _made(what: tuple[Callable[[Any], Program], Any, str]) -> Made:
-    make, key, surface = what
+def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executable], Any]) -> Made:
+    make, build, key = what
     try:
         program = make(key)
-        return program, compiled(program, surface)
+        return program, build(key, program)
     except (KirError, OSError) as refused:
         return str(refused).splitlines()[0]

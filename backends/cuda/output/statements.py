@@ -425,7 +425,8 @@ class Statements(InstructionCalls):
             w.put(f"for (int {name} = {index}; {name} < {extent}; {name} += {team.threads}) {{")
         elif extent * size == team.threads:
             w.put("{")
-            w.put(f"  const int {name} = {index if size == 1 else f'{index} / {size}'};")
+            number = index if size == 1 else f"{index} / {size}"
+            w.put(f"  const int {name} = {f'__shfl_sync(0xffffffffu, {number}, 0)' if size == 128 else number};")  # so that ptxas keeps it once a warp
         elif extent * size < team.threads and not waits:
             w.put(f"if (const int {name} = {index if size == 1 else f'{index} / {size}'}; {name} < {extent}) {{")
         else:

@@ -258,6 +258,8 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
         return v
     if isinstance(kind, Named) and not isinstance(v, Located):
         return v
+    if isinstance(v, Pack) and isinstance(kind, Vec | Rec | Prim):
+        v = construct(r, kind, list(v.items))
     if reference and isinstance(v, (Located, Members)):
         if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec)):
             return v

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from kir.ir import build
+from kir.ir.types import BOOL
+
 from ..source.source import Node, Unit
 from ..source.syntax import text
 from ..symbols.classes import ClassInstance, Rec, Together
-from ..symbols.symbols import ClassTemplate, Function, Scope, Variable
+from ..symbols.symbols import ClassTemplate, Function, Scope, Value, Variable
+from ..types.c_types import Named
 from ..types.errors import NotUnderstood
 from ..values.reading import Reading
-from ..values.values import TypeName
+from ..values.values import Scalar, TypeName
+
+
+def _constant_of(base: Named) -> Value | None:
+    """The `value` that a class has from `std::true_type` and the like."""
+    if base.name in ("true_type", "false_type"):
+        return Scalar(build.const(base.name == "true_type", BOOL))
+    return base.args[-1] if base.name in ("bool_constant", "integral_constant") and base.args and isinstance(base.args[-1], Scalar) else None
 
 
 def _overlaid(child: Node) -> tuple[Node, list[str]] | None:
@@ -69,6 +80,9 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
             for b in c.named_children:
                 if b.type in ("type_identifier", "template_type", "qualified_identifier"):
                     base = r.types.base_type(b, scope)
+                    if isinstance(base, Named) and (value := _constant_of(base)) is not None:
+                        scope.values["value"] = value
+                        continue
                     if not isinstance(base, Rec):
                         raise NotUnderstood(f"the base class {text(b)}", b)
                     made.bases.append(base.instance)

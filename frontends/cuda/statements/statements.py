@@ -33,6 +33,8 @@ def function(r: Reading, f: Function, scope: Scope) -> Value:
     reference = False
     if trailing is not None:
         result = r.types.base_type(trailing.named_children[0], scope)
+        under = trailing.named_children[0].child_by_field_name("declarator")
+        reference = under is not None and "reference" in under.type
     elif kind is not None:
         d = f.node.child_by_field_name("declarator")
         while d is not None and d.type not in ("function_declarator",):

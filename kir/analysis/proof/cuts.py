@@ -1,14 +1,14 @@
 """Steps between what holds and a claim about CTAs in an order of their own: facts of divisions, and parts of two indices that are equal where the indices are.
 
-Each is a claim that is proved before it is used. A grid that is taken apart into groups of tiles by divisions by sizes is beyond the solver in one step, and within
-it in several.
+Each is a claim that is proved before it is used. A grid that is taken apart into groups of tiles by divisions by sizes is beyond the solver in one step,
+and within it in several.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from kir.analysis.proof.question import Holding, Ranging
-from kir.analysis.proof.values import compared
+from kir.analysis.proof.values import FALSE, compared, either
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
@@ -29,6 +29,7 @@ def of_divisions(index: Iterable[n.Expr], ranges: tuple[Ranging, ...], asks: Ask
         if isinstance(d.a, n.Var) and d.a.name in inside and inside[d.a.name].hi.type == d.b.type:
             claims.append(compared("lt", build.mul(build.floordiv(d.a, d.b), d.b), inside[d.a.name].hi))
         claims.append(compared("ge", d.b, const(1, dtype_of(d.b.type))))
+        claims += _of_rest(d)
         for c in claims:
             if c not in known and asks((*ranges, *known), c):
                 known.append(c)
@@ -46,6 +47,23 @@ def equal_parts(index: Iterable[n.Expr], renamed: Callable[[n.Expr], n.Expr], ho
         known += found
         left = [e for e in left if compared("eq", e, renamed(e)) not in known]
     return tuple(known)
+
+
+def _of_rest(d: n.Binary) -> list[n.Expr]:
+    """Of the remainder of a division by c * z, divided again by at most c (a last group of tiles is smaller): that the quotient is below z."""
+    if d.op != "floordiv" or not isinstance(d.a, n.Binary) or d.a.op != "mod":
+        return []
+    terms = list(build.polynomial(d.a.b))
+    cases = [d.b.a, d.b.b] if isinstance(d.b, n.Binary) and d.b.op == "min" else [d.b]
+    out: list[n.Expr] = []
+    for z in terms[0] if len(terms) == 1 and len(terms[0]) == 1 else ():
+        product = build.mul(d.b, z)
+        same: n.Expr = FALSE
+        for c in cases:
+            out.append(compared("lt", d.a, build.mul(c, z)))
+            same = either(same, compared("eq", product, build.mul(c, z)))
+        out += [same, compared("lt", d.a, product), compared("lt", build.mul(d, d.b), product), compared("lt", d, z)]
+    return out
 
 
 def _divisions(index: Iterable[n.Expr], names: set[str]) -> list[n.Binary]:

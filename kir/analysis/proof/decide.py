@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
@@ -21,13 +22,16 @@ from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import const
+from kir.ir.build import const, int_value
 from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, I64, DType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
 MOST_QUESTIONS = 600
 """Questions to the solver for one kernel; what is left is not decided."""
+LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
+SMALLEST = (1, 8, 64)
+"""Sizes that are tried for sums that the solver says nothing of."""
 Status = Literal["proved", "refuted", "open"]
 
 
@@ -372,12 +376,31 @@ class _Kernel:
             if reply.kind == "unknown" and (cuts := self._cuts(holding)):
                 reply = fitting(self.base, (*holding, *cuts), e)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
-            if told.status == "refuted" and not _overflows(e, holding, reply.values):
-                told = Obligation("overflow", "open", told.what, told.anchor, "the solver's counterexample is none")
-            elif told.status == "refuted":
-                given = {k: v for k, v in reply.values.items() if k in self.params or k in self.axes}
+            values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
+            if told.status != "proved" and values is None:
+                values = self._at_the_most(e, holding)
+                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
+            if values is not None:
+                given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
+
+
+    def _at_the_most(self, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
+        """Values at which a sum does not fit, looked for where one size is as large as can be, the others are small, and variables are at their last."""
+        for size in self.sizes:
+            for largest, small in product(LARGEST, SMALLEST):
+                values = {**dict.fromkeys(self.sizes, small), size: largest}
+                known = {k: const(v, dtype_of(p.of)) for p in self.program.params if (k := p.name) in values and isinstance(p.of, DType) for v in (values[k],)}
+                if not all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in self.program.facts):
+                    continue
+                for h in holding:
+                    if isinstance(h, Ranging) and (last := int_value(substitute(h.hi, known))) is not None:
+                        values[h.var.name] = last - 1
+                        known[h.var.name] = const(last - 1, dtype_of(h.var.of))
+                if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and _overflows(e, holding, values):
+                    return values
+        return None
 
 
 def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:

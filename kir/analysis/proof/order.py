@@ -88,8 +88,8 @@ class Ring:
 
 
 class Order:
-    """The relation of moments. `counts` are what any instance has done: `bar SPLIT`, `group FAMILY`, `wait RING`; `behind[a, b]` says by how many rounds what the
-    completion of a round of a ring tells of another one lies behind it."""
+    """The relation of moments. `counts` are what any instance has done: `bar SPLIT`, `group FAMILY`, `wait RING`; `behind[a, b]` says by how many rounds
+    what the completion of a round of a ring tells of another one lies behind it."""
 
     def __init__(self, sites: Iterable[Site], counts: Counted, shared: set[str]) -> None:
         self.sites, self.counts, self.shared = list(sites), counts, shared

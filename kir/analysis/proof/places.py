@@ -57,7 +57,7 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
     shape = shape_of(r.type)
     chunk = max(1, width // size)
     last = shape[-1] if shape else 1
-    given = r.index and isinstance(r.index[-1], n.Span) and r.index[-1].step == 1
+    given = not r.index or (isinstance(r.index[-1], n.Span) and r.index[-1].step == 1)
     if b.name in env.views or not isinstance(last, int) or last % chunk or not given:
         return None
     if b.layout is not None and not _keeps(b.layout, width):

@@ -41,10 +41,10 @@ ANALYTIC_KINDS = (" t.", " w.", " o.", "limit ")
 """What comes from the analytic model's counting."""
 COMPARED = ("mix ", "share ", "at ")
 """Features that tell how far a pair is from those of training."""
-SELECTED, TRIED, FAILING_SHARE = 180, 0.15, 0.5
+SELECTED, TRIED, FAILING_SHARE = 80, 0.15, 0.5
 """Features that forests see, at most; the part of the trees by which they are chosen; and what gain for failures counts beside that for speedups."""
-TREES = {"location": 240, "scale": 120, "fail": 160}
-GROWN: Mapping[str, Any] = {"learning_rate": 0.06, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
+TREES = {"location": 180, "scale": 90, "fail": 120}
+GROWN: Mapping[str, Any] = {"learning_rate": 0.08, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
                             "bagging_freq": 1,
                             "lambda_l2": 5.0, "max_depth": 8, "max_bin": 127, "verbosity": -1, "deterministic": True, "force_row_wise": True}
 

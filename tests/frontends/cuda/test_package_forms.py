@@ -43,6 +43,18 @@ COMPUTED = {
     "members of a union share their bytes": (
         "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n",
         "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n", T + 3),
+    "names for the parts of a vector and of an array, and what <bit> says of numbers": (
+        "", "  auto [a, b] = make_float2(x[t], 2.f);\n  float own[2] = {3.f, x[t + 64]};\n  const auto& [c, d] = own;\n"
+            "  static_assert(std::has_single_bit(64u) && std::bit_width(9u) == 4 && std::countr_zero(8u) == 3 && std::bit_ceil(5u) == 8u);\n"
+            "  y[t] = a * b + c * d;\n", X[:64] * 2 + 3 * X[64:]),
+    "a result that is a reference, and traits made of others": (
+        "template <typename T> struct Own { T held[2]; __device__ auto operator[](int i) -> T& { return held[i]; } };\n"
+        "template <typename T> struct Wide : std::false_type {};\ntemplate <> struct Wide<float> : std::true_type {};\n",
+        "  Own<float> own;\n  own[0] = x[t];\n  own[1] = 2.f;\n  own[1] += own[0];\n"
+        "  if constexpr (Wide<float>::value && !Wide<int>::value) y[t] = own[1]; else y[t] = 0.f;\n", X[:64] + 2),
+    "a list in braces as an argument": (
+        "template <typename To, typename From> __device__ To cast(const From& v) { return To(v.x + v.y); }\n",
+        "  y[t] = cast<float, float2>({x[t], 2.f});\n", X[:64] + 2),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -106,6 +118,25 @@ WRITTEN = {
         "__global__ void k(const Info x, float* y) {\n  const int t = threadIdx.x;\n"
         "  const int row = x.data[at::cuda::detail::IndexToOffset<long, int, -1>::get(t, x)];\n"
         "  for (int i = 0; i < 3; ++i) y[t * 3 + i] = row * 3 + i;\n}\nvoid go(Info x, float* y) { k<<<1, 64>>>(x, y); }\n"),
+    "a pointer that may be null, and a reference to an array": (
+        "struct P { const float* a; int n; };\n__device__ float last(const float2 (&v)[2]) { return v[1].y; }\n"
+        "__global__ void k(const float4* x, float* y, P p) {\n  const int t = threadIdx.x;\n"
+        "  const float* first = p.a == nullptr || t > p.n ? nullptr : p.a + t;\n  __shared__ float4 held[64];\n  float own[4] = {0.f};\n"
+        "  if (t < p.n) *reinterpret_cast<float4*>(own) = x[t];\n  held[t] = *reinterpret_cast<float4*>(own);\n  __syncthreads();\n"
+        "  if (first != nullptr) own[0] = own[0] + *first;\n"
+        "  y[t] = last(reinterpret_cast<float2 (&)[2]>(own)) + own[0] + held[63 - t].x;\n}\n"
+        "void go(const float4* x, float* y, P p) { k<<<1, 64>>>(x, y, p); }\n"),
+    "an array of one number, and integers narrowed where they are loaded": (
+        "__global__ void k(const float* x, const long* rows, float* y, int n) {\n  const int t = threadIdx.x;\n  float own[1];\n"
+        "  const int row = __ldg(rows + t);\n  for (int i = 0; i < 1; ++i) own[i] = x[t];\n"
+        "  for (int k = 0; k < n; ++k) y[k * n + row] = own[0] * x[k * 2 + row];\n}\n"
+        "void go(const float* x, const long* rows, float* y, int n) { k<<<1, 64>>>(x, rows, y, n); }\n"),
+    "bytes of which one view is all that is used": (
+        "struct P { const void* x; void* y; };\ntemplate <typename T> struct Pair { T v[2]; };\n"
+        "template <typename T> __device__ const T* at(const void* p, int k) { return static_cast<const T*>(p) + k; }\n"
+        "template <typename T> __device__ T* at(void* p, int k) { return static_cast<T*>(p) + k; }\n"
+        "__global__ void k(P p, int stride) {\n  auto x = *at<Pair<float>>(at<float>(p.x, threadIdx.x * stride), 0);\n  x.v[0] += 1.f;\n"
+        "  *at<Pair<float>>(at<float>(p.y, threadIdx.x * stride), 0) = x;\n}\nvoid go(P p, int stride) { k<<<1, 64>>>(p, stride); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),

@@ -64,7 +64,7 @@ def search(
     else:
         from kir.faces.cli._program import read
 
-        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, shelves.weights)
+        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, shelves.rank)
     nothing = "no card fits" if cards else EMPTY
     return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=shelves.faults)
 
