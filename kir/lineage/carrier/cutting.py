@@ -156,7 +156,8 @@ def _axis(index: n.Expr | n.Span, numbers: Mapping[str, int], first: Mapping[str
     names = {x.name for x in walk(index) if isinstance(x, n.Var)}
     if isinstance(index, n.Span) or not names & numbers.keys() or names - numbers.keys() - sizes or any(isinstance(x, n.Region) for x in walk(index)):
         return None
-    return substitute(index, first)
+    out: n.Expr = substitute(index, first)
+    return out
 
 
 def _uses(d: int | n.Expr | None, axes: tuple[n.Axis, ...]) -> int:
