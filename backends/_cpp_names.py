@@ -12,8 +12,8 @@ char8_t char16_t char32_t co_await co_return co_yield concept consteval constini
 __thread NULL offsetof
 size_t ssize_t ptrdiff_t intptr_t uintptr_t charptr_t nullptr_t max_align_t char64_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
 uint ushort uchar ulong ulonglong byte clock_t cuuint32_t cuuint64_t dim3 CUtensorMap half half2 nv_half nv_half2 nv_bfloat16 nv_bfloat162
-__half __half2 __half_raw __nv_bfloat16 __nv_bfloat162 __nv_bfloat16_raw __nv_fp4_e2m1 __nv_fp8_e4m3 __nv_fp8_e5m2 __nv_fp8_storage_t
-__nv_fp8x2_e4m3 __nv_fp8x2_e5m2 __nv_fp8x2_storage_t __nv_fp8x4_e4m3 __nv_fp8x4_e5m2 __nv_fp8x4_storage_t
+__half __half2 __half_raw __half2_raw __nv_bfloat16 __nv_bfloat162 __nv_bfloat16_raw __nv_bfloat162_raw __nv_fp4_e2m1 __nv_fp8_e4m3 __nv_fp8_e5m2
+__nv_fp8_storage_t __nv_fp8x2_e4m3 __nv_fp8x2_e5m2 __nv_fp8x2_storage_t __nv_fp8x4_e4m3 __nv_fp8x4_e5m2 __nv_fp8x4_storage_t
 """
 _VECTORS = frozenset(f"{sign}{base}{width}" for base, signs in (("char", "u"), ("short", "u"), ("int", "u"), ("long", "u"), ("longlong", "u"),
                                                                 ("float", ""), ("double", "")) for sign in ("", signs) for width in (1, 2, 3, 4))

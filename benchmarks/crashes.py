@@ -1,9 +1,10 @@
 """`kill -9` at random points of `lineage`, `learn`, `optimize` and `tune`, one of two processes on one store; then full disks, folders that cannot be
 written, a clock set back, and two versions of KIR on one store.
 
-`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--write]`. At each point: every accepted step that was on disk before is
-there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
-docs/tables/crashes.md. Exit code 1 where something was lost.
+`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--write]`. A command is first let run and measured: points are drawn
+between its first write and its end, less what earlier processes on this store have done; so most are kills. At each point: every accepted step that was on
+disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes docs/tables/crashes.md. Exit
+code 1 where something was lost.
 """
 from __future__ import annotations
 
@@ -40,16 +41,31 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
 """
 LONGEST, TOGETHER = 600.0, 0.25
 """Seconds that a command may take to its end; and how often a second process works on the same store."""
+SOON = 0.01
+"""Seconds between two looks for a first write."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A command on a store: its arguments (in `folder`), how long it runs, roughly (seconds), and the lines that hold what was accepted."""
+    """A command on a store: its arguments (in `folder`), and the lines that hold what was accepted."""
 
     name: str
     arguments: Callable[[Path], Sequence[str]]
-    seconds: float
     accepted: str = ""
+
+
+@dataclass
+class Clock:
+    """Seconds of a command alone on a fresh store: until it first writes, and until it ends; and those that earlier processes have `spent` on this store."""
+
+    begins: float
+    ends: float
+    spent: float = 0.0
+
+    def drawn(self, r: random.Random) -> float:
+        """A moment within what is left: at least a tenth of the whole, since what was killed is done again."""
+        left = max(self.ends - self.begins - self.spent, 0.1 * (self.ends - self.begins))
+        return self.begins + r.uniform(0.0, left)
 
 
 @dataclass
@@ -63,13 +79,13 @@ class Row:
 
 
 JOBS = (
-    Job("lineage", lambda at: ("lineage", str(at / "rows.kir"), "--problem", PROBLEM, "--surface", "kir", "-o", str(at / "walk"), "--workers", "1"), 8.0,
+    Job("lineage", lambda at: ("lineage", str(at / "rows.kir"), "--problem", PROBLEM, "--surface", "kir", "-o", str(at / "walk"), "--workers", "1"),
         "walk/journal.jsonl"),
-    Job("learn", lambda at: ("learn", str(at / "walked"), "-o", str(at / "learned"), "--no-trials"), 4.0),
+    Job("learn", lambda at: ("learn", str(at / "walked"), "-o", str(at / "learned"), "--no-trials")),
     Job("optimize", lambda at: ("optimize", str(at / "rows.kir"), "--problem", PROBLEM, "--shape", "long", "--surface", "any", "--no-compile", "--budget",
-                                "candidates=1,seconds=3", "--log", str(at / "search.jsonl"), "-o", str(at / "faster.kir")), 6.0, "search.jsonl"),
+                                "candidates=1,seconds=3", "--log", str(at / "search.jsonl"), "-o", str(at / "faster.kir")), "search.jsonl"),
     Job("tune", lambda at: ("tune", "gemm_sm90", "--problem", "gemm:bf16", "--shape", "cube", "--budget", "1", "--log", str(at / "tuned.jsonl"), "--into",
-                            str(at / "tuned")), 20.0, "tuned.jsonl"),
+                            str(at / "tuned")), "tuned.jsonl"),
 )
 
 
@@ -115,23 +131,45 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def point(job: Job, at: Path, r: random.Random, row: Row) -> None:
+def measured(job: Job, at: Path, row: Row) -> Clock:
+    """How long a command takes on a fresh store, which is left fresh."""
+    prepared(at)
+    before, start = _names(at), time.monotonic()
+    child, begins = started(job.arguments(at)), 0.0
+    while child.poll() is None and not begins and time.monotonic() - start < LONGEST:
+        time.sleep(SOON)
+        begins = time.monotonic() - start if _names(at) != before else 0.0
+    if not ended(child, LONGEST):
+        row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
+    whole = time.monotonic() - start
+    _end(job, at, row, child)
+    return Clock(begins or whole / 2, whole)
+
+
+def _names(at: Path) -> set[str]:
+    return {str(p) for p in at.rglob("*")}
+
+
+def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     """One process (or two on one store) killed at a random moment, and what is left looked at."""
     row.points += 1
     before = whole_lines(at / job.accepted) if job.accepted else []
     first = started(job.arguments(at))
     second = started(job.arguments(at)) if r.random() < TOGETHER else None
     row.counts["two processes"] += second is not None
-    done = ended(first, r.uniform(0.05, 1.3) * job.seconds)
+    until = clock.drawn(r)
+    done = ended(first, until)
     if second is not None:
-        ended(second, r.uniform(0.05, 0.6) * job.seconds)
+        ended(second, r.uniform(0.0, clock.begins))
     row.counts["killed"] += not done
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
     if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
         row.faults.append(f"{job.name}: {len(before)} accepted lines were there, and are not the first ones now")
+    clock.spent += max(until - clock.begins, 0.0)
     if done:
         row.finished += 1
         _end(job, at, row, first)
+        clock.spent = 0.0
 
 
 def _end(job: Job, at: Path, row: Row, child: subprocess.Popen[bytes]) -> None:
@@ -205,9 +243,17 @@ def _read_only(at: Path) -> tuple[str, bool]:
     return f"exit code {code}: {_first(text)}", "Traceback" not in text and code in (1, 2)
 
 
+def _half(at: Path) -> None:
+    """A walk that is killed when it has accepted something."""
+    child, start = started(JOBS[0].arguments(at)), time.monotonic()
+    while child.poll() is None and not whole_lines(at / JOBS[0].accepted) and time.monotonic() - start < LONGEST:
+        time.sleep(SOON)
+    ended(child, 0.0)
+
+
 def _old_clock(at: Path) -> tuple[str, bool]:
     """Files of the future are what a clock that was set back leaves: a killed walk's are dated ten years ahead."""
-    ended(started(JOBS[0].arguments(at)), JOBS[0].seconds / 2)
+    _half(at)
     before, ahead = whole_lines(at / JOBS[0].accepted), time.time() + 3.15e8
     for path in at.rglob("*"):
         os.utime(path, (ahead, ahead))
@@ -218,7 +264,7 @@ def _old_clock(at: Path) -> tuple[str, bool]:
 
 def _later(at: Path) -> tuple[str, bool]:
     """Another version appends to the journal what this one does not know."""
-    ended(started(JOBS[0].arguments(at)), JOBS[0].seconds / 2)
+    _half(at)
     journal = at / JOBS[0].accepted
     if journal.is_file():
         with journal.open("ab") as file:
@@ -233,8 +279,9 @@ def _first(text: str) -> str:
 
 def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
     """The generated page."""
-    lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments, alone or two on one store, "
-             "and other accidents. A fault is an accepted step that is lost, a file that is not whole, or a command that does not go on.", "",
+    lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments between their "
+             "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is "
+             "not whole, or a command that does not go on.", "",
              "| command | points | killed | with a second process | ended by itself | let run to its end at last | "
              "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():
@@ -254,6 +301,7 @@ def main() -> int:
     arguments.add_argument("--points", type=int, default=1000)
     arguments.add_argument("--only", nargs="+", choices=[j.name for j in JOBS], default=[j.name for j in JOBS])
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--minutes", type=float, default=1e9, help="no more points after so long")
     arguments.add_argument("--no-accidents", action="store_true")
     arguments.add_argument("--write", action="store_true", help="write docs/tables/crashes.md")
     chosen = arguments.parse_args()
@@ -265,9 +313,11 @@ def main() -> int:
         if any(j.name == "learn" for j in jobs):
             ended(started(("lineage", str(at / "rows.kir"), "--problem", PROBLEM, "--surface", "kir", "-o", str(at / "walked"), "--workers", "1")), LONGEST)
         for k, job in enumerate(jobs):
-            prepared(at)
+            clock = measured(job, at, rows[job.name])
+            end = time.monotonic() + 60 * chosen.minutes / len(jobs)
             for _ in range(chosen.points * (k + 1) // len(jobs) - chosen.points * k // len(jobs)):
-                point(job, at, r, rows[job.name])
+                if time.monotonic() < end:
+                    point(job, at, r, rows[job.name], clock)
             goes_on(job, at, rows[job.name])
             if chosen.write:
                 PAGE.write_text(page(rows, ()))

@@ -1,7 +1,9 @@
 """``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
-[--seconds N] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with and without compiling ahead, or on a Ray cluster, and writes
-``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and each core was, where the time went, and how far a
-kernel's time differs when it is gated again with nothing beside it. Counts that the machine does not have are left out, and named.
+[--seconds N] [--ahead both|yes|no] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with and without compiling ahead,
+or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and each core was, where the time went, and
+how far a kernel's time differs when it is gated again with nothing beside it. ``--lose 3`` ends the worker of the last GPU three times in each run, as a GPU
+that fails does. ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead.
+Counts that the machine does not have are left out, and named.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ import os
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.dataclass import dataclass
 from kir.base.store import write_atomic
@@ -28,7 +33,8 @@ from kir.hardware.device.clocks import load
 from kir.learning.optimize.pool import tasks
 from kir.learning.optimize.pool.cluster import Cluster
 from kir.learning.optimize.pool.devices import chosen
-from kir.learning.optimize.pool.engines import Devices, Engine
+from kir.learning.optimize.pool.engines import Begun, Devices, Engine, Lost
+from kir.learning.optimize.pool.judge import LIVES
 from kir.learning.optimize.pool.tasks import Task
 from kir.learning.tune.search import Measured
 
@@ -38,10 +44,15 @@ FROM = (("gemm", 60), ("softmax", 30), ("rmsnorm", 30), ("layernorm", 30), ("fmh
 """Problems, each at its first timed shape, and how many of a search's own proposals are taken of each until there are enough."""
 AGAIN = 5
 """Candidates that are gated again with nothing beside them."""
+PACKAGE = "liger_kernel"
+WAYS = {"both": ("no", "yes"), "yes": ("yes",), "no": ("no",)}
+"""What `--ahead` may be, and which runs that makes."""
 STEP = 0.25
 """Seconds between two looks at the load."""
 COLUMNS = ("GPUs", "engine", "compiled ahead", "candidates", "accepted", "seconds", "a minute", "times one GPU", "GPUs busy", "cores busy",
-           "a GPU's worker: compiling and gating, waiting", "time beside others, of the time alone", "lost", "machine")
+           "a GPU's worker: compiling and gating, waiting", "time beside others, of the time alone", "workers lost", "machine")
+
+PACKAGE_COLUMNS = ("GPUs", "calls", "candidates", "a minute", "faster", "seconds", "searching", "GPUs busy", "cores busy", "machine")
 
 
 @dataclass(frozen=True)
@@ -103,9 +114,16 @@ class Watch:
         return [statistics.mean(x) for x in self.busy.values()], 100.0 * (1 - (idle - idle_then) / max(1, total - total_then))
 
 
+def _cores() -> set[int]:
+    """The cores that this process may use."""
+    return os.sched_getaffinity(0)
+
+
 def _jiffies() -> tuple[int, int]:
-    fields = [int(x) for x in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:]]
-    return fields[3] + fields[4], sum(fields)
+    """How long those cores were idle, and how long in all."""
+    lines = (line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines())
+    rows = [[int(x) for x in fields] for name, *fields in lines if name in {f"cpu{k}" for k in _cores()}]
+    return sum(r[3] + r[4] for r in rows), sum(map(sum, rows))
 
 
 def listed() -> list[Task]:
@@ -137,46 +155,93 @@ def make_list() -> int:
     return 0
 
 
-def gated(candidates: list[Task], numbers: tuple[int, ...], compilers: int, cache: Path, until: float, cluster: str = "") -> dict[str, Any]:
-    """One run from an empty cache: what came of it and where its time went."""
+def gated(candidates: list[Task], numbers: tuple[int, ...], compilers: int, cache: Path, until: float, cluster: str = "", lose: int = 0) -> dict[str, Any]:
+    """One run from an empty cache: what came of it and where its time went. `lose` workers of the last GPU are ended, one after another."""
     with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes:
         sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, "cache": str(cache)}), notes) for t in candidates]
         engine: Engine = Cluster(cluster, gpus=1.0) if cluster else Devices(numbers, compiled, compilers)
-        watch, begun = Watch(numbers), time.time()
-        waiting = [engine.begin(judged, one) for one in sent]
+        watch, started = Watch(numbers), time.time()
+        waiting = deque((one, engine.begin(judged, one), 0) for one in sent)
+        killer = threading.Thread(target=_lose, args=(engine, numbers[-1], lose), daemon=True)
+        killer.start()
         said, lost = [], 0
-        for one in waiting:
-            if time.monotonic() > until:
-                break
+        while waiting and time.monotonic() < until:
+            one, begun, ends = waiting.popleft()
             try:
-                said.append(Measured.from_json(engine.result(one, max(1.0, until - time.monotonic()))))
-            except Exception as gone:  # what one candidate does to its worker is counted, and ends no run
+                said.append((one, Measured.from_json(engine.result(begun, max(1.0, until - time.monotonic())))))
+            except Lost:
                 lost += 1
+                if ends < LIVES:
+                    waiting.append((one, engine.begin(judged, one), ends + 1))
+            except Exception as gone:  # what one candidate does to its worker ends no run
                 print(f"{type(gone).__name__}: {gone}"[:200], file=sys.stderr, flush=True)
-        took = time.time() - begun
+        said += [(one, Measured.from_json(begun.said.result())) for one, begun, _ in waiting
+                 if isinstance(begun, Begun) and begun.said.done() and begun.said.exception() is None]
+        took = time.time() - started
         busy, cores = watch.end()
         events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
-        alone = list(_again(engine, sent, said)) if time.monotonic() < until else []
+        alone = list(_again(engine, said)) if not lose else []
         engine.close()
-    gate = sum(min(e["ended"], begun + took) - e["begun"] for e in events if e["what"] == "gate" and e["begun"] < begun + took)
+    gate = sum(min(e["ended"], started + took) - e["begun"] for e in events if e["what"] == "gate" and e["begun"] < started + took)
     return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "ahead": compilers, "candidates": len(said),
-            "accepted": sum(m.accepted for m in said), "seconds": round(took, 1),
+            "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
             "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "gating": round(gate / (took * len(numbers)), 3),
-            "beside": alone, "lost": lost,
+            "beside": alone, "lost": lost, "ended": lose,
             "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
-            "machine": f"{len(machine.gpus())} x {machine.gpus()[0].name}, {os.cpu_count()} cores", "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+            **_here()}
 
 
-def _again(engine: Engine, sent: list[Noted], said: list[Measured]) -> Iterator[float]:
+def _lose(engine: Engine, number: int, times: int) -> None:
+    """End the process of a GPU so often, each once it has work."""
+    ended: set[int] = set()
+    while len(ended) < times and isinstance(engine, Devices) and number not in engine.retired:
+        time.sleep(STEP)
+        pool = engine._pools.get(number)
+        for process in list((pool._processes or {}).values() if pool and number in engine._running else ()):
+            if process.pid not in ended:
+                ended.add(process.pid or 0)
+                time.sleep(1.0)  # it is at work by then
+                process.kill()
+
+
+def _again(engine: Engine, said: Sequence[tuple[Noted, Measured]]) -> Iterator[float]:
     """The time of some candidates in the run, of their time alone."""
-    accepted = [(one, m) for one, m in zip(sent, said, strict=False) if m.accepted][:: max(1, len(said) // AGAIN)][:AGAIN]
-    for one, before in accepted:
+    accepted = [(one, m) for one, m in said if m.accepted]
+    for one, before in accepted[:: max(1, len(accepted) // AGAIN)][:AGAIN]:
         after = Measured.from_json(engine.result(engine.begin(judged, one), 120.0))
         if after.accepted:
             yield round(before.seconds / after.seconds, 4)
 
 
-def page(rows: list[Mapping[str, Any]], absent: list[int]) -> str:
+def package_run(calls: int, numbers: tuple[int, ...], seconds: float) -> dict[str, Any]:
+    """The first recorded calls of a package, optimized under a budget of seconds on so many GPUs, by the command that a user calls."""
+    with tempfile.TemporaryDirectory(prefix="kir-pool-package-") as scratch:
+        folder = Path(scratch)
+        rows = (ROOT / "skills" / "packages" / f"{PACKAGE}.jsonl").read_text(encoding="utf-8").splitlines()
+        (folder / "calls.jsonl").write_text("\n".join(rows[:calls]) + "\n", encoding="utf-8")
+        watch, begun = Watch(numbers), time.time()
+        done = subprocess.run(
+            [sys.executable, "-c", "from kir.faces.cli import main; main()", "optimize", str(folder / "calls.jsonl"), "--package", PACKAGE, "--on", "gpu",
+             "--gpus", ",".join(map(str, numbers)), "--budget", f"candidates=100000,seconds={seconds:g}", "-o", str(folder / "out"),
+             "--cache", str(folder / "cache")],
+            capture_output=True, text=True, check=False)
+        took = time.time() - begun
+        busy, cores = watch.end()
+        report = folder / "out" / "report.json"
+        if not report.is_file():
+            raise RuntimeError(f"kir optimize ended with {done.returncode}: {done.stderr[-500:]}")
+        kernels = json.loads(report.read_text(encoding="utf-8"))["kernels"]
+    return {"package": PACKAGE, "gpus": len(numbers), "calls": len(kernels), "candidates": sum(len(r["tried"]) for r in kernels),
+            "faster": sum(bool(r["program"]) for r in kernels), "seconds": round(took, 1), "searching": round(sum(r["took"] for r in kernels), 1),
+            "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), **_here()}
+
+
+def _here() -> dict[str, str]:
+    found = machine.gpus()
+    return {"machine": f"{len(found)} x {found[0].name}, {len(_cores())} cores", "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+
+
+def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]], absent: Sequence[int]) -> str:
     """The table of what is kept."""
     lines = ["# Gating on the GPUs of one host", "",
              f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
@@ -191,43 +256,66 @@ def page(rows: list[Mapping[str, Any]], absent: list[int]) -> str:
         times = f"{rate / (60 * one['candidates'] / one['seconds']):.2f}" if one else ""
         beside = f"{min(r['beside']):.3f} to {max(r['beside']):.3f}" if r["beside"] else ""
         busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
+        lost = f"{r['lost']}, of which {r['ended']} by hand" + (f"; GPU {', '.join(r['retired'])} left" if r["retired"] else "") if r["lost"] else "0"
         cells = (r["gpus"], r["engine"], r["ahead"] or "no", r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
-                 f"{r['cores_busy']:.0f} %", f"{r['gating']:.0%}, {1 - r['gating']:.0%}", beside, r["lost"], f"{r['machine']}, {r['when']}")
+                 f"{r['cores_busy']:.0f} %", f"{r['gating']:.0%}, {1 - r['gating']:.0%}", beside, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
+    if packages:
+        lines += ["", "## A package", "",
+                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched one after another by `kir optimize --package`",
+                  "under a budget of seconds. *Seconds* hold reading the calls and ranking them, *searching* does not.", "",
+                  "| " + " | ".join(PACKAGE_COLUMNS) + " |", "|" + " --- |" * len(PACKAGE_COLUMNS)]
+        for r in sorted(packages, key=lambda r: r["gpus"]):
+            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['searching']:.1f}", r["faster"], r["seconds"], r["searching"],
+                     ", ".join(f"{b:.0f} %" for b in r["gpus_busy"]), f"{r['cores_busy']:.0f} %", f"{r['machine']}, {r['when']}")
+            lines.append("| " + " | ".join(map(str, row)) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["gpus"], row["engine"], bool(row["ahead"])
+    return row["gpus"], row["engine"], bool(row["ahead"]), bool(row["ended"])
+
+
+def kept(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file, none where there is none."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
 def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
     if words == ["list"]:
         return make_list()
-    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS)}
+    package, words = words[:1] == ["package"], words[words[:1] == ["package"]:]
+    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--ahead": "both", "--lose": "0",
+             "--calls": "6"}
     while len(words) > 1 and words[0] in given:
         option, value, *words = words
         given[option] = value
-    if words:
-        print(f"no word {words[0]}; there are list, {', '.join(given)}", file=sys.stderr)
+    if words or given["--ahead"] not in WAYS:
+        print(f"no word {words[0] if words else given['--ahead']}; there are list, package, {', '.join(given)}; --ahead {' '.join(WAYS)}", file=sys.stderr)
         return 2
     out, there = Path(given["--out"]), chosen(machine.gpus()).numbers
     counts = [int(n) for n in given["--gpus"].split(",")]
-    file = out / "gpu-pool.jsonl"
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-    ways = (lambda count: (0,)) if given["--cluster"] else (lambda count: (0, max(1, (os.cpu_count() or 2) - count)))
-    runs = [(count, ahead) for count in counts if count <= len(there) for ahead in ways(count)]
+    files = {False: out / "gpu-pool.jsonl", True: out / "gpu-pool-packages.jsonl"}
+    rows = {which: kept(file) for which, file in files.items()}
+    ways = ("no",) if given["--cluster"] or package else WAYS[given["--ahead"]]
+    runs = [(count, way) for count in counts if count <= len(there) for way in ways]
     until = time.monotonic() + float(given["--seconds"])
-    for place, (count, ahead) in enumerate(runs):
-        cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
+    for place, (count, way) in enumerate(runs):
         share = (until - time.monotonic()) / (len(runs) - place)
-        row = gated(listed()[:int(given["--candidates"])], there[:count], ahead, cache, time.monotonic() + share, given["--cluster"])
-        shutil.rmtree(cache, ignore_errors=True)
-        rows = [r for r in rows if _key(r) != _key(row)] + [row]
-        write_atomic(file, "".join(json.dumps(r) + "\n" for r in rows))
-        done = {r["gpus"] for r in rows}
-        write_atomic(out / "gpu-pool.md", page(rows, [n for n in counts if n not in done]))
+        if package:
+            row = package_run(int(given["--calls"]), there[:count], share)
+            rows[True] = [r for r in rows[True] if r["gpus"] != count] + [row]
+        else:
+            cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
+            compilers = max(1, len(_cores()) - count) if way == "yes" else 0
+            row = gated(listed()[:int(given["--candidates"])], there[:count], compilers, cache, time.monotonic() + share, given["--cluster"],
+                        int(given["--lose"]))
+            shutil.rmtree(cache, ignore_errors=True)
+            rows[False] = [r for r in rows[False] if _key(r) != _key(row)] + [row]
+        write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))
+        done = {r["gpus"] for r in rows[False]}
+        write_atomic(out / "gpu-pool.md", page(rows[False], rows[True], [n for n in counts if n not in done]))
         print(json.dumps(row), flush=True)
     return 0
 

@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -36,11 +36,12 @@ from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.library import Library, Shelf, library
-from kir.learning.cards.search import Index, Query, search
+from kir.learning.cards.search import Index, Query, Rank, search
 from kir.learning.cards.use import applications, judged
 from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.forecast import Analytic, Pair
+from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.transfers import FASTER, said_by
 from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, told
 from kir.learning.induce.uses import distinct
@@ -71,6 +72,8 @@ class Given:
     seed: int
     folder: Path | None
     within: float = 0.0
+    ranks: Mapping[str, Rank] = field(default_factory=dict)
+    """Orders that were learned without a family, by it."""
 
     @property
     def admitted(self) -> tuple[Card, ...]:
@@ -102,11 +105,12 @@ def coverage(given: Given) -> str:
         lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
                      f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} | {', '.join(public.get(row, ()))} |")
     lines += [f"| {row} | (no pass) | | 0 | 0 | 0 | | {', '.join(names)} |" for row, names in sorted(public.items()) if row not in rows]
-    good, states = given.admitted, Counter(card.state for card in given.cards)
+    admitted, states = given.admitted, Counter(card.state for card in given.cards)
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
-          f"The admitted ones are of {len({card.intent for card in good})} intents and {covered} of the {len(rows)} rows that have passes.",
-          f"{sum(card.evidence.kernels >= 3 for card in good)} of them are lifted from three kernels or more, "
-          f"{sum(len(card.scope.surfaces) >= 3 for card in good)} from three surfaces, {sum(c.carrier.kind == 'composite' for c in good)} are composites."]
+          f"The admitted ones are of {len({card.intent for card in admitted})} intents and {covered} of the {len(rows)} rows that have passes.",
+          f"{sum(card.evidence.kernels >= 3 for card in admitted)} of them are lifted from three kernels or more, "
+          f"{sum(len(card.scope.surfaces) >= 3 for card in admitted)} from three surfaces, "
+          f"{sum(card.carrier.kind == 'composite' for card in admitted)} are composites."]
     named = sum(map(len, public.values()))
     with_card = sum(len(names) for row, names in public.items() if any(by_pass[name] for name in rows.get(row, ())))
     of.append(f"Of the public cards of KLineage {named} are named here, beside the row whose mechanism their name says; {with_card} are in a row with a card "
@@ -281,51 +285,64 @@ def _makes(card: Card, before: Program, transition: Transition) -> bool:
 
 def retrieval(given: Given) -> str:
     """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
-    arms: dict[str, Callable[[Walked, Program], Sequence[str]]] = {
-        "all facets": lambda w, p: _found(given, w, p), "no scope": lambda w, p: _found(given, w, p, ("case", "surface", "platform", "prior")),
-        "no state": lambda w, p: _by_index(given, w, p)}
-    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    cases = [(w, k) for w in given.walks for k in range(len(w.transitions))]
+    states = seen(given.admitted, given.walks)
+    given = replace(given, ranks={family: learned(given.admitted, [each for each in states if each.family != family])
+                                  for family in sorted({each.family for each in states})})
+    scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
-    for walk, k in cases[:given.most]:
-        before = walk.program(walk.transitions[k].before_text)
-        relevant = {c.name for c in given.admitted for t in walk.transitions[k:] if t.name in c.passes and _makes(c, before, t)}
-        if relevant:
-            for arm, found in arms.items():
-                top = list(found(walk, before))[:TOP]
-                hits = len(relevant & set(top))
-                scores[arm].append((hits / max(1, min(TOP, len(top))), hits / min(TOP, len(relevant))))
-    rows = [f"| {arm} | {len(s)} | {sum(p for p, _ in s) / len(s):.2f} | {sum(r for _, r in s) / len(s):.2f} |" for arm, s in scores.items() if s]
+    for arm, *row in _side_by_side(_retrieved, cases[:given.most], given):
+        scores[arm].append((row[0], row[1], row[2]))
+    rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     seconds, load = _searched(given), _loaded(given)
     return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make "
-                      f"a step which the expert has from there on. Precision is of the first {TOP} that apply.", "",
-                      "| arm | states | precision at 5 | recall at 5 |", "| --- | ---: | ---: | ---: |", *rows, "",
+                      f"a step which the expert has from there on. Precision at {TOP} is of the first {TOP} that apply (1 only where as many are relevant), "
+                      "precision at R of as many as are relevant. The order of cards is learned without the family of the state's kernel; *usual order*: "
+                      "without anything learned.", "",
+                      "| arm | states | precision at 5 | precision at R, at most 5 | recall at 5 |", "| --- | ---: | ---: | ---: | ---: |", *rows, "",
                       f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
                       f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
 
 
-def _found(given: Given, walk: Walked, program: Program, off: Sequence[str] = ()) -> Sequence[str]:
-    weights = {k: 0.0 if k in off else v for k, v in _weights(given).items()}
-    hits = search(given.admitted, program, target(walk.targets[-1]), walk.surface, most=TOP, weights=weights)
+def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, float, float]]:
+    """For each arm its precision at five and at R, and recall, at one state; nothing where no card is relevant."""
+    walk = next(w for w in given.walks if w.key == case[0])
+    later = walk.transitions[case[1]:]
+    before, rank = walk.program(later[0].before_text), given.ranks.get(walk.family, Rank())
+    relevant = {c.name for c in given.admitted for t in later if t.name in c.passes and _makes(c, before, t)}
+    if not relevant:
+        return []
+    arms = {"all facets": _found(given, walk, before, rank), "no scope": _found(given, walk, before, rank, ("case", "surface", "platform", "prior")),
+            "usual order": _found(given, walk, before, Rank()), "no state": _by_index(given, walk, before, rank)}
+    out, many = [], min(TOP, len(relevant))
+    for arm, found in arms.items():
+        top = list(found)[:TOP]
+        hits = len(relevant & set(top))
+        out.append((arm, hits / max(1, len(top)), len(relevant & set(top[:many])) / many, hits / many))
+    return out
+
+
+def _found(given: Given, walk: Walked, program: Program, rank: Rank, off: Sequence[str] = ()) -> Sequence[str]:
+    weights = {k: 0.0 if k in off else v for k, v in rank.weights.items()}
+    hits = search(given.admitted, program, target(walk.targets[-1]), walk.surface, most=TOP, rank=Rank(weights, rank.states))
     return [hit.card.name for hit in hits if hit.applications]
 
 
-def _by_index(given: Given, walk: Walked, program: Program) -> Sequence[str]:
+def _by_index(given: Given, walk: Walked, program: Program, rank: Rank) -> Sequence[str]:
     """By verified scope alone: nothing is looked for in the program."""
-    index = Index.of(given.admitted, _weights(given))
+    index = Index.of(given.admitted, Rank(rank.weights))
     query = Query.of(program, target(walk.targets[-1]), walk.surface)
     return [given.admitted[k].name for k, _ in index.best(Query(frozenset(), frozenset(), query.case, query.surface, query.target), TOP)]
-
-
-def _weights(given: Given) -> Mapping[str, float]:
-    return Library((Shelf(given.folder),)).weights if given.folder else library().weights
 
 
 def _searched(given: Given) -> float:
     pick = random.Random(given.seed)
     some = list(given.cards)
-    cards = [some[pick.randrange(len(some))].model_copy(update={"name": f"c{n}"}) for n in range(SYNTHETIC)]
-    index = Index.of(cards)
+    drawn = [some[pick.randrange(len(some))] for _ in range(SYNTHETIC)]
+    cards = [card.model_copy(update={"name": f"c{n}"}) for n, card in enumerate(drawn)]
+    known = Library((Shelf(given.folder),)).rank if given.folder else library().rank
+    states = {card.name: known.states[old.name] for card, old in zip(cards, drawn, strict=True) if old.name in known.states}
+    index = Index.of(cards, Rank(known.weights, states))
     query = Query(frozenset({"shared", "mma", "threads"}), frozenset({"for", "mma", "kernel"}), "matmul", "cuda", "sm_90a", "stage a tile in shared memory")
     index.best(query)
     times = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -94,6 +95,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     absent = [f"{name} ({what})" for name, (what, present) in NEEDS.items() if not present()]
     return f"left out for want of: {', '.join(absent) or 'nothing'}"
+
+
+def pytest_collection_finish() -> None:
+    """As the command line does, garbage is sought seldom, and not in what all tests share: trees are large and hold no cycles."""
+    gc.set_threshold(100_000, 20, 20)
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

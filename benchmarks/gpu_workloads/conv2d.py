@@ -51,13 +51,25 @@ POINTS = (
     "conv2d_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2",
     "conv2d_sm90 rows=128 columns=64 stages=7 raster=8 rounds=1",
     "conv2d_sm90 rows=256 columns=64 stages=4 raster=8 rounds=1",
+    "conv2d_sm90_pingpong rows=64 columns=64 stages=12 raster=8 rounds=1",
+    "conv2d_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1",
+    "conv2d_sm90_pingpong rows=64 columns=256 stages=4 raster=8 rounds=2",
+    "conv2d_sm90_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1",
+    "conv2d_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1",
     "conv2d_sm90_multicast rows=192 columns=128 stages=4 size=2 raster=8 rounds=2",
     "conv2d_sm90_multicast rows=128 columns=128 stages=6 size=2 raster=8 rounds=2",
     "conv2d_sm90_multicast rows=128 columns=256 stages=4 size=2 raster=8 rounds=4",
     "conv2d_sm90_multicast rows=256 columns=128 stages=4 size=2 raster=8 rounds=2",
-    "conv2d_sm90_multicast rows=192 columns=192 stages=4 size=2 raster=8 rounds=3",
-    "conv2d_sm90_multicast rows=192 columns=64 stages=6 size=2 raster=8 rounds=1",
+    "conv2d_sm90_split rows=192 columns=128 stages=3 parts=2",
+    "conv2d_sm90_split rows=128 columns=128 stages=4 parts=2",
+    "conv2d_sm90_split rows=128 columns=128 stages=4 parts=4",
+    "conv2d_sm90_split rows=64 columns=128 stages=3 parts=2",
+    "conv2d_sm90_split rows=64 columns=128 stages=3 parts=4",
+    "conv2d_sm90_split rows=128 columns=64 stages=3 parts=2",
+    "conv2d_sm90_split rows=256 columns=64 stages=3 parts=2",
 )
+SMS = 132
+"""Multiprocessors of the device that the points are for."""
 MOST_WRONG = 2e-3
 """The norm of an error over that of the result, which is rounded to 11 bits."""
 
@@ -71,7 +83,19 @@ def cases() -> Iterator[Case]:
 
 def prepared() -> dict[tuple[Kind, str], Made]:
     """All candidates, compiled."""
-    return kept("conv2d", [(kind, point) for kind in dict.fromkeys(s[-1] for s in SHAPES) for point in POINTS], candidate)
+    return kept("conv2d", dict.fromkeys((s[-1], point) for s in SHAPES for point in POINTS if suits(point, *s)), candidate)
+
+
+def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
+    """Whether a point is tried at a shape: its tiles are no wider than the filters, and the sum is split where there are few of them."""
+    (taps, stride), at = kind, _settings(point)
+    tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
+    steps, parts = taps * taps * c // 64, at.get("parts", 1)
+    return at["columns"] <= f and (parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts))
+
+
+def _settings(point: str) -> dict[str, int]:
+    return {name: int(value) for name, value in (x.split("=") for x in point.split()[1:])}
 
 
 def naive(kind: Kind) -> str:
@@ -96,16 +120,15 @@ def naive(kind: Kind) -> str:
 def candidate(key: tuple[Kind, str]) -> Program:
     """A kind of convolution by a point of a pipeline. Raises KirError where a step does not apply."""
     kind, point = key
-    name, *settings = point.split()
-    space = find_space(name)
-    values = space.values({k: int(v) for k, v in (x.split("=") for x in settings)}, {"dtype": "f16", "sms": 132, "shared": 232448})
+    space = find_space(point.split()[0])
+    values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     return run(parse_program(naive(kind)), Pipeline.parse(space.filled(values), str(space.file)), Context(target("sm_90a"))).program
 
 
 def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[Kind, str], Made]) -> Iterator[Case]:
     import torch
 
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # all engines that take the shape
     taps, stride = kind
     p, q = (-(-d // stride) for d in (h, w))
     generator = torch.Generator("cuda").manual_seed(0)
@@ -127,7 +150,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[
         return "" if far < MOST_WRONG else f"off by {far:.3g} of the result"
 
     missing: dict[str, str] = {}
-    tried: tuple[str, ...] = POINTS
+    tried = tuple(p for p in POINTS if suits(p, n, h, w, c, f, kind))
     sizes = {"N": n, "H": h, "W": w, "C": c, "F": f}
     for hot in (True, False):
         used = [sets[0]] * HOT_CALLS if hot else sets
@@ -141,7 +164,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[
                 calls = []
                 for a, b, y in used[: 1 if hot else None]:
                     call = launcher(found[0], {"X": a, "Wt": b if taps > 1 else b.view(f, c), "Y": y}, sizes, executable=found[1])
-                    calls.append(lambda call=call, y=y: (call(), y)[1])  # type: ignore[misc]  # as above
+                    calls.append(lambda call=call, y=y: (call(), y)[1])
                 way = replayed(calls * HOT_CALLS if hot else calls)
                 if said := wrong(way()):
                     raise OSError(said)

@@ -1,130 +1,155 @@
-"""Attention, forward, beside torch's two backends, cuDNN and FlashAttention 2: experts and what stored pipelines make of the naive programs."""
+"""Attention, forward, beside torch's two backends, cuDNN and FlashAttention 2: experts, and what stored pipelines make of the naive programs.
+
+``python -m benchmarks.gpu_workloads.fmha`` makes and compiles all candidates beforehand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.launching import compiled, launcher
+from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case
+from benchmarks.gpu_workloads.replaying import Made, kept
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.rank import built, given_of
-from kir.learning.tune.space import Value, find_space
+from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 
 MOST_WRONG = 5e-3
 """How far results in f16 of normal inputs may be from those of torch."""
-WORKERS = 14
-"""Compilers that run beside one another."""
-SHAPES = ((8, 64, 2048, 128), (4, 16, 4096, 64), (8, 64, 512, 128), (1, 16, 8192, 128), (1, 16, 16384, 64), (4, 16, 1024, 64), (4, 16, 1000, 64))
-"""B, H, L and the head dimension."""
-GROUPED = ((16, 8, 2048), (16, 8, 8192))
-"""Heads of K and V over the whole batch, heads of Q for each, and L; heads of 64."""
+SURFACES = {"sm90": "cuda", "sm90_persistent": "cuda", "triton": "triton", "tilelang": "tilelang"}
+"""How the names of pipelines end, and the surface."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """`b` sequences of `h` heads of length `length`, or, where `group` heads of Q share one of K and V, `h` such groups and `b` of 1."""
+
+    b: int
+    h: int
+    length: int
+    dim: int
+    causal: bool = False
+    group: int = 0
+
+    @property
+    def name(self) -> str:
+        heads = f"H{self.h} x {self.group}" if self.group else f"B{self.b} H{self.h}"
+        return f"{heads} L{self.length} d{self.dim} {'causal' if self.causal else 'full'}"
+
+    @property
+    def home(self) -> str:
+        """The problem."""
+        return f"fmha{'_gqa' if self.group else ''}{'_d128' if self.dim == 128 else ''}{'_causal' if self.causal else ''}"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Those of the problem."""
+        return {"H": self.h, "G": self.group, "L": self.length} if self.group else {"B": self.b, "H": self.h, "L": self.length}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Those of its tensors."""
+        q = (self.h, self.group, self.length, self.dim) if self.group else (self.b, self.h, self.length, self.dim)
+        kv = (self.h, self.length, self.dim) if self.group else q
+        return {"Q": q, "K": kv, "V": kv, "O": q}
+
+
+PLAIN = ((8, 64, 2048, 128), (4, 16, 4096, 64), (8, 64, 512, 128), (1, 16, 8192, 128), (1, 16, 16384, 64), (1, 16, 16384, 128), (8, 64, 512, 64),
+         (4, 16, 1024, 64), (4, 16, 1000, 64))
+ROWS = (*(Row(*shape, causal) for shape in PLAIN for causal in (False, True)),
+        *(Row(1, h, length, 64, group=8) for h, length in ((16, 2048), (16, 8192))))
+"""The problem's own shape first."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a workload's problem: an expert's file, or a stored pipeline at a point of its space."""
+    """An expert's file, or a stored pipeline at the first point of its space; of TileLang at the sizes of a row, which its launcher takes."""
 
     name: str
-    surface: str
     expert: bool = False
-    point: tuple[tuple[str, Value], ...] = ()
+    row: Row | None = None
 
-    def program(self) -> Program:
-        """The program. Raises KirError where a pipeline does not apply."""
-        return _made(self)
+    @property
+    def surface(self) -> str:
+        return next(surface for end, surface in SURFACES.items() if self.name.endswith(f"_{end}"))
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({'expert' if self.expert else 'pipeline'})"
 
 
-@cache
-def _made(kernel: Kernel) -> Program:
+def kernels(row: Row) -> tuple[Kernel, ...]:
+    """Those for a row."""
+    experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
+    return (*experts, *(Kernel(f"{row.home}_{end}", row=row if end == "tilelang" else None) for end in SURFACES
+                        if not (row.causal and end == "sm90_persistent")))  # tiles under a diagonal have not as many keys each
+
+
+def cases() -> Iterator[Case]:
+    """The rows."""
+    made = prepared()
+    for row in ROWS:
+        yield _case(row, made)
+
+
+def prepared() -> dict[Kernel, Made]:
+    """All kernels, compiled."""
+    every = dict.fromkeys(k for row in ROWS for k in kernels(row))
+    return kept("fmha", sorted(every, key=lambda k: k.surface != "tilelang"), program, executable)  # TileLang's compiler is the slowest
+
+
+def program(kernel: Kernel) -> Program:
+    """A kernel's program. Raises KirError where a pipeline does not apply."""
     if kernel.expert:
         file = ROOT / "skills" / "experts" / "fmha" / f"{kernel.name}.kir"
         return parse_program(file.read_text(), str(file))
     space, device = find_space(kernel.name), target("h200")
     problem = load_problem(space.home)
-    point = dict(kernel.point) or {name: values[0] for name, values in space.parameters.items()}
+    point = {name: values[0] for name, values in space.parameters.items()}
     return built(space, space.values(point, given_of(space, problem, problem.shapes[0], device)), problem, device)
 
 
-def kernels(dim: int, causal: bool, grouped: bool = False) -> tuple[Kernel, ...]:
-    """Those for a head dimension, full or causal."""
-    home = f"fmha{'_gqa' if grouped else ''}{'_d128' if dim == 128 else ''}{'_causal' if causal else ''}"
-    experts = () if grouped else (Kernel(f"{home}_sm90", "cuda", expert=True),)
-    return (*experts, *(Kernel(f"{home}_{end}", surface) for end, surface in (("sm90", "cuda"), ("triton", "triton"), ("tilelang", "tilelang"))))
+def executable(kernel: Kernel, of: Program) -> Executable:
+    """What it is compiled to."""
+    return compiled(of, kernel.surface) if kernel.row is None else compiled_for(of, kernel.surface, kernel.row.sizes, kernel.row.shapes)
 
 
-def cases() -> Iterator[Case]:
-    """Each shape full and causal, then the grouped heads."""
-    every = [k for dim in (64, 128) for causal in (False, True) for k in kernels(dim, causal)] + list(kernels(64, False, True))
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(_ahead, sorted(every, key=lambda k: k.surface != "tilelang")))  # whose compiler is the slowest
-    for b, h, length, dim in SHAPES:
-        for causal in (False, True):
-            yield _plain(b, h, length, dim, causal)
-    for h, g, length in GROUPED:
-        yield _grouped(h, g, length)
-
-
-def _ahead(kernel: Kernel) -> None:
-    with suppress(KirError, OSError):  # said again in its rows
-        compiled(kernel.program(), kernel.surface)
-
-
-def _plain(b: int, h: int, length: int, dim: int, causal: bool) -> Case:
-    q, k, v = _normal((b, h, length, dim), (b, h, length, dim))
-    shape = f"B{b} H{h} L{length} d{dim} {'causal' if causal else 'full'}"
-    work = 4.0 * b * h * length * length * dim * (0.5 if causal else 1.0)
-    return _case(shape, (q, k, v), {"B": b, "H": h, "L": length}, kernels(dim, causal), causal, False, work)
-
-
-def _grouped(h: int, g: int, length: int) -> Case:
-    q, k, v = _normal((h, g, length, 64), (h, length, 64))
-    return _case(
-        f"H{h} x {g} L{length} d64 full", (q, k, v), {"H": h, "G": g, "L": length}, kernels(64, False, True), False, True, 4.0 * h * g * length * length * 64
-    )
-
-
-def _normal(queries: tuple[int, ...], keys: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def _case(row: Row, made: dict[Kernel, Made]) -> Case:
     import torch
 
     generator = torch.Generator("cuda").manual_seed(0)
-    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.float16, generator=generator) for shape in (queries, keys, keys))
-    return q, k, v
-
-
-def _case(shape: str, tensors: tuple[Any, Any, Any], sizes: dict[str, int], ours: tuple[Kernel, ...], causal: bool, grouped: bool, work: float) -> Case:
-    import torch
-
-    q, k, v = tensors
+    q, k, v = (torch.randn(*row.shapes[x], device="cuda", dtype=torch.float16, generator=generator) for x in "QKV")
     o = torch.empty_like(q)
     ways: dict[str, Callable[[], Any]] = {
-        "cuDNN": _torch("CUDNN_ATTENTION", q, k, v, causal, grouped),
-        "FlashAttention 2": _torch("FLASH_ATTENTION", q, k, v, causal, grouped),
+        "cuDNN": _torch("CUDNN_ATTENTION", q, k, v, row),
+        "FlashAttention 2": _torch("FLASH_ATTENTION", q, k, v, row),
     }
-    want, missing = ways["FlashAttention 2"](), {}
+    want, missing, ours = ways["FlashAttention 2"](), dict[str, str](), kernels(row)
     for kernel in ours:
-        name = f"{kernel.name}{' (expert)' if kernel.expert else ''}"
+        found = made[kernel]
+        if isinstance(found, str):
+            missing[kernel.title] = found
+            continue
         try:
-            call = launcher(kernel.program(), {"Q": q, "K": k, "V": v, "O": o}, sizes, compiled(kernel.program(), kernel.surface))
-            ways[name] = _writing(call, o)
+            ways[kernel.title] = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
         except (KirError, OSError) as refused:
-            missing[name] = str(refused).splitlines()[0]
+            missing[kernel.title] = str(refused).splitlines()[0]
 
     def wrong(out: Any) -> str:
         far = float((out.float().reshape(want.shape) - want.float()).abs().max())
         o.zero_()
         return "" if far < MOST_WRONG else f"{far:.3g} from torch's result"
 
-    return Case("fmha", shape, ways, tuple(f"{x.name}{' (expert)' if x.expert else ''}" for x in ours), wrong, work, missing)
+    work = 4.0 * row.b * row.h * max(row.group, 1) * row.length * row.length * row.dim * (0.5 if row.causal else 1.0)
+    return Case("fmha", row.name, ways, tuple(k.title for k in ours), wrong, work, missing)
 
 
 def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
@@ -135,15 +160,19 @@ def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
     return written
 
 
-def _torch(name: str, q: Any, k: Any, v: Any, causal: bool, grouped: bool) -> Callable[[], Any]:
+def _torch(name: str, q: Any, k: Any, v: Any, row: Row) -> Callable[[], Any]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    if grouped:  # one sequence of all heads
+    if row.group:  # one sequence of all heads
         q, k, v = (x.reshape(1, -1, *x.shape[-2:]) for x in (q, k, v))
 
     def call() -> Any:
         with sdpa_kernel(getattr(SDPBackend, name)):
-            return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+            return scaled_dot_product_attention(q, k, v, is_causal=row.causal, enable_gqa=bool(row.group))
 
     return call
+
+
+if __name__ == "__main__":
+    prepared()

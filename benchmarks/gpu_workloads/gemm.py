@@ -20,6 +20,7 @@ from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.cublaslt import algorithms
 from benchmarks.gpu_workloads.launching import compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.replaying import replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.target import target
@@ -192,7 +193,7 @@ def case(row: Row, made: Made) -> Case:
         return "" if far < MOST_WRONG[row.dtype] else f"off by {far:.3g} of the result"
 
     def replay(launch: Callable[[Any, Any, Any], Callable[[], Any]]) -> Callable[[], Any]:
-        return _graph([launch(*s) for s in sets])
+        return replayed([launch(*s) for s in sets])
 
     ways: dict[str, Callable[[], Any]] = {}
     missing: dict[str, str] = {}
@@ -223,20 +224,6 @@ def case(row: Row, made: Made) -> Case:
             named += [word for word, _ in pairs]
             ways |= {word: ours[name] for word, name in pairs}
     return Case("gemm", row.name, ways, (*named, *(x for x in missing if x != "cuBLASLt")), wrong, 2.0 * row.m * row.n * row.k, missing, copies)
-
-
-def _graph(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """All launches, one after the other, as one call."""
-    import torch
-
-    for launch in launches:
-        launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for launch in launches:
-            launch()
-    return graph.replay
 
 
 if __name__ == "__main__":

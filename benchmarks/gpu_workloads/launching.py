@@ -33,19 +33,20 @@ def launcher(program: Program, tensors: Mapping[str, Any], sizes: Mapping[str, i
         for p in (bytes.fromhex(m["pattern"]),)
     ]
     tensors = {**tensors, **held}
-    work, kept = [], list[Any]()
+    work: list[tuple[Any, ...]] = []
+    kept: list[Any] = [tensors]  # as long as the call: the addresses that it passes hold nothing
     for row in executable.launches(emitted, at):
         image = executable.images[row["image"]]
         values = [_value(driver, a, tensors) for a in row["arguments"]]
         scratch = [torch.empty(each * math.prod(row["grid"]), dtype=torch.uint8, device="cuda") if each else None for each in image.hidden]
         kept.append(scratch)
-        work.append((_function(image), row, image, [*values, *(ctypes.c_void_p(x.data_ptr() if x is not None else 0) for x in scratch)]))
+        work.append((kept, _function(image), row, image, [*values, *(ctypes.c_void_p(x.data_ptr() if x is not None else 0) for x in scratch)]))
 
     def call() -> None:
         driver.stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         for where, value in fills:
             where.fill_(value)
-        for (function, row, image, values), _ in zip(work, kept, strict=True):
+        for _, function, row, image, values in work:
             driver.launch(function, row["grid"], row["threads"], image.dynamic_shared, values, cluster=image.cluster, dependent=row["dependent"])
 
     return call

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
@@ -30,8 +31,22 @@ def copies(size: float) -> int:
     return min(MOST_COPIES, max(2, int(COLD / size) + 1))
 
 
-def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """All calls, one after the other, as one; it returns what the first returned."""
+@dataclass(frozen=True)
+class Replay:
+    """A graph of calls, which runs all of them and gives what the first returned. It holds the calls and what they returned: the graph knows addresses
+    alone, and a call's workspaces are freed with it."""
+
+    graph: Any
+    calls: tuple[Callable[[], Any], ...]
+    returned: tuple[Any, ...]
+
+    def __call__(self) -> Any:
+        self.graph.replay()
+        return self.returned[0]
+
+
+def replayed(calls: Sequence[Callable[[], Any]]) -> Replay:
+    """All calls, one after the other, as one."""
     import torch
 
     side = torch.cuda.Stream()
@@ -43,32 +58,31 @@ def replayed(calls: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        made = [call() for call in calls]  # all results live until the end, so that none takes the place of another
-
-    def call_all() -> Any:
-        graph.replay()
-        return made[0]
-
-    return call_all
+        made = [call() for call in calls]
+    return Replay(graph, tuple(calls), tuple(made))
 
 
-def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program]) -> dict[Any, Made]:
+def _for_cuda(_: Any, program: Program) -> Executable:
+    return compiled(program)
+
+
+def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: Callable[[Any, Program], Executable] = _for_cuda) -> dict[Any, Made]:
     """Programs by their keys, made and compiled side by side, and kept in `build/NAME.pickle` for another process."""
     file = ROOT / "build" / f"{name}.pickle"
     found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
     missing = [k for k in keys if k not in found]
     if missing:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            found |= dict(zip(missing, pool.map(_made, [(make, k) for k in missing]), strict=True))
+            found |= dict(zip(missing, pool.map(_made, [(make, build, k) for k in missing]), strict=True))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(pickle.dumps(found))
     return found
 
 
-def _made(what: tuple[Callable[[Any], Program], Any]) -> Made:
-    make, key = what
+def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executable], Any]) -> Made:
+    make, build, key = what
     try:
         program = make(key)
-        return program, compiled(program)
+        return program, build(key, program)
     except (KirError, OSError) as refused:
         return str(refused).splitlines()[0]

@@ -112,11 +112,11 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
                 if isinstance(found, str):
                     raise OSError(found)
                 calls = [launcher(found[0], {"X": a, "V": v, "I": i}, {"R": r, "N": n, "K": k}, executable=found[1]) for a, v, i in used[: 1 if hot else None]]
-                bound = [lambda call=call, s=s: (call(), s[1:])[1] for call, s in zip(calls, sets, strict=False)]  # type: ignore[misc]  # as above
-                way = replayed(bound * HOT_CALLS if hot else bound)
-                if said := wrong(way()):
+                bound = [lambda call=call, s=s: (call(), s[1:])[1] for call, s in zip(calls, sets, strict=False)]
+                ready = replayed(bound * HOT_CALLS if hot else bound)
+                if said := wrong(ready()):
                     raise OSError(said)
-                ours[answer] = way
+                ours[answer] = ready
             except (KirError, OSError) as refused:
                 missing[answer] = str(refused).splitlines()[0]
         named = []

@@ -4,49 +4,74 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Value
+from kir.surface.launches.values import Unknown, Value
 
 from .host_run import Follower, HostFile, Kernel
+from .host_values import Lazy
 
 MOST_FILES = 40
 MOST_BYTES = 400_000
 """Files of a folder that are looked through, and how large they may be."""
+MOST_CALLERS = 3
+"""Calls between a launch and the function whose defaults are taken."""
 OnCall = Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value]
 
 
 def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDef], bool], on_call: OnCall) -> list[HostLaunch]:
     """The launches of a kernel in its file, and in other files of its folder that name it or its file. What a main program or a test calls comes
-    first: there the sizes are known; of one place in the text the first."""
-    files = _files(source, kernel, is_kernel)
+    first: there the sizes are known. Of one place in the text the launch of which the most is known, of equals the first; where something is open, whoever
+    calls the function that launches is followed too, since its defaults may say it."""
+    load = cache(partial(_loaded, is_kernel=is_kernel))
+    files = list(islice(_files(source, kernel, load), MOST_FILES))
     found: dict[str, HostLaunch] = {}
-    for start in _entries(files, kernel):
-        follower = Follower({f.path.stem: f for f in files}, on_call)
-        start(follower)
-        for each in follower.launches:
-            if each.kernel == kernel:
-                found.setdefault(each.place, each)
+
+    def follow(starts: Iterator[Callable[[Follower], None]]) -> None:
+        for start in starts:
+            follower = Follower({f.path.stem: f for f in files}, on_call, load)
+            start(follower)
+            for each in follower.launches:
+                if each.kernel == kernel and (each.place not in found or _open(each) < _open(found[each.place])):
+                    found[each.place] = each
+
+    follow(_entries(files, kernel))
+    if any(map(_open, found.values())):
+        follow(_callers(files, kernel))
     return list(found.values())
 
 
-def _files(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDef], bool]) -> list[HostFile]:
-    out = []
+def _open(launch: HostLaunch) -> int:
+    """How many of a launch's values nothing says: neither what they are, nor what they are by default."""
+    said = (*launch.named.values(), *launch.grid, *launch.factory.values())
+    return sum(isinstance(v, Unknown) or (isinstance(v, Lazy) and v.array_ is None and v.default is None) for v in said)
+
+
+def _files(source: Path, kernel: str, load: Callable[[Path], HostFile | None]) -> Iterator[HostFile]:
     beside = sorted(p for p in source.parent.glob("*.py") if p.name != source.name)[:400] if source.parent.is_dir() else []
     wanted = (kernel.encode(), source.stem.encode())
     for path in (source, *beside):
         try:
-            data = path.read_bytes()
-            if len(data) > MOST_BYTES or (path != source and not any(word in data for word in wanted)):
-                continue
-            tree = ast.parse(data)
-        except (OSError, SyntaxError, ValueError):
+            named = path == source or any(word in path.read_bytes() for word in wanted)
+        except OSError:
             continue
-        out.append(HostFile(path, tree, frozenset(x.name for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and is_kernel(x))))
-        if len(out) == MOST_FILES:
-            break
-    return out
+        if named and (file := load(path)) is not None:
+            yield file
+
+
+def _loaded(path: Path, is_kernel: Callable[[ast.FunctionDef], bool]) -> HostFile | None:
+    """A file as a reader of host code sees it; None for one that is not there, is no Python, or is too large."""
+    try:
+        data = path.read_bytes()
+        tree = ast.parse(data) if len(data) <= MOST_BYTES else None
+    except (OSError, SyntaxError, ValueError):
+        return None
+    if tree is None:
+        return None
+    return HostFile(path, tree, frozenset(x.name for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and is_kernel(x)))
 
 
 def _entries(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower], None]]:
@@ -62,6 +87,19 @@ def _entries(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower]
         for f in file.functions.values():
             if f.name not in file.kernels and any(isinstance(x, ast.Name) and x.id == kernel for x in ast.walk(f)):
                 yield lambda follower, file=file, f=f: follower.entry(file, f)  # type: ignore[misc]  # the function of this turn
+
+
+def _callers(files: list[HostFile], kernel: str) -> Iterator[Callable[[Follower], None]]:
+    """Functions that call those that launch the kernel, and their callers, nearest first."""
+    names, known = {kernel}, set[str]()
+    for _ in range(MOST_CALLERS):
+        known |= names
+        calling = [(file, name, f) for file in files for name, f in file.functions.items() if f.name not in file.kernels and f.name not in known
+                   and any(isinstance(x, ast.Name) and x.id in names for x in ast.walk(f))]
+        if names != {kernel}:
+            for file, _name, f in calling:
+                yield lambda follower, file=file, f=f: follower.entry(file, f)  # type: ignore[misc]  # the function of this turn
+        names = {name.partition(".")[0] for _, name, _ in calling} | {f.name for _, _, f in calling} - {"forward", "__call__"}
 
 
 def decorated(f: ast.FunctionDef, words: frozenset[str]) -> bool:

@@ -84,10 +84,11 @@ class _Raised(Exception):
 
 
 class Follower:
-    """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value."""
+    """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports."""
 
-    def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value]) -> None:
-        self.files, self.on_call = files, on_call
+    def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
+                 load: Callable[[Path], HostFile | None] = lambda path: None) -> None:
+        self.files, self.on_call, self.load = files, on_call, load
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
@@ -101,7 +102,8 @@ class Follower:
             scope: dict[str, Value] = {}
             self.modules[key] = scope
             for s in file.tree.body:
-                if isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Try)):
+                if isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Try)) or (
+                        isinstance(s, ast.If) and not _is_main(s.test)):
                     self.try_(file, s, scope)
         return self.modules[key]
 
@@ -286,7 +288,7 @@ class Follower:
     def _import(self, file: HostFile, s: ast.Import | ast.ImportFrom, scope: dict[str, Value]) -> None:
         for alias in s.names:
             dotted = alias.name if isinstance(s, ast.Import) else f"{s.module or ''}.{alias.name}".lstrip(".")
-            own = self.files.get((s.module or "").rpartition(".")[2]) if isinstance(s, ast.ImportFrom) else self.files.get(alias.name)
+            own = self._source(file, s, alias.name) if isinstance(s, ast.ImportFrom) else self.files.get(alias.name)
             name = alias.asname or alias.name.partition(".")[0]
             if isinstance(s, ast.ImportFrom) and own is not None and own.path != file.path:
                 for each in ([alias.name] if alias.name != "*" else [*self.module(own)]):
@@ -297,6 +299,16 @@ class Follower:
                 scope[name] = own
             else:
                 scope[name] = external(dotted if alias.asname or isinstance(s, ast.ImportFrom) else name)
+
+    def _source(self, file: HostFile, s: ast.ImportFrom, name: str, deep: int = 0) -> HostFile | None:
+        """The file that a name is imported from: by its dotted path, through packages that only pass it on, else a file of the folder so called."""
+        found = next((f for path in module_files(file.path, s.module or "", s.level) if (f := self.load(path)) is not None), None)
+        if found is not None and found.path.name == "__init__.py":
+            on = next((x for x in found.tree.body if isinstance(x, ast.ImportFrom) and any((a.asname or a.name) == name for a in x.names)), None)
+            if on is not None and deep < DEEPEST:
+                return self._source(found, on, name, deep + 1)
+            found = found if name in found.functions else None
+        return found or self.files.get((s.module or "").rpartition(".")[2])
 
     # -------------------------------------------------------------------------------------------------------------- expressions
     def value(self, file: HostFile, e: ast.expr, scope: Mapping[str, Value]) -> Value:
@@ -366,6 +378,8 @@ class Follower:
             return owner if attr in ("run", "kernel", "fn", "warmup") else Unknown(attr)
         if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
             owner = owner.array()
+        if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
+            return owner  # of a compile-time constant
         return attribute(owner, attr) if isinstance(owner, Array) else Unknown(f".{attr}")
 
     def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:
@@ -522,6 +536,22 @@ class Follower:
             return back.value
         finally:
             self.depth -= 1
+
+
+def module_files(at: Path, module: str, level: int) -> Iterator[Path]:
+    """Where a module that a file imports may lie: beside it or above it where the import says how far (`level` dots), else below the outermost package
+    that holds the file, then beside it."""
+    home = at.parent
+    if level:
+        homes = [home.parents[level - 2] if level > 1 else home] if level - 1 <= len(home.parents) else []
+    else:
+        outer = home
+        while (outer / "__init__.py").is_file():
+            outer = outer.parent
+        homes = list(dict.fromkeys((outer, home)))
+    for each in homes:
+        inside = each.joinpath(*filter(None, module.split(".")))
+        yield from (inside.with_suffix(".py"), inside / "__init__.py") if module else (inside / "__init__.py",)
 
 
 def _constant(v: Value) -> Value:

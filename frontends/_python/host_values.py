@@ -22,6 +22,10 @@ MAKERS = frozenset({"randn", "rand", "empty", "zeros", "ones", "full", "randint"
 SAME = frozenset({"contiguous", "cuda", "cpu", "clone", "detach", "requires_grad_", "abs", "softmax", "clamp", "relu", "fill_", "zero_", "normal_", "uniform_",
                   "mul_", "add_", "div_", "neg", "exp", "sigmoid", "record_stream", "pin_memory", "masked_fill", "npu", "xpu"})
 """Methods whose result has the shape and dtype of the tensor."""
+PLAIN = frozenset({"Tensor", "int", "float", "bool", "str", "list", "tuple", "dict"})
+"""Classes that arguments usually are of."""
+OTHER_DEVICES = frozenset({"torch.version.hip", "torch.version.xpu"})
+"""What torch says of devices that KIR's targets are not."""
 CASTS = frozenset({"half", "float", "double", "bfloat16", "int", "long", "bool", "short"})
 
 
@@ -80,8 +84,10 @@ def array(v: Value) -> Array | None:
 
 
 def external(dotted: str) -> Value:
-    """A name of a package, where it means a value: a dtype."""
+    """A name of a package, where it means a value: a dtype, or None where torch has None."""
     owner, _, last = dotted.rpartition(".")
+    if dotted in OTHER_DEVICES:
+        return None
     if owner in ("torch", "numpy", "np", "cupy", "cp") and last in DTYPES:
         return Dtype(DTYPES[last])
     if owner.endswith(("tl", "triton.language")) and last in TRITON:
@@ -135,9 +141,25 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         for each in args[0]:
             whole = build.mul(whole, number(each) or whole)
         return whole
+    if word == "constexpr" and len(args) == 1:
+        return args[0]
+    if f.dotted == "isinstance" and len(args) == 2 and isinstance(args[1], External):
+        if kind := _kind(args[0]):
+            return kind == args[1].last
+        if isinstance(args[0], Lazy) and args[1].last not in PLAIN:
+            return False  # an argument of which nothing is said is of no class that few have
     if word in ("is_available", "is_cuda") or f.dotted.endswith("cuda.is_available"):
         return True
     return Unknown(f"{f.dotted}(..)")
+
+
+def _kind(v: Value) -> str:
+    """The class of a value, "" where that is not known."""
+    if isinstance(v, Array) or (isinstance(v, Lazy) and v.array_ is not None):
+        return "Tensor"
+    if isinstance(v, (bool, str, float)):
+        return type(v).__name__
+    return "int" if isinstance(v, n.Const) else ""
 
 
 def _extreme(known: Known, word: str, values: Sequence[n.Expr]) -> Value:
@@ -183,6 +205,9 @@ def attribute(a: Array, name: str) -> Value:
         return method(a, "t", (), {})
     if name == "is_cuda":
         return True
+    if name == "requires_grad":
+        a.known.remarks.append(f"{a.hint or 'a tensor'} needs no gradient")
+        return False  # as torch makes tensors
     return Method(a, name)
 
 

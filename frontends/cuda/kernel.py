@@ -58,6 +58,8 @@ class Parameters:
         self.maps: list[n.TensorMap] = []
         self.boxed: dict[str, n.Buffer] = {}
         """Tensors that tensor maps describe, by their names."""
+        self.untyped: set[str] = set()
+        """Parameters whose numbers neither the source nor the binding says: bytes."""
 
     def add(self, name: str, t: CType, restrict: bool) -> Value:
         """A parameter of a type. Raises NotUnderstood for one that the IR has no form for."""
@@ -134,7 +136,8 @@ class Parameters:
         return self.boxed[of]
 
     def finished(self, body: n.Block) -> n.Block:
-        """The body with pointers to tensors that maps describe as flat views of them."""
+        """The body with pointers to tensors that maps describe as flat views of them, and `void*` as what alone is made of it."""
+        body = self._typed(body)
         views: list[n.Stmt] = []
         used = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Region)}
         flat: dict[str, n.Buffer] = {}
@@ -156,6 +159,23 @@ class Parameters:
 
         return (*views, *(transform(s, leave) for s in body)) if flat else body
 
+    def _typed(self, body: n.Block) -> n.Block:
+        """The body with each parameter without a type of which one view is all that is used as that view's numbers."""
+        for k, p in enumerate(self.params):
+            if p.name not in self.untyped or not isinstance(p.of, n.Buffer):
+                continue
+            views = [s for s in body if isinstance(s, n.View) and s.at.buffer.name == p.name]
+            named = sum(isinstance(x, n.Region) and x.buffer.name == p.name for s in body for x in walk(s))
+            if len(views) != 1 or named != 1 or views[0].at.index:
+                continue
+            shown, own = views[0].buffer, replace(p.of, dtype=views[0].buffer.dtype)
+            self.params[k] = replace(p, of=own)
+
+            def leave(old: n.Node, new: n.Node, shown: n.Buffer = shown, own: n.Buffer = own) -> n.Node:
+                return own if isinstance(new, n.Buffer) and new.name == shown.name else new
+            body = tuple(transform(s, leave) for s in body if s is not views[0])
+        return body
+
     def _used_as(self, name: str) -> CType:
         """What a `void*` points to: the type that the kernel first casts it to, bytes where it names none."""
         if self.of is None or self.of.body is None:
@@ -174,6 +194,8 @@ class Parameters:
         r = self.r
         if t.to == VOID:
             t = Ptr(self._used_as(name))
+            if t.to == Prim(U8) and r.tensors.get(name, (None, 0))[0] is None:
+                self.untyped.add(name)
         found = leaf(t.to)
         row: tuple[DType, int] | None = found
         if found is None and isinstance(t.to, Rec):

@@ -100,6 +100,38 @@ def _covers(extent: n.Expr, end: n.Expr, ranges: Ranges, facts: Sequence[n.Expr]
     return 0 < count <= each and (tiles.op == "floordiv" or divides(each, extent, facts))
 
 
+def within_parts(lo: n.Expr, width: int, extent: n.Expr, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
+    """Whether spans that begin at `lo` stay inside an extent that their width divides, where one variable of `lo` runs to the end of a part of all
+    spans, which is `(all + all * part) // parts` or so."""
+    terms = build.polynomial(lo)
+    if not divides(width, extent, facts) or any(c % width for c in terms.values()):
+        return False
+    spans = build.ceildiv(extent, width)
+    for monomial, c in terms.items():
+        var = monomial[0] if len(monomial) == 1 else None
+        if isinstance(var, n.Var) and c == width and var.name in ranges and ranges[var.name].type == lo.type:
+            others = build.from_polynomial({m: k // width for m, k in terms.items() if m != monomial}, dtype_of(lo.type))
+            if _share(build.add(others, ranges[var.name]), spans, ranges):
+                return True
+    return False
+
+
+def _share(e: n.Expr, whole: n.Expr, ranges: Ranges) -> bool:
+    """Whether `e` is a quotient that is no more than `whole`: of multiples of it, by which variables in literal ranges it may be multiplied."""
+    parts = build.int_value(e.b) if isinstance(e, n.Binary) and e.op == "floordiv" else None
+    if parts is None or not isinstance(e, n.Binary):
+        return False
+    most = 0
+    for monomial, count in build.polynomial(e.a).items():
+        rest = list(monomial)
+        if whole not in rest or count < 0:
+            return False
+        rest.remove(whole)
+        ends = [build.int_value(ranges.get(a.name, a)) if isinstance(a, n.Var) else None for a in rest]
+        most += count * math.prod(end - 1 if end else parts + 1 for end in ends)
+    return most <= parts
+
+
 def _end(e: n.Expr, ranges: Ranges, sizes: Collection[str]) -> n.Expr | None:
     """What a sum of one variable in its range and sizes stays below; None for anything else."""
     moving = [m[0] for m, c in build.polynomial(e).items() if len(m) == 1 and c == 1 and isinstance(m[0], n.Var) and m[0].name in ranges]

@@ -26,11 +26,19 @@ def at_most(a: n.Expr, b: n.Expr, known: Facts, gap: int = 0) -> bool:
     """Whether `a + gap <= b` holds as mathematical integers for the values of `a` and `b`; False when it is not known."""
     if not (known.is_exact(a) and known.is_exact(b)):
         return (hi := known.domain(a).hi) is not None and (lo := known.domain(b).lo) is not None and hi + gap <= lo
-    difference = dict(polynomial(a))
-    for m, c in polynomial(b).items():
+    difference = dict(exact_terms(a))
+    for m, c in exact_terms(b).items():
         difference[m] = difference.get(m, 0) - c
     difference[()] = difference.get((), 0) + gap
     return _never_positive(_clean(difference), known, DEPTH)
+
+
+def exact_terms(e: n.Expr) -> Terms:
+    """The sum that an expression is where it does not wrap, as its domain has it: a large unsigned coefficient of a sum stands for a negative one."""
+    terms, dtype = polynomial(e), dtype_of(e.type)
+    if dtype.kind != "uint" or not isinstance(e, n.Binary) or e.op not in ("add", "sub", "mul"):
+        return terms
+    return {m: c - (1 << dtype.bits) if c >> (dtype.bits - 1) else c for m, c in terms.items()}
 
 
 def less(a: n.Expr, b: n.Expr, known: Facts) -> bool:
@@ -56,7 +64,7 @@ def is_positive(e: n.Expr, known: Facts) -> bool:
         return False
     for f in _divisors(whole):
         if is_positive(f, known):
-            scaled = {m: -c for m, c in _product(polynomial(whole), {(f,): 1}).items()}
+            scaled = {m: -c for m, c in _product(exact_terms(whole), {(f,): 1}).items()}
             if _never_positive(_clean({**scaled, (): scaled.get((), 0) + 1}), known, DEPTH):
                 return True
     return False
@@ -157,12 +165,12 @@ def _about(atom: n.Var | n.Binary, known: Facts) -> Iterator[Terms]:
         if atom.name in known.lets:
             told = known.lets[atom.name]
             if known.is_exact(told) and dtype_of(told.type).is_integer:
-                yield _minus(polynomial(told), itself)
-                yield _minus(itself, polynomial(told))
+                yield _minus(exact_terms(told), itself)
+                yield _minus(itself, exact_terms(told))
         return
     c = int_value(atom.b)
     if atom.op in ("floordiv", "ceildiv") and c is not None and c > 0 and known.is_exact(atom.a):
-        top = polynomial(atom.a)
+        top = exact_terms(atom.a)
         scaled: Terms = {(atom,): c}
         if atom.op == "floordiv":
             yield _minus(top, scaled)
@@ -171,17 +179,17 @@ def _about(atom: n.Var | n.Binary, known: Facts) -> Iterator[Terms]:
             yield _minus(scaled, top)
             yield _minus(_minus(top, scaled), {(): 1 - c})
     if atom.op == "floordiv" and c is None and known.is_exact(atom.a) and known.is_exact(atom.b) and is_positive(atom.b, known):
-        yield _minus(polynomial(atom.a), _product(polynomial(atom.b), itself))
+        yield _minus(exact_terms(atom.a), _product(exact_terms(atom.b), itself))
     if atom.op == "min":
         for side in (atom.a, atom.b):
             if known.is_exact(side):
-                yield _minus(polynomial(side), itself)
+                yield _minus(exact_terms(side), itself)
     if atom.op == "max":
         for side in (atom.a, atom.b):
             if known.is_exact(side):
-                yield _minus(itself, polynomial(side))
+                yield _minus(itself, exact_terms(side))
     if atom.op == "mod" and (low := known.domain(atom.b).lo) is not None and low > 0 and known.is_exact(atom.b):
-        yield _minus({**polynomial(atom.b), (): polynomial(atom.b).get((), 0) - 1}, itself)
+        yield _minus({**exact_terms(atom.b), (): exact_terms(atom.b).get((), 0) - 1}, itself)
 
 
 def _minus(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:
@@ -197,7 +205,7 @@ def _inequality(fact: n.Expr, known: Facts) -> Iterator[dict[Monomial, int]]:
         return
     if not (known.is_exact(fact.a) and known.is_exact(fact.b)):
         return
-    a, b = polynomial(fact.a), polynomial(fact.b)
+    a, b = exact_terms(fact.a), exact_terms(fact.b)
     one: dict[Monomial, int] = {(): 1}
     match fact.op:
         case "le":

@@ -13,7 +13,7 @@ from kir.analysis import domain as d
 from kir.analysis.boundary_masks import at_edges
 from kir.analysis.domain import Domain
 from kir.analysis.facts import Facts
-from kir.analysis.order import at_most, less
+from kir.analysis.order import at_most, exact_terms, less
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
@@ -220,7 +220,7 @@ def _division(e: n.Binary, known: Facts) -> n.Expr:
         return _arithmetic_of(build.floordiv(a, b), known)
     if not known.is_exact(a):
         return e
-    whole, rest = _split(polynomial(a), b, known)
+    whole, rest = _split(exact_terms(a), b, known)
     if not whole:
         return e
     left = from_polynomial(rest, dtype)

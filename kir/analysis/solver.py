@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from kir.analysis.facts import Facts
+from kir.analysis.order import exact_terms
 from kir.analysis.simplify import is_true, simplify
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -260,6 +261,11 @@ class _Translation:
                 return z3.IntVal(int(e.value))
             case n.Unary() if e.op == "neg":
                 return -self.integer(e.x)
+            case n.Binary() if e.op in ("add", "sub", "mul") and dtype_of(e.type).kind == "uint":
+                terms = exact_terms(e)
+                if any(len(m) > 1 or m == (e,) for m in terms):
+                    return self.symbol(e)
+                return z3.Sum([z3.IntVal(0), *(c * (self.integer(m[0]) if m else 1) for m, c in terms.items())])
             case n.Binary() if e.op in ("add", "sub", "mul"):
                 if e.op == "mul" and int_value(e.a) is None and int_value(e.b) is None:
                     return self.symbol(e)

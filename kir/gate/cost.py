@@ -119,7 +119,7 @@ class Cost:
 def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, artifact: Artifact | None = None,
                 surface: str = "cuda", warm: bool = True) -> Cost:
     """The cost of one kernel at these sizes; registers and shared memory as compiled, else as declared. Compilers of other surfaces than CUDA
-    deal tiles out themselves; `warm`: a run before has left in L2 what fits it. Raises KirError KIR-E007 for a size below 1."""
+    distribute tiles themselves; `warm`: a run before has left in L2 what fits it. Raises KirError KIR-E007 for a size below 1."""
     surface = artifact.surface if artifact is not None else surface
     counted = threaded(program, surface)
     own = next((k for k in counted.kernels if k.name == kernel.name), kernel)

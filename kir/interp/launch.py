@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from kir.interp.scheduling.async_operations import complete_one, drain
 from kir.interp.scheduling.scheduler import drive
 from kir.interp.state import cluster
 from kir.interp.state.coverage import Coverage, Place
+from kir.interp.state.findings import FirstError
 from kir.interp.state.frame import LEVELS, Frame, Queue
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle, Memory, bytes_needed, fill_poison
@@ -45,20 +47,22 @@ _WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "
 
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
-        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False, compiles: bool = True) -> Result:
+        mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False, compiles: bool = True,
+        one_error: bool = False) -> Result:
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
-    and compares, unless the first run has found errors. With `cover` the result says what the run reached. Unless `compiles` is false, long
-    loops of plain mode are compiled where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
+    and compares, unless the first run has found errors. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
+    the result says what the run reached. Unless `compiles` is false, long loops of plain mode are compiled where llvmlite is installed; they give the
+    same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
     KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None, compiles)
+    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None, compiles, one_error)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
-    second = _once(program, arrays, scalars or {}, mode, True, most_steps)
+    second = _once(program, arrays, scalars or {}, mode, True, most_steps, one_error=one_error)
     return _agreeing(first, second, program)
 
 
@@ -81,8 +85,8 @@ def _agreeing(first: tuple[Machine, dict[str, Array]], second: tuple[Machine, di
     """Findings of both runs, and one more for an output that depends on when asynchronous operations act (KIR-I024)."""
     merged = {**first[0].findings, **second[0].findings}
     atomics = any(isinstance(x, n.Call) and x.fn == "atomic_add" for k in program.kernels for x in walk(k))
-    for name, a in first[1].items():
-        b = second[1][name]
+    for name, b in second[1].items():
+        a = first[1][name]
         if a.tobytes() != b.tobytes():
             at = (*a.shape, -1)
             differ = np.argwhere(np.ascontiguousarray(a).view(np.uint8).reshape(at) != np.ascontiguousarray(b).view(np.uint8).reshape(at))
@@ -107,14 +111,15 @@ def _has_choice(program: n.Program) -> bool:
 
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
-          lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False) -> tuple[Machine, dict[str, Array]]:
-    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and mode == "fast" and loops.available())
+          lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False, one_error: bool = False) -> tuple[Machine, dict[str, Array]]:
+    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and mode == "fast" and loops.available(),
+                    one_error=one_error)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
         from kir.interp.checking.checker import Checker
         m.checking, m.checker_or_none = True, Checker(m)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), suppress(FirstError):
         host = Frame(1, "host")
         _bind_sizes(m, arrays, scalars, host)
         for fact in program.facts:
@@ -136,8 +141,8 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
             if launch.kernel not in kernels:
                 raise error("KIR-I005", f"there is no kernel '{launch.kernel}' to launch")
             _kernel(m, kernels[launch.kernel], host, launch)
-        outputs = {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
-    return m, outputs
+        return m, {p.name: _gathered(m, p) for p in program.params if p.role in ("out", "inout")}
+    return m, {}
 
 
 def _launches(m: Machine, steps: tuple[n.Launch | n.Dispatch, ...], host: Frame) -> Iterator[n.Launch]:

@@ -89,11 +89,11 @@ def _numbered(order: Iterable[str], outer: set[str]) -> dict[str, str]:
 def canonical_kernel(k: n.Kernel, outer: set[str]) -> n.Kernel:
     """The kernel with its local names numbered and its labels gone; `outer` are the names that it sees from outside. A rewrite leaves most kernels
     of a program as they are, so the last form of each is kept with it."""
-    seen, form = once(k, "_canonical_kernels", lambda: [None, k])
-    if seen != outer:
-        form = rename(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer), labels=False)
-        k.__dict__["_canonical_kernels"] = [set(outer), form]
-    return form
+    kept, seen = once(k, "_canonical_kernels", dict[frozenset[str], n.Kernel]), frozenset(outer)
+    if seen not in kept:
+        kept.clear()
+        kept[seen] = rename(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer), labels=False)
+    return kept[seen]
 
 
 def without_labels(item: N) -> N:

@@ -193,6 +193,7 @@ class PassEngine:
 
 
 def conditions_of(item: Pass, verdicts: Iterable[tuple[str, Verdict]]) -> tuple[Condition, ...]:
+    """The preconditions of a pass as a lineage records them: each verdict (condition id, verdict) with the condition's kind, category and sentence."""
     by_id = {each.id: each for each in item.preconditions}
     return tuple(
         Condition(

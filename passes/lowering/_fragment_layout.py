@@ -90,7 +90,7 @@ def whole(shape: tuple[int, ...]) -> Holding:
 
 @dataclass(frozen=True)
 class Linear(Holding):
-    """Chunks of `chunk` neighbors, dealt out to `threads` threads in row-major order."""
+    """Chunks of `chunk` neighbors, distributed over `threads` threads in row-major order."""
 
     threads: int = 1
     chunk: int = 1
@@ -135,7 +135,7 @@ class Linear(Holding):
 
 
 def linear(shape: tuple[int, ...], threads: int, chunk: int = 1) -> Holding | None:
-    """Chunks of a tile dealt out in row-major order; None where the chunks do not divide its rows."""
+    """Chunks of a tile distributed in row-major order; None where the chunks do not divide its rows."""
     if shape[-1] % chunk:
         return None
     if threads == 1 and chunk == 1:

@@ -112,7 +112,7 @@ class Lanes(LaneState):
 
     # ---------------------------------------------------------------------------------------------------------- statements
     def copy(self, s: n.Copy, team: Team) -> n.Block:
-        """A copy as the thread's share: registers of a fragment, or chunks dealt out linearly."""
+        """A copy as the thread's share: registers of a fragment, or chunks distributed linearly."""
         if s.mask is not None or s.src.mask is not None or s.signal is not None:
             raise NotLowered("a masked or signalling copy")
         fragment = next((r for r in (s.dst, s.src.at) if r.buffer.space == "fragment"), None)

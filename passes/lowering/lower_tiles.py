@@ -94,7 +94,7 @@ def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class LowerTiles(Pass):
-    """Without parameters: how tiles are dealt follows from the program."""
+    """Without parameters: how tiles are distributed follows from the program."""
 
     intent: ClassVar[str] = "lower-tiles"
     catalogue: ClassVar[tuple[int, ...]] = (47, 80)

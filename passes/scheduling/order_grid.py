@@ -62,7 +62,7 @@ MOST = 65535
 
 def _launchable(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, item = kernel_of(program, site.path), params_as(site, OrderGrid)
-    if item.axis == len(kernel.grid) - 1:
+    if item.axis == len(kernel.grid) - 1 or not item.last:
         return proved("no axis changes its place")
     extent = kernel.grid[item.axis].extent
     return decided(build.compare("le", extent, MOST), Facts.from_program(program), f"the last axis has at most {MOST} CTAs",
@@ -71,7 +71,7 @@ def _launchable(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class OrderGrid(Pass):
-    """`axis` is the number of the grid axis that goes last; `back`: whether it counts from its end."""
+    """`axis` is the number of a grid axis, which goes last, or stays where it is (`last`); `back`: whether it counts from its end."""
 
     intent: ClassVar[str] = "cost-ordered-schedule"
     catalogue: ClassVar[tuple[int, ...]] = (33,)
@@ -82,6 +82,7 @@ class OrderGrid(Pass):
 
     axis: int = 0
     back: bool = True
+    last: bool = True
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with that axis, whose CTAs do not wait for one another."""
@@ -89,38 +90,44 @@ class OrderGrid(Pass):
             return None
         if not 0 <= self.axis < len(node.grid) or node.cluster or node.attrs:
             return Miss("there is no such axis, or the launch has clusters or an order of its own")
-        if self.axis == len(node.grid) - 1 and not self.back:
-            return Miss("the axis is the last already")
+        if not self.back and (self.axis == len(node.grid) - 1 or not self.last):
+            return Miss("the axis is in its place already")
         return Miss(WAITS) if waits(node) else Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The axis last, and its number first in the body."""
+        """The axis in its new place, and its number first in the body."""
         kernel = kernel_of(program, site.path)
-        axis = kernel.grid[self.axis]
-        others, body = (*kernel.grid[:self.axis], *kernel.grid[self.axis + 1:]), kernel.body
-        if self.back:
+        item = params_as(site, OrderGrid)
+        axis = kernel.grid[item.axis]
+        before, after, body = kernel.grid[:item.axis], kernel.grid[item.axis + 1:], kernel.body
+        if item.back:
             own = replace(axis, name=fresh(f"{axis.name}_back", names_in(program, kernel)))
             body = (n.Let((axis.name,), _back(own)), *body)
             axis = own
-        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=(*others, axis), body=body)), site.path)
+        grid = (*before, *after, axis) if item.last else (*before, axis, *after)
+        return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=body)), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel whose last axis is only counted from its end, or whose first is missing there."""
+        """At a kernel of which an axis only counts from its end; that the last one was elsewhere before is possible as well."""
         if not isinstance(node, n.Kernel) or node.cluster or node.attrs or not node.grid:
             return None
-        own, first = node.grid[-1], node.body[0] if node.body else None
-        if not (isinstance(first, n.Let) and len(first.names) == 1 and first.value == _back(own)):
+        first = node.body[0] if node.body else None
+        at = next((k for k, own in enumerate(node.grid) if isinstance(first, n.Let) and len(first.names) == 1 and first.value == _back(own)), None)
+        if at is None:
             return None
-        if any(own.name in names_read(s) for s in node.body[1:]):
-            return Miss("the last axis is used as it is, too")
-        return Miss(WAITS) if waits(node) else tuple(Site(path, OrderGrid(k)) for k in range(len(node.grid)))
+        if any(node.grid[at].name in names_read(s) for s in node.body[1:]):
+            return Miss("the axis is used as it is, too")
+        if waits(node):
+            return Miss(WAITS)
+        return (Site(path, OrderGrid(at, last=False)), *(Site(path, OrderGrid(k)) for k in range(len(node.grid)) if at == len(node.grid) - 1))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The axis in its place, counting up."""
-        kernel = kernel_of(program, site.path)
-        *others, own = kernel.grid
+        kernel, item = kernel_of(program, site.path), params_as(site, OrderGrid)
+        at = len(kernel.grid) - 1 if item.last else item.axis
         first = matched_as(kernel.body[0], n.Let)
-        grid = (*others[:self.axis], replace(own, name=first.names[0]), *others[self.axis:])
+        others = (*kernel.grid[:at], *kernel.grid[at + 1:])
+        grid = (*others[:item.axis], replace(kernel.grid[at], name=first.names[0]), *others[item.axis:])
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, grid=grid, body=kernel.body[1:])), site.path)
 
 

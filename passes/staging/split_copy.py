@@ -77,7 +77,7 @@ class SplitCopy(Pass):
         if kind_of_copy(node) != "plain" or node.signal is not None or node.grouped or node.mask is not None or node.src.mask is not None or node.attrs:
             return Miss("the copy is not one that all threads wait for, or has a mask")
         rows = _rows(node.src.at)
-        if rows is None or rows != _rows(node.dst) or not node.src.at.index:
+        if rows is None or rows != _rows(node.dst):
             return Miss("what is copied has no rows of a literal number")
         if rows == self.parts:
             return Miss("each piece would be one row")
@@ -159,5 +159,9 @@ def _all(r: n.Region, p: n.Var, parts: int) -> n.Region | None:
     if part.lo != build.add(base, build.mul(p, rows)) or any(p.name in names_read(i) for k, i in enumerate(r.index) if k != at):
         return None
     index = (*r.index[:at], build.span(base, rows * parts), *r.index[at + 1 :])
-    whole = all(isinstance(i, n.Span) and build.is_const(i.lo, 0) and int_value(i.extent) == int_value(d) for i, d in zip(index, r.buffer.shape, strict=True))
-    return replace(r, index=() if whole and r.buffer.space == "shared" else index)
+    return replace(r, index=() if all(_is_all(i, d) for i, d in zip(index, r.buffer.shape, strict=True)) else index)
+
+
+def _is_all(i: n.Expr | n.Span, extent: n.Expr) -> bool:
+    """Whether a literal span is a whole dimension."""
+    return isinstance(i, n.Span) and build.is_const(i.lo, 0) and int_value(extent) is not None and int_value(i.extent) == int_value(extent)

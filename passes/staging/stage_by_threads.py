@@ -106,7 +106,7 @@ def _there(program: n.Program, site: Site, found: Template, item: StageByThreads
 @dataclass(frozen=True)
 class StageByThreads(Pass):
     """`value` is the text of the load, `%0` and `%1` standing for the place along each staged axis; `shape` are the extents of the array, one element
-    for each thread; `turned`: its axes are those of the tensor the other way round. Threads are dealt along its rows, with `columns` along its
+    for each thread; `turned`: its axes are those of the tensor the other way round. Threads are distributed along its rows, with `columns` along its
     columns. `meet`: barriers come in before the first read and, in a loop, behind the last; otherwise those that are there do."""
 
     intent: ClassVar[str] = "stage-shared"

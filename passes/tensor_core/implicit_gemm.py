@@ -10,10 +10,9 @@ program conv
   size N: i32
   size H: i32
   size W: i32
-  size C: i32
   size F: i32
-  in X: f16[N, H, W, C]
-  in Wt: f16[F, 3, 3, C]
+  in X: f16[N, H, W, 8]
+  in Wt: f16[F, 3, 3, 8]
   out Y: f16[N, H, W, F]
 kernel main grid (f: F, q: W, y: H * N) threads 1
   let image = y // H
@@ -21,7 +20,7 @@ kernel main grid (f: F, q: W, y: H * N) threads 1
   register acc: f32 = 0.0
   for r in 0..3
     for s in 0..3
-      for c in 0..C
+      for c in 0..8
         acc = acc + cast(load(X[image, p + r - 1, q + s - 1, c] else 0.0:f16 clip), f32) * cast(Wt[f, r, s, c], f32)
   @store_Y Y[image, p, q, f] = cast(acc, f16)
 ```
@@ -36,17 +35,16 @@ program conv
   size N: i32
   size H: i32
   size W: i32
-  size C: i32
   size F: i32
-  in X: f16[N, H, W, C]
-  in Wt: f16[F, 3, 3, C]
+  in X: f16[N, H, W, 8]
+  in Wt: f16[F, 3, 3, 8]
   out Y: f16[N, H, W, F]
 kernel main grid (i: H * N * W, j: F) threads 1
-  view global Xm(pixel, tap): f16[H * N * W, C * 9] at X[pixel // (H * W), pixel // W % H + tap // (C * 3) - 1, pixel % W + tap // C % 3 - 1, tap % C] fill 0.0:f16
-  view global Wtm: f16[F, C * 9] at Wt
+  view global Xm(pixel, tap): f16[H * N * W, 72] at X[pixel // (H * W), pixel // W % H + tap // 24 - 1, pixel % W + tap // 8 % 3 - 1, tap % 8] fill 0.0:f16
+  view global Wtm: f16[F, 72] at Wt
   view global Ym: f16[H * N * W, F] at Y
   register acc: f32 = 0.0
-  for k in 0..C * 9
+  for k in 0..72
     acc = acc + cast(Xm[i, k], f32) * cast(Wtm[j, k], f32)
   @store_Y Ym[i, j] = cast(acc, f16)
 ```
@@ -186,17 +184,19 @@ class _Sum:
         out = self.store.at.buffer
         i, j, k, pixel, tap = (fresh(x, taken) for x in ("i", "j", "k", "pixel", "tap"))
         rows, depth, columns = product_of(self.rows), product_of(self.depth), out.shape[-1]
-        places = {v: d for v, d in zip((*(x.name for x in self.digits[:3] if isinstance(x, n.Var)), *(s.var.name for s in self.loops)),
-                                       (*digits(build.var(pixel), self.rows), *digits(build.var(tap), self.depth)), strict=True)}
+        straight = (*digits(build.var(pixel), self.rows), *digits(build.var(tap), self.depth))
+        names = (*(x.name for x in self.digits[:3] if isinstance(x, n.Var)), *(s.var.name for s in self.loops))
+        places = dict(zip(names, straight, strict=True))
         at = n.Region(self.images.at.buffer, tuple(substitute(e, places) for e in self.images.at.index))
+        gathers = at.index != straight or at.buffer.shape != (*self.rows, *self.depth)
         views = []
-        for base, shape, of in ((at.buffer, (rows, depth), self.images), (self.filters.at.buffer, (columns, depth), self.filters), (out, (rows, columns), None)):
+        for base, shape in ((at.buffer, (rows, depth)), (self.filters.at.buffer, (columns, depth)), (out, (rows, columns))):
             named = n.Buffer(fresh(f"{base.name}m", taken), base.dtype, shape, "global")
-            gathers = of is self.images and at != n.Region(base, (*digits(build.var(pixel), self.rows), *digits(build.var(tap), self.depth)))
-            views.append(n.View(named, at, (pixel, tap), of.other if of else None) if gathers or (of is self.images and base.shape != (*self.rows, *self.depth))
-                         else n.View(named, n.Region(base)))
+            gathered = gathers and base is at.buffer
+            views.append(n.View(named, at, (pixel, tap), self.images.other) if gathered else n.View(named, n.Region(base)))
         a, b, c = (v.buffer for v in views)
-        swap: dict[n.Node, n.Node] = {self.images: n.Load(n.Region(a, (build.var(i), build.var(k)))), self.filters: n.Load(n.Region(b, (build.var(j), build.var(k))))}
+        left, right = (n.Load(n.Region(of, (build.var(row), build.var(k)))) for of, row in ((a, i), (b, j)))
+        swap: dict[n.Node, n.Node] = {self.images: left, self.filters: right}
         step = transform(self.step, lambda old, new: swap.get(old, new))
         innermost = self.loops[-1]
         loop = replace(innermost, var=replace(innermost.var, name=k), hi=depth, body=(step,))

@@ -65,7 +65,7 @@ def _products_a_thread(kernel: n.Kernel, s: n.Mma) -> int | None:
 
 
 def _policy(s: n.Mma) -> str:
-    """How the surface is asked to deal a product to warps; "" where it is not."""
+    """How the surface is asked to distribute a product to warps; "" where it is not."""
     return str(dict(s.attrs).get("policy", ""))
 
 
@@ -95,7 +95,7 @@ def _tiles(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class TensorCores(Pass):
-    """`via` says which instruction it becomes; `auto` leaves that to the target. `policy` is how the surface is asked to deal it to warps."""
+    """`via` says which instruction it becomes; `auto` leaves that to the target. `policy` is how the surface is asked to distribute it to warps."""
 
     name: ClassVar[str] = "mma"
     intent: ClassVar[str] = "mma"

@@ -64,7 +64,7 @@ class DealFragment(Pass):
     layout: str = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a fragment whose layout is open; the layout is given, and deals out each element to the CTA's threads."""
+        """At a fragment whose layout is open; the layout is given, and distributes each element over the CTA's threads."""
         if not self.layout or not _is_fragment(node):
             return None
         assert isinstance(node, n.Alloc)
@@ -89,7 +89,7 @@ class DealFragment(Pass):
         return Miss(reason) if reason else Site(path, DealFragment(layout_text(node.buffer.layout)))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """The fragment, dealt as the surface likes."""
+        """The fragment, distributed as the surface likes."""
         return _with(program, site, None)
 
 
@@ -108,16 +108,16 @@ def _layout(text: str) -> n.Layout | None:
 
 
 def _refused(program: n.Program, path: Path, b: n.Buffer, layout: n.Layout) -> str:
-    """Why a layout does not deal a fragment out to the CTA's threads; "" where it does."""
+    """Why a layout does not distribute a fragment over the CTA's threads; "" where it does."""
     shape, threads = extents_of(b.shape), build.int_value(kernel_of(program, path).threads)
     if shape is None or threads is None:
         return "an extent is not known"
     try:
-        dealt = spread(layout, shape, b.dtype)
+        distributed = spread(layout, shape, b.dtype)
         slot_of(layout, shape, b.dtype, [n.Var(f"%{k}", I32) for k in range(len(shape))])
     except KirError as bad:
         return bad.diagnostics[0].message
-    count = math.prod(d.extent for d in dealt.threads)
+    count = math.prod(d.extent for d in distributed.threads)
     return "" if count == threads else f"it is for {count} threads, and the CTA has {threads}"
 
 

@@ -101,12 +101,12 @@ class ElementPerThread(Pass):
         if threads is None or threads < 2:
             return Miss("the CTA has one thread, or nobody knows how many")
         try:
-            dealt = self._dealt(program, node, threads)
+            distributed = self._distributed(program, node, threads)
         except (CannotDeal, KirError, TypeError) as bad:
             return Miss(str(bad))
-        return Site(path, self, {"dealt": dealt})
+        return Site(path, self, {"distributed": distributed})
 
-    def _dealt(self, program: n.Program, kernel: n.Kernel, threads: int) -> n.Kernel:
+    def _distributed(self, program: n.Program, kernel: n.Kernel, threads: int) -> n.Kernel:
         front = _shared(kernel.body)
         if len(self.guards) % 3 or len(front) == len(kernel.body):
             raise CannotDeal("guards come in threes" if len(self.guards) % 3 else "nothing is done")
@@ -119,7 +119,7 @@ class ElementPerThread(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the threads around everything but the memory of the CTA."""
         kernel = kernel_of(program, site.path)
-        made = site.captures.get("dealt") or self._dealt(program, kernel, build.int_value(kernel.threads) or 0)
+        made = site.captures.get("distributed") or self._distributed(program, kernel, build.int_value(kernel.threads) or 0)
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:

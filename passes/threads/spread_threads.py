@@ -144,7 +144,7 @@ class SpreadThreads(Pass):
                 for s in statements(rest)):
             return Miss("a statement has no form for one thread of many")
         try:
-            _dealt(rest, {id(s) for s in chosen}, n.Var("%t", I32), self.threads)
+            _distributed(rest, {id(s) for s in chosen}, n.Var("%t", I32), self.threads)
         except CannotGather as bad:
             return Miss(str(bad))
         return Site(path, self)
@@ -156,7 +156,7 @@ class SpreadThreads(Pass):
         t = fresh_var("t", names_in(program, kernel))
         front = _shared(kernel.body)
         chosen = {id(loops[k]) for k in self.spread if k >= 0}
-        items = _dealt(kernel.body[len(front):], chosen, t, self.threads)
+        items = _distributed(kernel.body[len(front):], chosen, t, self.threads)
         team = counting(t, self.threads, with_barriers(items, t), "thread")
         made = replace(kernel, threads=build.const(self.threads), body=(*front, team))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path)
@@ -256,7 +256,7 @@ def _carries(s: n.For) -> bool:
     return any(isinstance(x, n.Store) and x.at.buffer.space == "register" and x.at.buffer.name not in own for x in walk(s))
 
 
-def _dealt(block: n.Block, shared: set[int], t: n.Var, threads: int) -> Items:
+def _distributed(block: n.Block, shared: set[int], t: n.Var, threads: int) -> Items:
     """The items of a block: shared loops as the share of thread `t`, statements with effects left to thread 0."""
     out: list[Unit | Nest] = []
     for s in block:
@@ -268,9 +268,9 @@ def _dealt(block: n.Block, shared: set[int], t: n.Var, threads: int) -> Items:
                 else:
                     out.append(Unit((spread(s, t, threads),)))
             case n.For() if _effects(s) or any(id(x) in shared for x in statements(s.body)):
-                out.append(Nest(s, (_dealt(s.body, shared, t, threads),)))
+                out.append(Nest(s, (_distributed(s.body, shared, t, threads),)))
             case n.If() if _effects(s) or any(id(x) in shared for x in (*statements(s.then), *statements(s.orelse))):
-                out.append(Nest(s, (_dealt(s.then, shared, t, threads), _dealt(s.orelse, shared, t, threads))))
+                out.append(Nest(s, (_distributed(s.then, shared, t, threads), _distributed(s.orelse, shared, t, threads))))
             case n.Let() if _effects(s):
                 raise CannotGather("an atomic outside the shared loops gives its old value to one thread only")
             case n.Store() | n.Eval() if _effects(s):

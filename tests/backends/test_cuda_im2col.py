@@ -1,6 +1,7 @@
 """Maps that show a tensor otherwise than it is, as CUDA: pixels by taps (im2col), first dimensions as one; and views that they do not show."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,22 @@ def conv2d(**changed: str) -> n.Program:
 def test_pixels_are_coordinates_and_taps_are_offsets() -> None:
     text = backend("cuda").emit(conv2d()).text
     call = " ".join(text[text.index("          tma_load_4d_im2col("):].split())
-    assert "k * 64 % C, tile_m * 128 % W - 1, floor_mod(tile_m * 128 / W, H) - 1, floor_div(tile_m * 128, H * W), " in call
-    assert "floor_mod(k * 64 / C, 3), floor_div(k * 64, C * 3)" in call
+    names = re.search(r"&full\[k % 4\], (\w+), (\w+), (\w+), (\w+), (\w+), (\w+) \);", call)
+    assert names is not None
+    channel, column, row, image, across, down = names.groups()
+    for said in (f"const int {image} = floor_div(tile_m * 128, H * W);", f"const int {row} = floor_mod(tile_m * 128 / W, H) - 1;",
+                 f"const int {column} = tile_m * 128 % W - 1;", f"int {channel} = 0 % C;", f"int {down} = floor_div(0, C * 3);"):
+        assert said in text
+    counted = f"{channel} += 64; if ({channel} == C) {{ {channel} = 0; ++{across}; if ({across} == 3) {{ {across} = 0; ++{down}; }} }}"
+    assert counted in " ".join(text.split())
     assert ".4d.shared::cluster.global.im2col.mbarrier" in text and "{%7, %8}" in text
     assert "tma_store_2d(&Y_map" in text and "Xcol" not in text and "Ym" not in text
+
+
+def test_in_an_unrolled_loop_places_are_divided_for() -> None:
+    head = "@k_loop for k in 0..k_tiles"
+    text = backend("cuda").emit(conv2d(was=f"{head}\n        mbar_wait(&empty", now=f"{head} unroll\n        mbar_wait(&empty")).text
+    assert "k * 64 % C, tile_m * 128 % W - 1, " in " ".join(text.split()) and "+= 64" not in text
 
 
 @pytest.mark.nvcc

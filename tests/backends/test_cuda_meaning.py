@@ -60,6 +60,10 @@ kernel main grid (g: 1) threads 64
     if j < 0
       acc = -acc
     Y[t] = acc + total + shfl_xor(x, 5)
+    register own: f32[8] = S[t % 8, 0 +: 8]
+    own[1 +: 6] = own[0 +: 6] + own[2 +: 6]
+    own[4 +: 4] = own[0 +: 4]
+    Y[t] = Y[t] + own[t % 8]
     register n: i32 = 0
     while n * n < best
       n = n + 1

@@ -244,6 +244,15 @@ def test_a_card_applies_to_kernels_of_other_surfaces(learned: Path, tmp_path: Pa
     assert "kernel k grid (block_x: N) threads 128" in capsys.readouterr().out
     assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, "--emit", "triton", *shelf]) == 0
     assert "tl.store(" in capsys.readouterr().out
+    (tmp_path / "far.kir").write_text("kir 1\nprogram far\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: ceildiv(N, 32)) threads 1\n"
+                                      "  Y[i * 32 +: 32] = X[i * 32 +: 32] clip\n")
+    mend = ["skills", "apply", "multi-threaded-block.kernel", str(tmp_path / "far.kir"), "--mend", *shelf]
+    capsys.readouterr()
+    assert run([*mend, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["fault"].startswith("KIR-I010") and "end with their buffers" in said["mend"] and len(said["steps"]) == 1 and " threads 128" in said["program"]
+    (tmp_path / "far.kir").write_text(said["program"])
+    assert run(mend) == 1 and "KIR-S026" in capsys.readouterr().err
     assert run(["skills", "show", "multi-threaded-block", *shelf]) == 2
     said = capsys.readouterr().err
     assert "cards of that intent or pass: " in said and "multi-threaded-block.kernel" in said

@@ -30,7 +30,7 @@ def caught(m: Mutant, sizes: dict[str, int]) -> str:
     shape = problem.tagged("small")[0].model_copy(update={"name": "here", "sizes": sizes})
     inputs = problem.inputs(shape, 0)
     try:
-        result = run(m.program, inputs, problem.scalars(shape), mode="check")
+        result = run(m.program, inputs, problem.scalars(shape), mode="check", one_error=True)
     except KirError as refused:
         return refused.diagnostics[0].id
     if result.errors:

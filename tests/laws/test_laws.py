@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import pytest
 
@@ -42,19 +42,12 @@ PARTS = {f"passes {i + 1} of 4": tuple(PASSES)[i::4] for i in range(4)}
 """A test goes through a quarter of the passes on one program: a test for each pair would cost more than what it tests."""
 
 
-@cache
-def program(file: str) -> n.Program | None:
-    """A shipped program in normal form; None for a generic one."""
-    return None if is_generic(parsed(ROOT / file)) else normal(ROOT / file)
-
-
-SPECIALIZED = [f for f in FILES if program(f) is not None]
+SPECIALIZED = [f for f in FILES if not is_generic(parsed(ROOT / f))]
 
 
 def of(file: str) -> n.Program:
-    found = program(file)
-    assert found is not None
-    return found
+    """A shipped program in normal form."""
+    return normal(ROOT / file)
 
 
 each_file = pytest.mark.parametrize("file", SPECIALIZED, scope="module")

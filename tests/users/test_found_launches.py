@@ -72,6 +72,97 @@ def test_a_launch_that_says_nothing_of_an_argument_asks(tmp_path: Path, capsys: 
     assert binding is not None and binding.metas == {"BLOCK": 64} and kept.name in told[0].message
 
 
+PACKAGE = {
+    "__init__.py": "", "ops/__init__.py": "", "utils/__init__.py": "from .blocks import settings, width\n",
+    "utils/blocks.py": """import torch
+import triton
+
+
+def is_hip():
+    return torch.version.hip is not None
+
+
+def settings(n):
+    most = 65536
+    block = triton.next_power_of_2(n)
+    if block > most:
+        raise RuntimeError("too wide")
+    warps = 4
+    if block >= 32768:
+        warps = 32 if not is_hip() else 16
+    elif block >= 1024:
+        warps = 8
+    return block, warps
+
+
+def width():
+    return 2
+""",
+    "ops/scale.py": """import torch
+import triton
+import triton.language as tl
+
+from package.utils import settings
+
+_UP: tl.constexpr = tl.constexpr(1)
+_MODES = {"up": _UP.value, "down": -1}
+if torch.cuda.is_available():
+    LEAST = 1
+else:
+    LEAST = 7
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, MODE: tl.constexpr, FACTOR: tl.constexpr, LEAST: tl.constexpr, GRAD: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + at, mask=at < n, other=0.0)
+    if GRAD:
+        x += LEAST
+    tl.store(y_ptr + row * n + at, x * FACTOR * MODE - LEAST, mask=at < n)
+
+
+def launch(x, mode, factor):
+    if not isinstance(mode, int):
+        mode = _MODES[mode]
+    m, n = x.shape
+    y = torch.empty_like(x)
+    BLOCK, warps = settings(n)
+    scale_kernel[(m,)](x, y, n, MODE=mode, FACTOR=factor, LEAST=LEAST, GRAD=x.requires_grad, BLOCK=BLOCK, num_warps=warps)
+    return y
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, mode="up", factor=0.5):
+        if isinstance(x, torch.distributed.tensor.DTensor):
+            x = x.full_tensor()
+        return launch(x, mode, factor)
+""",
+}
+"""A package whose launch rests on helpers of other modules, and on defaults of whoever calls it."""
+
+
+def test_helpers_of_other_modules_and_defaults_of_callers_are_followed(tmp_path: Path) -> None:
+    for name, text in PACKAGE.items():
+        (file := tmp_path / "package" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "package" / "ops" / "scale.py"))
+    assert binding is not None
+    assert binding.metas == {"MODE": 1, "FACTOR": 0.5, "LEAST": 1, "GRAD": False, "BLOCK": 1024} and binding.options["num_warps"] == 8
+    assert "x needs no gradient" in "".join(told[0].notes) and "n <= 1024" in binding.facts
+
+
+def test_a_helper_that_is_not_there_leaves_its_question(tmp_path: Path) -> None:
+    """Nor does a module that imports itself, or one that is no Python, do harm."""
+    broken = {"utils/blocks.py": "from package.utils.blocks import settings\n", "utils/__init__.py": "from .blocks import settings\ndef (\n"}
+    for name, text in {**PACKAGE, **broken}.items():
+        (file := tmp_path / "package" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    with pytest.raises(KirError, match=r"KIR-S061.*metas.BLOCK"):
+        launched(str(tmp_path / "package" / "ops" / "scale.py"))
+
+
 def test_without_a_launch_a_kernel_stays_generic(tmp_path: Path) -> None:
     text = KERNELS["softmax with a scale (Triton)"]["scaled.py"].partition("def softmax_scale(")[0]
     (tmp_path / "alone.py").write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ written before the statement that uses it, through `Writer`.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 
 from kir.analysis.facts import Facts
@@ -116,6 +116,8 @@ class Expressions:
     replaced: dict[n.Expr, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     """Device functions that are written for this program, by name."""
+    counted: dict[n.Copy, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
+    """Coordinates and offsets of gathers that the loop around them counts, outermost first."""
 
     def function(self, made: tuple[str, str]) -> str:
         """A device function that is written for this program (`ptx`), noted as used."""

@@ -49,7 +49,8 @@ def copy_tma(to: Expressions, memory: Memory, s: n.Copy, program: n.Program) -> 
     if s.mask is not None or s.src.mask is not None:
         raise refuse("KIR-B002", "a copy via tma has no mask but the edges of the tensor")
     corner, offsets = tensor_corner(to, program, s, far, found)
-    at = ", ".join(to.scalar(i) for i in reversed(corner))
+    places, by_tap = to.counted.get(s) or ([to.scalar(i) for i in corner], [to.scalar(i) for i in offsets])
+    at = ", ".join(reversed(places))
     place, rank = raw_address(to, memory, near), len(corner)
     if far is s.dst and not offsets:
         if not s.grouped:
@@ -61,7 +62,7 @@ def copy_tma(to: Expressions, memory: Memory, s: n.Copy, program: n.Program) -> 
     if offsets:
         if mask is not None or far is s.dst:
             raise refuse("KIR-B002", "the CUDA backend writes loads by im2col maps, for one CTA each")
-        by = ", ".join(to.scalar(i) for i in reversed(offsets))
+        by = ", ".join(reversed(by_tap))
         return f"{to.header(f'tma_load_{rank}d_im2col')}({place}, &{to.names[name]}, &{memory.element(to, s.signal, ())}, {at}, {by});"
     if mask is not None:
         return f"{to.header(f'tma_load_{rank}d_multicast')}({place}, &{to.names[name]}, &{memory.element(to, s.signal, ())}, {at}, {mask});"

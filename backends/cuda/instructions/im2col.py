@@ -6,16 +6,20 @@ same of the tensor is written as coordinates and offsets; any other is refused.
 """
 from __future__ import annotations
 
-from kir.analysis.clipping import hangs_over, ranges_of
+from collections.abc import Mapping, Sequence
+
+from kir.analysis.clipping import hangs_over, ranges_of, within_parts
 from kir.analysis.tiles.mapped_views import ends_joined, is_pixels, joined, may_show, shown, view_of
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
 from kir.ir.types import dtype_of
-from kir.ir.visit import regions, statements, substitute
+from kir.ir.visit import names_read, regions, statements, substitute, walk
 
 from ..expressions.expressions import Expressions
-from ..spelling.literals import refuse
+from ..spelling.literals import c_type, refuse
 
 
 def shown_by(view: n.View, program: n.Program) -> bool:
@@ -49,7 +53,9 @@ def corner(to: Expressions, program: n.Program, s: n.Copy, far: n.Region, found:
     return at, []
 
 
-def _pixels(to: Expressions, program: n.Program, kernel: n.Kernel, view: n.View, far: n.Region, found: n.TensorMap, at: list[n.Expr]) -> tuple[list[n.Expr], list[n.Expr]]:
+def _pixels(
+    to: Expressions, program: n.Program, kernel: n.Kernel, view: n.View, far: n.Region, found: n.TensorMap, at: list[n.Expr]
+) -> tuple[list[n.Expr], list[n.Expr]]:
     """Coordinates and offsets of a box of pixels by channels."""
     name, channels = view.buffer.name, view.at.buffer.shape[-1]
     if not is_pixels(view) or len(at) != 2:
@@ -63,11 +69,82 @@ def _pixels(to: Expressions, program: n.Program, kernel: n.Kernel, view: n.View,
     if not (to.facts.divides(found.box[1], at[1]) and to.facts.divides(found.box[1], channels)):
         raise refuse("KIR-B002", f"{found.box[1]} channels of '{name}' may belong to two taps", f"a fact that {found.box[1]} divides the channels")
     ranges = {variable: to.facts.expanded(end) for variable, end in ranges_of(kernel).items()}
-    if hangs_over(n.Region(far.buffer, (build.const(0), spans[1])), ranges, program.facts):
+    if hangs_over(n.Region(far.buffer, (build.const(0), spans[1])), ranges, program.facts) and not within_parts(
+            to.facts.expanded(spans[1].lo), found.box[1], far.buffer.shape[1], ranges, program.facts):
         raise refuse("KIR-B002", f"the copy may take taps of '{name}' that there are not", "a loop over whole boxes of taps and channels")
     coordinates, offsets = said
     values = {view.axes[0]: at[0], view.axes[1]: at[1]}
     return [substitute(e, values) for e in coordinates], [substitute(e, values) for e in offsets]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Places of a loop's gathers as variables: lines before the loop and at the end of its body, and coordinates and offsets by copy, outermost first.
+
+    Divisions by extents stay out of the loop: a compiler moves none that may be by zero, and a producer is one thread."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    places: Mapping[n.Copy, tuple[tuple[str, ...], tuple[str, ...]]]
+
+
+def counted(to: Expressions, program: n.Program, loop: n.For) -> Counted | None:
+    """The places of gathers in the body of a loop that goes on by one box of channels; None where there are none, or they go on otherwise."""
+    maps = {t.name: t for t in program.tensor_maps if dict(t.attrs).get("mode") == "im2col"}
+    copies = [s for s in loop.body if isinstance(s, n.Copy) and dict(s.attrs).get("descriptor") in maps]
+    if not copies or loop.kind != "serial" or not build.is_const(loop.step, 1) or any(isinstance(x, n.Jump) for x in walk(loop)):
+        return None
+    inside = {name for s in statements(loop.body) if isinstance(s, n.Let) for name in s.names} | {
+        s.var.name for s in statements(loop.body) if isinstance(s, n.For)}
+    before, after, places = list[str](), list[str](), {}
+    for s in copies:
+        found = maps[str(dict(s.attrs)["descriptor"])]
+        try:
+            coordinates, offsets = corner(to, program, s, s.src.at, found)
+        except KirError:
+            return None  # said where the copy is written
+        view = view_of(around(program, s), s.src.at.buffer.name)
+        of = [*coordinates, *offsets]
+        if view is None or any(isinstance(x, n.Load) for e in of for x in walk(e)) or any(names_read(e) & inside for e in of):
+            return None
+        taps, channels = s.src.at.index[1], view.at.buffer.shape[-1]
+        assert isinstance(taps, n.Span)
+        moving = build.polynomial(taps.lo)
+        if moving.get((loop.var,)) != found.box[1] or any(loop.var in m for m in moving if m != (loop.var,)) or any(
+                loop.var.name in names_read(e) for e in coordinates[:-1]):
+            return None
+        named = [to.scalar(e) if e == taps.lo else _variable(to, e, loop, before) for e in of]
+        if coordinates[-1] != taps.lo:
+            radices = [to.scalar(channels), *(str(_radix(e)) for e in reversed(offsets[1:])), ""]
+            after += _carried([named[len(coordinates) - 1], *reversed(named[len(coordinates):])], radices, found.box[1])
+        places[s] = tuple(named[:len(coordinates)]), tuple(named[len(coordinates):])
+    return Counted(tuple(before), tuple(after), places)
+
+
+def _radix(e: n.Expr) -> int:
+    """Taps along a dimension, from the offset of a tap there."""
+    return (build.int_value(e.b) or 1) if isinstance(e, n.Binary) and e.op == "mod" else 1
+
+
+def _variable(to: Expressions, e: n.Expr, loop: n.For, before: list[str]) -> str:
+    """A variable with what an expression is as a loop begins; a literal as it is."""
+    if isinstance(e, n.Const):
+        return to.scalar(e)
+    name = to.writer.fresh("at")
+    moves = loop.var.name in names_read(e)
+    before.append(f"{'' if moves else 'const '}{c_type(dtype_of(e.type))} {name} = {to.scalar(substitute(e, {loop.var.name: loop.lo}))};")
+    return name
+
+
+def _carried(digits: Sequence[str], radices: Sequence[str], by: int) -> list[str]:
+    """Lines that add to the first digit and carry into those after it; a literal digit is always 0."""
+    first, *more = digits
+    out = [f"{first} += {by};" if by != 1 else f"++{first};"]
+    if more:
+        rest = [(d, r) for d, r in zip(more, radices[1:], strict=True) if d.isidentifier()]
+        inner = _carried([d for d, _ in rest], [r for _, r in rest], 1) if rest else []
+        out += [f"if ({first} == {radices[0]}) {{", f"  {first} = 0;", *(f"  {line}" for line in inner), "}"]
+    return out
 
 
 def _wanted(view: n.View, m: n.TensorMap) -> str:

@@ -11,11 +11,12 @@ import math
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import F32
+from kir.ir.visit import walk
 
 
 def computed_before(block: n.Block) -> dict[int, tuple[n.Buffer, ...]]:
     """By the number of a statement, the arrays of f32 in registers whose elements are to be known before it: those that a block declares after a
-    wait that leaves something pending, at the first of the waits that follow."""
+    wait that leaves something pending, at the first of the waits that follow; but none that a product is about to write, which are not known before."""
     out: dict[int, tuple[n.Buffer, ...]] = {}
     since: int | None = None
     for i, s in enumerate(block):
@@ -24,9 +25,12 @@ def computed_before(block: n.Block) -> dict[int, tuple[n.Buffer, ...]]:
         first = i
         while first and _calls(block[first - 1], "mbar_wait"):
             first -= 1
-        arrays = tuple(x.buffer for x in block[since:first] if isinstance(x, n.Alloc) and _in_registers(x.buffer)) if since is not None else ()
-        if arrays:
-            out[first] = arrays
+        if since is not None:
+            between = block[since:first]
+            written = {a.buffer.name for x in between for c in walk(x) if isinstance(c, n.Call) and c.fn == "wgmma" for a in c.args if isinstance(a, n.Region)}
+            arrays = tuple(x.buffer for x in between if isinstance(x, n.Alloc) and _in_registers(x.buffer) and x.buffer.name not in written)
+            if arrays:
+                out[first] = arrays
         assert isinstance(s, n.Eval)
         pending = s.call.args[0]
         since = i + 1 if isinstance(pending, n.Expr) and int_value(pending) else None

@@ -18,9 +18,10 @@ from ..expressions import roles
 from ..expressions.memory import bytes_of, strides_of
 from ..instructions import hopper
 from ..instructions.calls import ATOMICS, LOWERED, InstructionCalls, Team
-from ..instructions.im2col import shown_by
+from ..instructions.im2col import counted, shown_by
 from ..spelling import ptx_functions
 from ..spelling.literals import c_type, flat, offset_of, refuse, sizes_of
+from .moved import reads_what_it_writes
 from .overlap import computed_before, size_of
 
 STATIC_SHARED = 48 * 1024
@@ -267,6 +268,8 @@ class Statements(InstructionCalls):
             self.memory.write(to, s.at, name, width, s.clip, s.cache)
         else:
             to.prepare(s.value)
+            if reads_what_it_writes(s.at, s.value) and sizes_of(s.value.type) == shape:
+                to.replaced[s.value] = to.array(s.value)
             at = w.loops(shape)
             conditions = [self.memory.inside(to, s.at, at)] if s.clip else []
             conditions += [to.element(s.mask, at, 3)] if s.mask is not None else []
@@ -291,8 +294,11 @@ class Statements(InstructionCalls):
         if s.via == "tma" and self.program is not None:
             w.put(hopper.copy_tma(to, self.memory, s, self.program))
             return
-        if s.signal is not None or s.src.mask is not None or s.mask is not None:
-            raise refuse("KIR-B002", "the CUDA backend writes copies without masks and mbarriers")
+        if s.signal is not None:
+            raise refuse("KIR-B002", "the CUDA backend writes copies without mbarriers")
+        if s.src.mask is not None or s.mask is not None:
+            self._masked_copy(s)
+            return
         if s.via == "cp_async":
             width = self._async_width(s, shape, size)
             if s.src.cache:
@@ -336,6 +342,29 @@ class Statements(InstructionCalls):
             return
         self._store(n.Store(dst, s.src, None, s.clip), Team(1))
 
+    def _masked_copy(self, s: n.Copy) -> None:
+        """A copy under conditions of the thread: where that of the source does not hold, what stands there instead is written."""
+        if s.via == "cp_async" or any(m is not None and shape_of(m.type) for m in (s.mask, s.src.mask)):
+            raise refuse("KIR-B002", "the CUDA backend writes copies without masks of elements", "one condition for all of them")
+        w, depth = self.to.writer, 0
+        bare = replace(s, mask=None, src=replace(s.src, mask=None, other=None))
+        if s.mask is not None:
+            w.put(f"if ({self.to.scalar(s.mask)}) {{")
+            w.depth, depth = w.depth + 1, 1
+        if s.src.mask is None:
+            self._copy(bare)
+        else:
+            w.put(f"if ({self.to.scalar(s.src.mask)}) {{")
+            w.depth += 1
+            self._copy(bare)
+            w.close()
+            if s.src.other is not None:
+                w.put("else {")
+                w.depth += 1
+                self._store(n.Store(s.dst, s.src.other, None, s.clip), Team(1))
+                w.close()
+        w.close(depth)
+
     def _async_width(self, s: n.Copy, shape: tuple[int, ...], size: int) -> int:
         other = s.src.other
         if s.src.clip and other is not None and not (isinstance(other, n.Const) and not other.value):
@@ -359,6 +388,12 @@ class Statements(InstructionCalls):
         attrs, name, kind = dict(s.attrs), to.names[s.var.name], c_type(dtype_of(s.var.of))
         if s.kind == "pipelined":
             raise refuse("KIR-B002", "a pipelined loop: CUDA code copies ahead by statements of its own", "a ring of buffers")
+        facts = to.facts
+        to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
+        gathers = counted(to, self.program, s) if self.program is not None else None
+        for line in gathers.before if gathers else ():
+            w.put(line)
+        to.counted |= gathers.places if gathers else {}
         if s.kind == "serial":
             w.put("#pragma unroll 1")
         elif "factor" in attrs and s.kind == "unroll":
@@ -367,9 +402,11 @@ class Statements(InstructionCalls):
             w.put("#pragma unroll")
         step = "++" + name if is_const(s.step, 1) else f"{name} += {to.scalar(s.step)}"
         w.put(f"for ({kind} {name} = {to.scalar(s.lo)}; {name} < {to.scalar(s.hi, 9)}; {step}) {{")
-        facts = to.facts
-        to.facts = facts.ranging(s.var, s.lo, s.hi, s.step)
-        self._inner(s.body, (*path, "body"), team)
+        w.depth += 1
+        self.block(s.body, (*path, "body"), team)
+        for line in gathers.after if gathers else ():
+            w.put(line)
+        w.close()
         to.facts = facts
 
     def _split(self, s: n.For, path: StatementPath, team: Team, last: bool) -> None:
@@ -388,7 +425,8 @@ class Statements(InstructionCalls):
             w.put(f"for (int {name} = {index}; {name} < {extent}; {name} += {team.threads}) {{")
         elif extent * size == team.threads:
             w.put("{")
-            w.put(f"  const int {name} = {index if size == 1 else f'{index} / {size}'};")
+            number = index if size == 1 else f"{index} / {size}"
+            w.put(f"  const int {name} = {f'__shfl_sync(0xffffffffu, {number}, 0)' if size == 128 else number};")  # so that ptxas keeps it once a warp
         elif extent * size < team.threads and not waits:
             w.put(f"if (const int {name} = {index if size == 1 else f'{index} / {size}'}; {name} < {extent}) {{")
         else:

@@ -1,7 +1,7 @@
 """Products in a row: one whose left operand stays in the threads' registers where another product left it.
 
-TileLang deals an accumulator to warps by the policy of its `T.gemm`, and a left operand in registers by that of the product that takes it. The two
-deals are one only where each warp has whole rows (`GemmWarpPolicy.FullRow`): with the default the compiler finds two layouts for one tile, and refuses.
+TileLang distributes an accumulator over warps by the policy of its `T.gemm`, and a left operand in registers by that of the product that takes it. The two
+distributions are one only where each warp has whole rows (`GemmWarpPolicy.FullRow`): with the default the compiler finds two layouts for one tile, and refuses.
 Where there are too few rows for all warps, the operand goes through shared memory.
 """
 from __future__ import annotations
@@ -21,7 +21,7 @@ WARP, ROWS = 32, 16
 
 
 def by_rows(k: n.Kernel) -> n.Kernel:
-    """The kernel with products in a row dealt by whole rows to warps, where nothing is said about it and all warps get some; else with what the later
+    """The kernel with products in a row distributed by whole rows over warps, where nothing is said about it and all warps get some; else with what the later
     ones take of the earlier in shared memory."""
     warps = (int_value(k.threads) or 0) // WARP
     products = [s for s in statements(k.body) if isinstance(s, n.Mma)]

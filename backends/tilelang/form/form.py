@@ -54,7 +54,7 @@ def _uniform(body: n.Block) -> n.Block:
     return tuple(substitute_buffers(s, arrays) for s in body)
 
 
-def dealt_arrays(body: n.Block) -> frozenset[str]:
+def distributed_arrays(body: n.Block) -> frozenset[str]:
     """Arrays of the team that tiles are stored to which are worked out for each element: `T.Parallel` writes to fragments alone."""
     return frozenset(s.at.buffer.name for s in _of_team(body) if isinstance(s, n.Store) and s.at.buffer.space == "register"
                      and isinstance(s.at.type, TileType) and (isinstance(s.value.type, TileType) or any(isinstance(x, n.Load) for x in walk(s.value))))

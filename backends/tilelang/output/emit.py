@@ -17,7 +17,7 @@ from kir.ir.types import DTYPES, DType
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, Option, SourceLine
 
-from ..form.form import dealt_arrays, prepared
+from ..form.form import distributed_arrays, prepared
 from ..form.origins import marked
 from ..form.reducers import sums_of
 from ..spelling.expressions import Expressions, refuse
@@ -57,7 +57,7 @@ def write(program: n.Program) -> Written:
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values(),
                                   PYTHON if generic else TAKEN)}
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
-        body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), dealt=dealt_arrays(k.body), team=k.threads)
+        body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads)
         parts.append((k, to, body))
         if whole and k is not said.kernels[-1]:
             continue

@@ -1,6 +1,6 @@
 """Elements of a fragment at a fixed index: `for a, i in T.Parallel(2, n): if a == 1: .. fragment[a, i] ..`.
 
-TileLang deals a fragment's elements to threads by the variables of the loop around an access, so an index that is a number names no thread
+TileLang distributes a fragment's elements to threads by the variables of the loop around an access, so an index that is a number names no thread
 (its loops refuse all but `fragment[0]`). The loop goes over all of that dimension instead, and one round of it does something.
 """
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Statements:
     """The first warp of the role that is written."""
     sums: dict[str, str] = field(default_factory=dict)
     """Fragments that loops over more axes add to, with the reduction."""
-    dealt: frozenset[str] = frozenset()
+    distributed: frozenset[str] = frozenset()
     """Arrays of the team that tiles are stored to: `T.Parallel` writes to fragments alone."""
     begun: dict[str, n.Block] = field(default_factory=dict)
     """Of each sum that is not whole yet, the block that begins it."""
@@ -290,7 +290,7 @@ class Statements:
                 self.put(f"{name} = T.alloc_shared({shown}, {to.dtype(b.dtype)})", depth, path)
             case "fragment" if b.name in self.sums:
                 self.put(f'{name} = T.alloc_reducer({shown}, {to.dtype(b.dtype)}, op="{self.sums[b.name]}", replication="all")', depth, path)
-            case "fragment" | "register" if b.space == "fragment" or b.name in self.dealt:
+            case "fragment" | "register" if b.space == "fragment" or b.name in self.distributed:
                 self.tiles.fits([int_value(d) or 1 for d in b.shape], f"'{b.name}'")
                 self.put(f"{name} = T.alloc_fragment({shown if b.shape else '(1,)'}, {to.dtype(b.dtype)})", depth, path)
             case "register" if not b.shape:

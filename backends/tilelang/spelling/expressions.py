@@ -253,13 +253,13 @@ class Expressions:
         return f"{name}[{', '.join(self.text(i) for i in at.index if isinstance(i, n.Expr))}]"
 
     def _spread_enough(self, at: n.Region) -> None:
-        """Raises KIR-B305 for a fragment of which TileLang would give each thread too much: it deals the dimensions that loops over elements go
+        """Raises KIR-B305 for a fragment of which TileLang would give each thread too much: it distributes the dimensions that loops over elements go
         through, and every thread has all of the others."""
         if at.buffer.space != "fragment" or at.buffer.layout is not None or not self.threads:
             return
         extents = [int_value(d) or 1 for d in at.buffer.shape]
-        dealt = math.prod(d for d, i in zip(extents, at.index, strict=True) if any(x.startswith(AXIS) for x in names_read(i)))
-        each = math.prod(extents) // max(1, dealt) * -(-dealt // self.threads)
+        distributed = math.prod(d for d, i in zip(extents, at.index, strict=True) if any(x.startswith(AXIS) for x in names_read(i)))
+        each = math.prod(extents) // max(1, distributed) * -(-distributed // self.threads)
         if each > MOST_ELEMENTS:
             raise refuse("KIR-B305", f"'{at.buffer.name}' is used element by element outside of a loop over its elements: TileLang would give each thread "
                          f"{each} of them", f"at most {MOST_ELEMENTS} a thread: whole tiles, or the fragment in shared memory")

@@ -117,7 +117,7 @@ def _named_cast(r: Reading, fn: Node, listed: Node, scope: Scope) -> Value:
     v = r.value(listed.named_children[0], scope)
     d = to.child_by_field_name("declarator") if to.type == "type_descriptor" else None
     kind = r.types.base_type(to, scope)
-    if d is not None and "reference" in d.type:
+    if d is not None and any("reference" in c.type for c in (d, *_below(d))):
         if isinstance(v, (Members, Located)) and v.type == kind:
             return v
         where = address(r, v, fn)
@@ -258,6 +258,8 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
         return v
     if isinstance(kind, Named) and not isinstance(v, Located):
         return v
+    if isinstance(v, Pack) and isinstance(kind, Vec | Rec | Prim):
+        v = construct(r, kind, list(v.items))
     if reference and isinstance(v, (Located, Members)):
         if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec)):
             return v

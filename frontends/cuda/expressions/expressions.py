@@ -300,8 +300,10 @@ def braced(r: Reading, node: Node, t: CType, scope: Scope) -> Value:
     if not items:
         return zero_of(r, t)
     flat: list[n.Expr] = []
-    of: CType = t.of if isinstance(t, Arr) else Prim(dtype)
-    for item in items:
+    kinds: list[CType] = [t.of if isinstance(t, Arr) else Prim(dtype)] * len(items)
+    if isinstance(t, Rec) and any(c.type == "initializer_list" for c in items):
+        kinds = [m.type for m in t.instance.members()]
+    for item, of in zip(items, kinds, strict=False):
         if item.type == "initializer_pair":
             raise NotUnderstood("a designated initializer", item)
         v = braced(r, item, of, scope) if item.type == "initializer_list" else rvalue(r, value(r, item, scope))

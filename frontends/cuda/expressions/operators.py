@@ -105,7 +105,7 @@ def _pointers(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
         if isinstance(a, Null) and isinstance(b, Null):
             return Scalar(build.const(sign == "==", BOOL))
         for x, y in ((a, b), (b, a)):
-            if isinstance(x, Pointer) and (isinstance(y, Null) or constant(y) == 0):
+            if isinstance(x, Pointer | Chosen) and (isinstance(y, Null) or constant(y) == 0):
                 there = present(r, x)
                 return Scalar(there if sign == "!=" else build.invert(there))
     if isinstance(a, Pointer) and isinstance(b, Pointer):

@@ -14,7 +14,7 @@ from ..symbols.symbols import Scope, Value
 from ..types.c_types import VOID, Arr, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, index32
-from ..values.conversions import component, picked, scalar, type_text
+from ..values.conversions import component, picked, pointing, scalar, type_text
 from ..values.loads import rvalue
 from ..values.objects import spilled
 from ..values.pointers import Apart
@@ -57,6 +57,7 @@ def address(r: Reading, v: Value, node: Node) -> Value:
 
 def pointed(r: Reading, v: Value, node: Node) -> Value:
     """`*v`."""
+    v = pointing(v)
     if isinstance(v, Pointer):
         if v.type.to == VOID:
             raise NotUnderstood("what a void pointer points to", node)
@@ -95,7 +96,7 @@ def element(r: Reading, base: Value, at: Value, node: Node) -> Value:
         return Located(base.place.shifted(index, base.type.of, r.m, subscript=True), base.type.of)
     if isinstance(base, Wide) and isinstance(base.type, Arr):
         return element(r, spilled(r, base), at, node)
-    base = rvalue(r, base)
+    base = pointing(rvalue(r, base))
     if isinstance(base, Chosen):
         a, b = base.then, base.orelse
         return operators.conditional(r, base.cond, lambda: element(r, a, at, node), lambda: element(r, b, at, node), node)

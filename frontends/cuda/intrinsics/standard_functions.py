@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, DType, dtype_of
+from kir.ir.types import BOOL, I32, DType, dtype_of
 
 from ..source.source import Node
 from ..symbols.symbols import Value
@@ -20,7 +21,12 @@ from ..values.reading import Reading
 from ..values.values import Builtin, Scalar, TypeName, constant
 
 FUNCTORS = frozenset({"plus", "greater", "less", "bit_and", "bit_or", "bit_xor", "multiplies"})
-FUNCTIONS = frozenset({"min", "max", "move", "forward", "get", "size", "clamp", "abs", "gcd", "declval", "bit_cast", "exchange"})
+_BITS: dict[str, Callable[[int, int], int]] = {
+    "has_single_bit": lambda x, bits: x.bit_count() == 1, "popcount": lambda x, bits: x.bit_count(), "bit_width": lambda x, bits: x.bit_length(),
+    "countl_zero": lambda x, bits: bits - x.bit_length(), "countr_zero": lambda x, bits: bits if not x else (x & -x).bit_length() - 1,
+    "bit_ceil": lambda x, bits: 1 << max(0, x - 1).bit_length(), "bit_floor": lambda x, bits: 1 << x.bit_length() - 1 if x else 0}
+"""Functions of <bit> of a number that is known when it is compiled, and its bits."""
+FUNCTIONS = frozenset({"min", "max", "move", "forward", "get", "size", "clamp", "abs", "gcd", "declval", "bit_cast", "exchange", *_BITS})
 
 
 def standard(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value | None:
@@ -30,6 +36,9 @@ def standard(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value | N
         return Scalar(limit(f.args[0].type.dtype, f.name.split(".")[1], node))
     if f.name in FUNCTORS and not args:
         return f
+    if f.name in _BITS and len(args) == 1 and isinstance(v := rvalue(r, args[0]), Scalar) and (known := constant(v)) is not None:
+        found = _BITS[f.name](known & (1 << v.dtype.bits) - 1, v.dtype.bits)
+        return Scalar(build.const(found, BOOL if f.name == "has_single_bit" else v.dtype if f.name.startswith("bit_") and f.name != "bit_width" else I32))
     match f.name:
         case "move" | "forward":
             return args[0]

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from kir.ir import build
+from kir.ir.types import BOOL
+
 from ..source.source import Node, Unit
 from ..source.syntax import text
 from ..symbols.classes import ClassInstance, Rec, Together
-from ..symbols.symbols import ClassTemplate, Function, Scope, Variable
+from ..symbols.symbols import ClassTemplate, EnumType, Function, Scope, Value, Variable
+from ..types.c_types import Named
 from ..types.errors import NotUnderstood
 from ..values.reading import Reading
-from ..values.values import TypeName
+from ..values.values import Scalar, TypeName
+
+
+def _constant_of(base: Named) -> Value | None:
+    """The `value` that a class has from `std::true_type` and the like."""
+    if base.name in ("true_type", "false_type"):
+        return Scalar(build.const(base.name == "true_type", BOOL))
+    return base.args[-1] if base.name in ("bool_constant", "integral_constant") and base.args and isinstance(base.args[-1], Scalar) else None
 
 
 def _overlaid(child: Node) -> tuple[Node, list[str]] | None:
@@ -54,6 +65,27 @@ def _spread(r: Reading, child: Node, scope: Scope, unit: Unit, of: ClassInstance
     return Together(_kind(child) == "union_specifier", tuple(parts))
 
 
+def using_enum(r: Reading, node: Node, scope: Scope) -> bool:
+    """`using enum C::E;`: the enumerators of an enumeration inside a class, named where it stands. False for another declaration."""
+    named = next((c for c in node.named_children), None)
+    if named is None or named.type != "qualified_identifier" or not any(text(c) == "enum" for c in node.children):
+        return False
+    *owner, last = text(named).split("::")
+    found = r.index.resolve_namespace("::".join(owner[:-1]), scope) if len(owner) > 1 else scope
+    known = found.find(owner[-1]) if found is not None else None
+    kind = next((d for d in known if isinstance(d, ClassTemplate)), None) if isinstance(known, list) else None
+    if kind is None:
+        return False
+    inside = r.types.of_template(kind.name, (), kind.scope, named)
+    enums = inside.instance.scope.decls.get(last, []) if isinstance(inside, Rec) else []
+    for e in enums:
+        if isinstance(e, EnumType):
+            for name, values in e.scope.decls.items():
+                for d in values:
+                    scope.declare(name, d)
+    return bool(enums)
+
+
 def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, values: dict[str, object], arguments: tuple[object, ...]) -> Rec:
     """The class under template bindings."""
     if node is None:
@@ -69,6 +101,9 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
             for b in c.named_children:
                 if b.type in ("type_identifier", "template_type", "qualified_identifier"):
                     base = r.types.base_type(b, scope)
+                    if isinstance(base, Named) and (value := _constant_of(base)) is not None:
+                        scope.values["value"] = value
+                        continue
                     if not isinstance(base, Rec):
                         raise NotUnderstood(f"the base class {text(b)}", b)
                     made.bases.append(base.instance)
@@ -76,6 +111,8 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
     if body is None:
         raise NotUnderstood(f"the class '{t.name}', which is only declared", node)
     for child in body.named_children:
+        if child.type == "using_declaration" and using_enum(r, child, scope):
+            continue
         overlaid = _overlaid(child)
         if overlaid is None:
             together = _spread(r, child, scope, t.unit, made)

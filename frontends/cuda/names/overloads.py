@@ -129,7 +129,7 @@ def _deduce(r: Reading, f: Function, params: list[Node], args: list[Value], name
             if kind is not None and text(kind) in every:
                 found[text(kind)] = Pack(tuple(TypeName(_decayed(type_of_value(a), None)) for a in args[k:]))
             return
-        if k >= len(args) or kind is None:
+        if k >= len(args) or kind is None or isinstance(args[k], Pack):
             continue
         t = _decayed(type_of_value(args[k]), d)
         trial = dict(found)
@@ -153,6 +153,8 @@ def _decayed(t: CType, d: Node | None) -> CType:
 
 def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) -> int | None:
     """0 for the same type, more for conversions, None where there is none."""
+    if isinstance(v, Pack):  # a list in braces
+        return 4 if isinstance(to, Rec) or (isinstance(to, Vec) and len(v.items) == to.n) or (isinstance(to, Prim) and len(v.items) <= 1) else None
     have = type_of_value(v)
     if isinstance(to, Auto) or have == to:
         return 0

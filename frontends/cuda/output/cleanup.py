@@ -9,7 +9,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of, shape_of
 from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, transform, walk
-from kir.surface.ptx.form.bits import joined, vector
+from kir.surface.ptx.form.bits import joined, whole_of
 
 from ..values.emitter import has_effect
 
@@ -240,7 +240,7 @@ def _whole_stores(body: list[n.Stmt]) -> list[n.Stmt]:
             every = [*run, s]
             parts = [x.value for x in every]
             shaped = [bool(shape_of(p.type)) for p in parts]
-            single = (_each_of_one(parts) if isinstance(parts[0], n.Cast) else None) or vector(parts) if not any(shaped) else None
+            single = (_each_of_one(parts) if isinstance(parts[0], n.Cast) else None) or whole_of(parts) if not any(shaped) else None
             made = joined(parts) if all(shaped) else single
             if made is not None and not (isinstance(made, n.Call) and made.fn in ("vec", "cat", "pick")):
                 *head, last = every[0].at.index

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from kir.ir import nodes as n
 from kir.ir.types import DType
 
+WARP = 32
+"""Threads of a warp; the threads asked about are whole warps."""
 Values = tuple[int, ...]
 """A value for each thread; a single one is that of all."""
 _SIMPLE: Mapping[str, Callable[[int, int], int]] = {
@@ -57,6 +59,11 @@ def _value(e: n.Expr, known: Mapping[str, Values]) -> Values | None:
             x = over_threads(e.x, known)
             logical = isinstance(e.type, DType) and e.type.is_bool
             return None if x is None else tuple(-each if e.op == "neg" else 1 - each if logical else ~each for each in x)
+        case n.Call(fn="shfl_idx", args=(n.Expr() as x, n.Expr() as lane)) if e.of is None and not dict(e.attrs).get("width"):
+            each, lanes = over_threads(x, known), over_threads(lane, known)
+            if each is None or lanes is None or len(lanes) != 1 or (len(each) != 1 and len(each) % WARP):
+                return None
+            return each if len(each) == 1 else tuple(each[k // WARP * WARP + lanes[0] % WARP] for k in range(len(each)))
         case n.Select():
             cond, a, b = (over_threads(x, known) for x in (e.cond, e.a, e.b))
             if cond is None or a is None or b is None:

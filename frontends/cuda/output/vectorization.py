@@ -190,7 +190,7 @@ def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:
     def leave(old: n.Node, new: n.Node) -> n.Node:
         nonlocal failed
         match new:
-            case n.Load() if new.at.index and shape_of(new.at.type):
+            case n.Load() if shape_of(new.at.type):
                 made = longer(new.at)
                 if made is None or new.mask is not None or new.clip:
                     failed = True
@@ -207,7 +207,10 @@ def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:
     def enter(e: n.Node) -> bool:
         return not isinstance(e, (n.Buffer, n.Region))
 
-    value = transform(store.value, leave, enter)
+    try:
+        value = transform(store.value, leave, enter)
+    except KirError:  # parts of other lengths
+        return None
     if failed or shape_of(value.type) not in ((), (size * count,)):
         return None
     return n.Store(at, value, label=s.label or store.label, origin=s.origin)

@@ -77,9 +77,9 @@ class Preprocessor:
         """Macros that a build defines, which stand for those of the same names that were there."""
         self.macros |= {k: Macro(k, None, tuple(_TOKEN.findall(v))) for k, v in macros}
 
-    def run(self, file: str, source: str, include: Include) -> Mapped:
-        """Preprocess a file. Raises KirError KIR-F203 (a conditional without end, or one that cannot be evaluated), KIR-F204 (expansions
-        without end) and KIR-F205 (`#error` reached)."""
+    def run(self, file: str, source: str, include: Include, stopped: Callable[[str, Origin], None] | None = None) -> Mapped:
+        """Preprocess a file; `stopped` is told of an `#error` that is reached. Raises KirError KIR-F203 (a conditional without end, or one that
+        cannot be evaluated), KIR-F204 (expansions without end) and KIR-F205 (`#error` reached, and nobody to tell)."""
         if len(source) > MAX_TEXT:
             raise error("KIR-F211", f"{Path(file).name} has {len(source):,} characters", origin=Origin(file, 1, 1, 1, 2),
                         needs=f"at most {MAX_TEXT:,}: the kernel in a file with what it needs")
@@ -151,7 +151,9 @@ class Preprocessor:
                 case "pragma" if rest.split()[:1] == ["once"]:
                     out.pragmas_once = True
                 case "error":
-                    raise error("KIR-F205", f"#error{rest}", origin=where, needs="another target or other macros")
+                    if stopped is None:
+                        raise error("KIR-F205", f"#error{rest}", origin=where, needs="another target or other macros")
+                    stopped(rest.strip(), where)
                 case _:
                     pass
         if active:

@@ -244,7 +244,10 @@ class Sources:
                 raise error("KIR-F202", f"includes nest more than {MAX_INCLUDES} deep", origin=where)
             self.read(found, depth + 1)
 
-        mapped = self.preprocessor.run(str(path), source, include)
+        def stopped(words: str, where: Origin) -> None:
+            missing.append((f"what '#error {words[:60]}' wants", where))
+
+        mapped = self.preprocessor.run(str(path), source, include, stopped if depth else None)
         unit = parse_text(mapped, path)
         unit.missing = missing
         for name in self._own_headers() if not depth else ():
@@ -276,6 +279,7 @@ class Sources:
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
+    "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }
 """Own headers that no include names, by what a file that needs them says."""
 
@@ -290,7 +294,7 @@ _SYSTEM = re.compile(
     r"(cuda|sanitizer/|crt/|cub/|thrust/|nvtx|cooperative_groups|mma\.h|math|device_|vector_|driver_|builtin_|sm_|curand|cublas|nccl|std|c[a-z]+$|"
     r"algorithm|array|atomic|bit|chrono|complex|concepts|exception|filesystem|fstream|functional|initializer_list|iomanip|ios|iostream|"
     r"iterator|limits|list|map|memory|mutex|new|numeric|optional|ostream|queue|random|regex|set|sstream|stdexcept|string|thread|tuple|"
-    r"type_traits|typeinfo|unordered_|utility|variant|vector|assert\.h|float\.h|limits\.h|string\.h|stdint|stdio|stdlib|stddef|unistd|"
+    r"type_traits|typeinfo|unordered_|utility|variant|vector|version$|ranges|dlpack/|tvm/|assert\.h|float\.h|limits\.h|string\.h|stdint|stdio|stdlib|stddef|unistd|"
     r"errno|sys/|pybind11|torch/|ATen/|c10/|dlfcn|pthread|nvrtc|cassert|source_location|span)"
 )
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
 from kir.ir.visit import walk
 
 from ..expressions import calls
+from ..expressions.places import element
 from ..names.mutation_analysis import function_body, mutated
 from ..source.source import Node
 from ..source.syntax import declared_name, text
 from ..symbols.classes import Rec
 from ..symbols.symbols import Scope, Value, Variable
-from ..types.c_types import Arr, Auto, CType, Prim, Ptr
+from ..types.c_types import Arr, Auto, CType, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
-from ..values.conversions import convert, type_text
+from ..values.conversions import component, convert, type_text
 from ..values.loads import rvalue
 from ..values.objects import assign, initialized, new_object, pinned_value
 from ..values.reading import Reading
@@ -160,6 +162,12 @@ def _structured(r: Reading, names: Node, init: Node | None, scope: Scope) -> Non
         parts = [x for k, x in v.fields.items() if k != "#array"]
         for word, part in zip(words, parts, strict=False):
             scope.values[word] = pinned_value(r, rvalue(r, part), word)
+        return
+    held = v if isinstance(v, Located) and isinstance(v.type, Arr) else rvalue(r, v)
+    if isinstance(held, Wide | Located) and isinstance(held.type, Vec | Arr) and len(words) == held.type.n:
+        for k, word in enumerate(words):
+            each = component(r, held, k) if isinstance(held, Wide) and isinstance(held.type, Vec) else element(r, held, Scalar(build.const(k)), names)
+            scope.values[word] = pinned_value(r, rvalue(r, each), word)
         return
     raise NotUnderstood(f"a structured binding of {type_text(v)}", names)
 

@@ -6,6 +6,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, dtype_of
 
+from ..names.class_instances import using_enum
 from ..names.lookup import named_value
 from ..source.source import Node
 from ..source.syntax import contains, declared_name, text
@@ -33,6 +34,8 @@ def function(r: Reading, f: Function, scope: Scope) -> Value:
     reference = False
     if trailing is not None:
         result = r.types.base_type(trailing.named_children[0], scope)
+        under = trailing.named_children[0].child_by_field_name("declarator")
+        reference = under is not None and "reference" in under.type
     elif kind is not None:
         d = f.node.child_by_field_name("declarator")
         while d is not None and d.type not in ("function_declarator",):
@@ -166,6 +169,8 @@ def _statement(r: Reading, node: Node, scope: Scope, frame: Frame, rest: list[No
             return True
         case "switch_statement":
             return _switch(r, node, scope, frame, rest)
+        case "using_declaration" if using_enum(r, node, scope):
+            pass
         case kind if kind in _DECLARING:
             r.index.one(node, scope, scope.unit, None)
         case "static_assert_declaration":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice, product
+from itertools import chain, islice, product
 
 from ..source.syntax import text
 from .symbols import Function, TParam
@@ -14,12 +14,14 @@ MAX_TRIED = 24
 
 
 def samples(fn: Function) -> Iterator[str]:
-    """Texts of template arguments for a kernel, likely ones first."""
+    """Texts of template arguments for a kernel, likely ones first, then those that are another in one argument."""
     if not fn.params:
         return
     listed = [_choices(p) for p in fn.params if not p.pack]
+    first = [choices[0] for choices in listed]
+    others = ([*first[:k], x, *first[k + 1:]] for nth in (1, 2, 3) for k, choices in enumerate(listed) for x in choices[nth:nth + 1])
     seen = set()
-    for made in islice(product(*listed), 4 * MAX_TRIED):
+    for made in chain([first], others, islice(product(*listed), 4 * MAX_TRIED)):
         shown = ", ".join(made)
         if shown not in seen:
             seen.add(shown)
@@ -39,7 +41,7 @@ def _choices(p: TParam) -> list[str]:
         if re.search(r"idx|id_?type|index|offset", name) or name.endswith("id"):
             return ["int32_t"]
         if re.search(r"float|acc|compute|dtypeo32|prob", name):
-            return ["float"]
+            return ["float", "half"]
         if "fp8" in name or "quant" in name:
             return ["__nv_fp8_e4m3"]
         return ["half", "float", "nv_bfloat16", "int32_t"]

@@ -85,14 +85,26 @@ def _to_number(r: Reading, v: Value, to: Prim) -> Value:
     raise NotUnderstood(f"a conversion of {type_text(v)} to {to}")
 
 
-def present(r: Reading, p: Pointer) -> n.Expr:
+def present(r: Reading, p: Value) -> n.Expr:
     """Whether a pointer is not null: parameters may be absent under a binding, everything else is there."""
+    if isinstance(p, Chosen):
+        then, orelse = present(r, p.then), present(r, p.orelse)
+        return build.binary("or", build.binary("and", p.cond, then), build.binary("and", build.invert(p.cond), orelse)) if then != orelse else then
+    if not isinstance(p, Pointer):
+        return build.const(not isinstance(p, Null), BOOL)
     s = p.place.store
     if s.tensor is None or not s.is_global:
         return build.const(True, BOOL)
     if r.absent is not None:
         return build.const(s.tensor.name not in r.absent, BOOL)
     return build.invert(build.call("absent", param=s.tensor.name))
+
+
+def pointing(v: Value) -> Value:
+    """A pointer that is read through: what may be null there is not."""
+    while isinstance(v, Chosen) and (isinstance(v.then, Null) or isinstance(v.orelse, Null)):
+        v = v.orelse if isinstance(v.then, Null) else v.then
+    return v
 
 
 def _to_pointer(r: Reading, v: Value, to: Ptr) -> Value:

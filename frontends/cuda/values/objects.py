@@ -143,9 +143,16 @@ def _store_wide(r: Reading, to: Located, v: Value) -> None:
         value = build.call("pick", value, build.const(0))
     shape, own = shape_of(at.type), shape_of(value.type)
     if len(shape) > 1 and own != shape and len(own) == 1:
+        parts = value.args if isinstance(value, n.Call) and value.fn == "vec" and value.of is None else ()
+        if parts and isinstance(parts[0], n.Expr) and all(p == parts[0] for p in parts):
+            r.m.emit(n.Store(at, parts[0]))
+            return
         value = r.m.let(to.place.store.name, value)
+        spans: tuple[n.Expr | n.Span, ...] = at.index or tuple(n.Span(build.const(0), d) for d in at.buffer.shape)
         for k, index in enumerate(product(*(range(int(d)) for d in shape if isinstance(d, int)))):
-            r.m.emit(n.Store(build.region(at.buffer, *(build.const(i) for i in index)), build.call("pick", value, build.const(k))))
+            steps = iter(index)
+            here = (build.add(s.lo, build.const(next(steps))) if isinstance(s, n.Span) else s for s in spans)
+            r.m.emit(n.Store(build.region(at.buffer, *here), build.call("pick", value, build.const(k))))
         return
     r.m.emit(n.Store(at, value))
 

@@ -23,7 +23,7 @@ MOST = 1 << 18
 
 def fragment_layout(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> n.Layout | None:
     """The layout `spread(..)` of a fragment by `forward_fn`, or by `forward_thread_fn` and `forward_index_fn`. None where extents are open, where
-    elements have copies, or where the formula deals them in no mixed-radix way: then the layout stays open."""
+    elements have copies, or where the formula distributes them in no mixed-radix way: then the layout stays open."""
     named = dict(layout.named)
     shape = [build.int_value(d) for d in buffer.shape]
     known = [d for d in shape if d is not None]
@@ -84,7 +84,7 @@ def _evaluated(e: n.Expr, values: dict[str, Ints]) -> Ints | None:
 
 
 def _digits(thread: Ints, slot: Ints, shape: list[int]) -> n.Layout | None:
-    """The digits by which a table of threads and slots deals its elements; None where there are none."""
+    """The digits by which a table of threads and slots distributes its elements; None where there are none."""
     threads, slots = int(thread.max()) + 1, int(slot.max()) + 1
     if thread.min() < 0 or slot.min() < 0 or threads * slots != math.prod(shape):
         return None

@@ -41,7 +41,7 @@ def _annotate(r: Reader, buffer: n.Buffer, layout: LayoutOf) -> None:
     if buffer.space == "fragment":
         made = fragment_layout(r, buffer, layout)
         if made is not None:
-            r.dealt[buffer.name] = made
+            r.distributed[buffer.name] = made
 
 
 def _differ(a: LayoutOf, b: LayoutOf) -> bool:

@@ -37,7 +37,7 @@ def laid_out(r: Reader, body: n.Block) -> n.Block:
     changed: dict[str, n.Buffer] = {}
     for s in _allocs(body):
         layout = r.layouts.get(s.buffer.name)
-        made = r.dealt.get(s.buffer.name) or (memory_layout(s.buffer, layout) if layout is not None else None)
+        made = r.distributed.get(s.buffer.name) or (memory_layout(s.buffer, layout) if layout is not None else None)
         if made is not None:
             changed[s.buffer.name] = replace(s.buffer, layout=made)
     return tuple(substitute_buffers(s, changed) for s in body) if changed else body

@@ -73,7 +73,7 @@ class ReadingState:
         self.outside: dict[str, n.Expr] = {}
         """What an access outside of a tensor reads, where that is not 0."""
         self.layouts: dict[str, LayoutOf] = {}
-        self.dealt: dict[str, n.Layout] = {}
+        self.distributed: dict[str, n.Layout] = {}
         """Layouts of fragments that functions of the source give."""
         self.device = False
         self.thread = "%tid"

@@ -81,12 +81,12 @@ class Placing:
             case n.For() if s.kind == LANES and taint.own_loop(s):
                 yield serial(s)
             case n.For() if s.kind == LANES and taint.apart(s):
-                yield from self.dealt(s)
+                yield from self.distributed(s)
             case n.For() if s.kind == LANES:
                 try:
                     yield from Lanes(self.fresh, self.reducers, self.guard).tiles(s)
                 except NoTiles:
-                    yield from self.dealt(s)
+                    yield from self.distributed(s)
             case n.For() | n.While():
                 yield replace(s, body=tuple(x for y in s.body for x in self.prepare(y, taint)))
             case n.If():
@@ -98,8 +98,8 @@ class Placing:
             case _:
                 yield s
 
-    def dealt(self, s: n.For) -> Iterator[n.Stmt]:
-        """A range dealt to the threads of the team, one after another: thread t takes t, t + threads, .."""
+    def distributed(self, s: n.For) -> Iterator[n.Stmt]:
+        """A range distributed over the threads of the team, one after another: thread t takes t, t + threads, .."""
         axes, body = nest(s)
         total: n.Expr = build.const(1)
         for _, extent in axes:

@@ -4,12 +4,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.proof.covered import covered
+from kir.analysis.proof.cuts import equal_parts, of_divisions
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
+from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
 from kir.analysis.proof.terms import SAME
@@ -19,13 +22,16 @@ from kir.analysis.uniform import depends, varying
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.build import const
+from kir.ir.build import const, int_value
 from kir.ir.printer import expr_text
-from kir.ir.types import BOOL, DType, dtype_of
+from kir.ir.types import BOOL, I64, DType, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
 MOST_QUESTIONS = 600
 """Questions to the solver for one kernel; what is left is not decided."""
+LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
+SMALLEST = (1, 8, 64)
+"""Sizes that are tried for sums that the solver says nothing of."""
 Status = Literal["proved", "refuted", "open"]
 
 
@@ -83,6 +89,8 @@ class _Kernel:
         self.kept: dict[Any, Reply] = {}
         self.wraps: dict[n.Expr, tuple[Place, tuple[Holding, ...]]] = {}
         self.defined: set[str] = set()
+        self.overlap: Overlap | None = None
+        self.divided: tuple[n.Expr, ...] | None = None
         self.walk = self._walked()
 
     def ask(self, holding: Iterable[Holding], claim: n.Expr, place: Place, beside: n.Expr | None = None) -> Reply:
@@ -94,16 +102,37 @@ class _Kernel:
         if key not in self.kept:
             self.questions += 1
             self.kept[key] = Reply("unknown", {}) if self.questions > MOST_QUESTIONS else asked(self.base, holding, claim, self.sizes, beside)
+            if self.kept[key].kind == "unknown" and (cuts := self._cuts(holding)):
+                self.kept[key] = asked(self.base, (*holding, *cuts), claim, self.sizes, beside)
         for e in self.kept[key].wraps:
             if not any("'" in name for name in names_read(e)):
                 self.wraps.setdefault(e, (place, holding))
         return self.kept[key]
+
+    def _cuts(self, holding: Iterable[Holding]) -> tuple[n.Expr, ...]:
+        """What is proved of divisions of the grid, for each CTA whose axes have a range here."""
+        if self.divided is None:
+            self.divided = ()
+            index = [i for a in accesses(self.walk.items) for i in a.index]
+            self.divided = of_divisions(index, self._axes_range(), lambda held, claim: asked(self.base, held, claim, self.sizes).kind == "proved")
+        if not self.divided:
+            return ()
+        there = {h.var.name for h in holding if isinstance(h, Ranging)}
+        twin = {x.name: n.Var(f"{x.name}'", x.of) for x in self._grid()}
+        own = self.divided if set(self.axes) <= there else ()
+        return (*own, *(substitute(c, twin) for c in self.divided if {v.name for v in twin.values()} <= there))
+
+    def _axes_range(self) -> tuple[Ranging, ...]:
+        first = next((a for a in accesses(self.walk.items)), None)
+        return tuple(h for h in first.place.holding if isinstance(h, Ranging) and h.var.name in self.axes) if first is not None else ()
 
     def _walked(self) -> Walk:
         """The walk, with memory left out of what is relied on that may hold what is not defined."""
         unsure: frozenset[str] = frozenset()
         while True:
             self.walk = made = Walk(self.program, self.kernel, unsure)
+            if made.asynchronous:
+                self.overlap = Overlap(self.program, self.kernel, made, self.params | set(self.axes), self._proves)
             self.defined = self._covered() - unsure
             more = {name for name, c in made.kept if name not in unsure
                     and self.ask((*c.place.holding, *c.holding), self._known(c.condition), c.place).kind != "proved"}
@@ -119,11 +148,22 @@ class _Kernel:
             if a.verb != "write":
                 reads.setdefault(a.root, []).append(a)
         for root, at in reads.items():
-            if root not in known and root not in self.params and root not in self.walk.late:
+            if root not in known and root not in self.params:
                 writes = self.walk.written.get(root, [])
-                if all(covered(a, writes, partial(self._holds_at, a)) for a in at):
+                if all(covered(a, writes, partial(self._holds_at, a)) or (self.overlap is not None and self.overlap.filled(a)) for a in at):
                     known.add(root)
         return known
+
+    def _proves(self, holding: tuple[Holding, ...], claim: n.Expr, place: Place) -> bool:
+        """A question of our own: the counts that it speaks of, of 64 bits, are no values that the kernel narrows."""
+        before = set(self.wraps)
+        reply = self.ask(holding, claim, place)
+        if reply.kind == "unknown" and (fewer := _relevant(holding, claim, self.params)) != holding:
+            reply = self.ask(fewer, claim, place)
+        for e in self.wraps.keys() - before:
+            if any(isinstance(x, n.Cast) and x.x.type == I64 for x in walk(e)):
+                del self.wraps[e]
+        return reply.kind == "proved"
 
     def _holds_at(self, a: Access, claim: n.Expr) -> bool:
         """Whether a condition follows from what holds at an access."""
@@ -143,9 +183,14 @@ class _Kernel:
                 yield Obligation(kind, "open", "not followed", gap.anchor, gap.why)
         for c in self.walk.claims:
             yield self._claimed(c)
-        for item in every(self.walk.items):
-            if isinstance(item, Split):
-                yield from self._of_split(item)
+        if self.overlap is not None:
+            yield from self._of_overlap(self.overlap)
+        else:
+            if self.walk.nested:
+                yield from (Obligation(k, "open", "not followed", self.kernel.name, "a team splits twice") for k in ("race", "barrier", "wait"))
+            for item in every(self.walk.items):
+                if isinstance(item, Split):
+                    yield from self._of_split(item)
         yield from self._of_ctas()
         yield from self._of_tiles()
         yield from self._of_widths()
@@ -167,6 +212,22 @@ class _Kernel:
         data = sorted({x.fn for x in walk(claim) if isinstance(x, n.Call) and x.fn.startswith("%")})
         why = f"it depends on the contents of {_memory(data)}" if data else ""
         return Obligation(kind, "open" if data and kind != "race" else "refuted", what, place.anchor, why, reply.values, other)
+
+    # ----------------------------------------------------------------------------------------------------------- asynchronous
+    def _of_overlap(self, o: Overlap) -> Iterator[Obligation]:
+        """What is asynchronous: accesses in an order, mbarriers, what is in flight; and barriers."""
+        for kinds, what, place, why in o.broken:
+            for kind in kinds:
+                yield Obligation(kind, "open", what, place.anchor if place is not None else self.kernel.name, why)
+        for split in o.meeting_splits():
+            yield from self._meetings(split)
+        for m in o.meetings(self._may_meet, self._same_place, self._same_value):
+            a, b = m.first, m.second
+            proved = self._proves(m.holding, either(m.apart, m.order), a.place)
+            for kind in ("race", "wait") if m.late else ("race",):
+                what = f"{a.verb} of '{a.root}' before or after {b.verb}"
+                yield Obligation(kind, "proved" if proved else "open", what, a.place.anchor, "" if proved else "that one is over before the other begins",
+                                 other=b.place.anchor)
 
     # ------------------------------------------------------------------------------------------------------------------ races
     def _of_split(self, split: Split) -> Iterator[Obligation]:
@@ -201,7 +262,14 @@ class _Kernel:
         holding = [*a.place.holding, *(Ranging(v, const(0), _extent(d)) for v, d in a.elements), a.mask, *pair.first.when,
                    *map(renamed, (*second, *(Ranging(v, const(0), _extent(d)) for v, d in b.elements), b.mask, *pair.second.when)), *held, apart]
         claim = opposite(self._same_place(a, b, renamed))
-        return self._told("race", what, a.place, self.ask(holding, claim, a.place, self._same_value(a, b, renamed)), claim, b.place.anchor)
+        reply = self.ask(holding, claim, a.place, self._same_value(a, b, renamed))
+        if reply.kind == "unknown" and thread is None and (equal := self._equal(a, renamed, (*holding, opposite(claim)))):
+            reply = self.ask((*holding, opposite(claim), *equal), FALSE, a.place)
+        return self._told("race", what, a.place, reply, claim, b.place.anchor)
+
+    def _equal(self, a: Access, renamed: Any, holding: tuple[Holding, ...]) -> tuple[n.Expr, ...]:
+        """Parts of an index that are equal where two executions touch one place."""
+        return equal_parts(a.index, renamed, holding, lambda held, claim: self.ask(held, claim, a.place).kind == "proved")
 
     def _grid(self) -> list[n.Var]:
         return [n.Var(x.name, dtype_of(x.extent.type)) for x in self.kernel.grid]
@@ -305,13 +373,37 @@ class _Kernel:
         """Sums that were taken to fit their 32 bits. A counterexample is worked out before it is believed."""
         for e, (place, holding) in self.wraps.items():
             reply = fitting(self.base, holding, e)
+            if reply.kind == "unknown" and (cuts := self._cuts(holding)):
+                reply = fitting(self.base, (*holding, *cuts), e)
             told = self._told("overflow", f"{expr_text(e)[:60]} fits its 32 bits", place, reply, e)
-            if told.status == "refuted" and not _overflows(e, holding, reply.values):
-                told = Obligation("overflow", "open", told.what, told.anchor, "the solver's counterexample is none")
-            elif told.status == "refuted":
-                given = {k: v for k, v in reply.values.items() if k in self.params or k in self.axes}
+            values = reply.values if told.status == "refuted" and _overflows(e, holding, reply.values) else None
+            if told.status != "proved" and values is None:
+                values = self._at_the_most(e, holding)
+                told = Obligation("overflow", "open", told.what, told.anchor, told.why or "the solver's counterexample is none")
+            if values is not None:
+                given = {k: v for k, v in values.items() if k in self.params or k in self.axes}
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
+
+
+    def _at_the_most(self, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
+        """Values at which a sum does not fit, looked for where one size, or all, are as large as can be, and variables are at
+        their last; or, of those whose ranges are numbers, at their `first`."""
+        for size in self.sizes:
+            for largest, small, first in product(LARGEST, (*SMALLEST, None), (False, True)):
+                small = largest if small is None else small
+                values = {**dict.fromkeys(self.sizes, small), size: largest}
+                known = {k: const(v, dtype_of(p.of)) for p in self.program.params if (k := p.name) in values and isinstance(p.of, DType) for v in (values[k],)}
+                if not all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in self.program.facts):
+                    continue
+                for h in holding:
+                    if isinstance(h, Ranging) and (last := int_value(substitute(h.hi, known))) is not None:
+                        at = int_value(substitute(h.lo, known)) if first and int_value(h.hi) is not None else last - 1
+                        values[h.var.name] = last - 1 if at is None else at
+                        known[h.var.name] = const(values[h.var.name], dtype_of(h.var.of))
+                if all(v.name in values for v in walk(e) if isinstance(v, n.Var)) and _overflows(e, holding, values):
+                    return values
+        return None
 
 
 def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int]) -> bool:
@@ -337,6 +429,19 @@ def _overflows(e: n.Expr, holding: Iterable[Holding], values: Mapping[str, int])
         exact += product
     low, high = dtype_of(e.type).range
     return not low <= exact <= high
+
+
+def _relevant(holding: Iterable[Holding], claim: n.Expr, sizes: set[str]) -> tuple[Holding, ...]:
+    """What holds of the variables of a claim: of a range that is over other sizes, only where it begins."""
+    named = names_read(claim)
+    out: list[Holding] = []
+    for h in holding:
+        if isinstance(h, Ranging):
+            if h.var.name in named:
+                out.append(h if names_read(h.hi) & sizes <= named else compared("ge", h.var, h.lo))
+        elif names_read(h) <= named:
+            out.append(h)
+    return tuple(out)
 
 
 def _memory(data: list[str]) -> str:

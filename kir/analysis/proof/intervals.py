@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Loop, Split
+from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Loop, Split, Sync, Team
 from kir.analysis.proof.values import FALSE, TRUE, both, either, opposite
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
@@ -57,7 +57,7 @@ def has_barrier(items: tuple[Item, ...]) -> bool:
 
 def below(i: Item) -> tuple[tuple[Item, ...], ...]:
     """The items inside of one."""
-    return (i.items,) if isinstance(i, (Loop, Split)) else i.arms if isinstance(i, Branch) else ()
+    return (i.items,) if isinstance(i, (Loop, Split, Team)) else i.arms if isinstance(i, Branch) else ()
 
 
 def every(items: tuple[Item, ...]) -> Iterator[Item]:
@@ -104,6 +104,8 @@ def _part(i: Item, trips: Trips, out: list[Pair]) -> Ends:
         return Ends((Reached(i),), (Reached(i),), TRUE)
     if isinstance(i, Barrier):
         return Ends((), (), FALSE)
+    if isinstance(i, Sync):
+        return Ends((), (), TRUE)
     if not any(map(has_barrier, below(i))):
         inside = tuple(Reached(a) for inner in below(i) for a in accesses(inner))
         out += [Pair(a, b, trips) for k, a in enumerate(inside) for b in inside[k:]]

@@ -34,6 +34,8 @@ def width_of(s: n.Copy) -> int | None:
     size, vector = s.dst.buffer.dtype.bytes, dict(s.attrs).get("vector")
     if s.via.startswith("vector("):
         return int(s.via[7:-1]) * size
+    if s.via in ("ldmatrix", "stmatrix"):
+        return 16
     if s.via == "cp_async":
         if isinstance(vector, int):
             return vector * size
@@ -55,7 +57,7 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
     shape = shape_of(r.type)
     chunk = max(1, width // size)
     last = shape[-1] if shape else 1
-    given = r.index and isinstance(r.index[-1], n.Span) and r.index[-1].step == 1
+    given = not r.index or (isinstance(r.index[-1], n.Span) and r.index[-1].step == 1)
     if b.name in env.views or not isinstance(last, int) or last % chunk or not given:
         return None
     if b.layout is not None and not _keeps(b.layout, width):
@@ -75,6 +77,20 @@ def aligned(values: Values, r: n.Region, width: int, env: Env, clip: bool) -> li
     if clip:
         out.append((compared("le", build.add(wide(index[-1]), const(chunk, I64)), wide(b.shape[-1])), tuple(held)))
     return out
+
+
+def first_at(values: Values, r: n.Region, width: int, env: Env) -> n.Expr | None:
+    """That a region of memory that lies row by row begins at a multiple of so many bytes; None where that is not known how to say."""
+    if r.buffer.name in env.views:
+        return None
+    index, _ = values.place(r, env)(tuple(const(0) for _ in shape_of(r.type)))
+    offset: n.Expr = const(0, I64)
+    inner = strides(r.buffer)
+    if inner is None:
+        return None
+    for i, each in zip(index, inner, strict=True):
+        offset = build.add(offset, build.mul(wide(i), wide(each)))
+    return compared("eq", build.mod(build.mul(offset, const(r.buffer.dtype.bytes, I64)), const(width, I64)), const(0, I64))
 
 
 def _multiple_term(i: n.Expr, b: n.Buffer, k: int, chunk: int) -> n.Expr:

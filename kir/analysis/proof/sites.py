@@ -29,9 +29,25 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
+class Flight:
+    """How an access acts some time after its statement: with a group of a family (`cp_async`, `bulk`, `wgmma`), or until the phase of the `barrier` at
+    `slot` completes, which it brings so many `bytes` of."""
+
+    family: Literal["cp_async", "bulk", "wgmma", "signal"]
+    barrier: str = ""
+    slot: n.Expr = TRUE
+    bytes: int = 0
+
+    @property
+    def proxy(self) -> bool:
+        """Whether it goes through the async proxy."""
+        return self.family != "cp_async"
+
+
+@dataclass(frozen=True, eq=False)
 class Access:
     """An access of each of `elements` (variables from 0 below an extent) where `mask` holds: to the element `index` of `buffer`, which is what a
-    declaration names, or a view. `root` is the memory behind it. `value` is what is written, `late` what acts some time after its statement."""
+    declaration names, or a view. `root` is the memory behind it. `value` is what is written, `late` says how it acts after its statement."""
 
     verb: Verb
     place: Place
@@ -42,7 +58,7 @@ class Access:
     mask: n.Expr = TRUE
     clip: bool = False
     value: Val | None = None
-    late: bool = False
+    late: Flight | None = None
     plain: bool = True
     """Whether the index is that of the memory itself, or of a view that reinterprets it."""
 
@@ -66,13 +82,27 @@ class Barrier:
 
 
 @dataclass(frozen=True, eq=False)
+class Sync:
+    """A call that orders what is asynchronous: `fn`, the mbarriers (`barrier`, one at `slot`) it acts on, and its number: a parity, bytes, an expected
+    count, or how many groups a wait leaves pending (`read`: until their sources have been read)."""
+
+    place: Place
+    fn: str
+    barrier: str = ""
+    slot: n.Expr | None = None
+    number: n.Expr | None = None
+    read: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class Loop:
-    """A loop, its trips counted by `count`, with what its body holds. `runs` is the condition of a trip."""
+    """A loop, its trips counted by `count`, with what its body holds. `runs` is the condition of a trip, `trips` how many there are (below 0: none)."""
 
     place: Place
     count: n.Var
     runs: n.Expr | None
     items: tuple[Item, ...]
+    trips: n.Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +124,16 @@ class Split:
     items: tuple[Item, ...]
 
 
-Item = Access | Barrier | Loop | Branch | Split
+@dataclass(frozen=True, eq=False)
+class Team:
+    """A role: some warps that run beside others, until all come together."""
+
+    place: Place
+    name: str
+    items: tuple[Item, ...]
+
+
+Item = Access | Barrier | Sync | Loop | Branch | Split | Team
 
 
 @dataclass(frozen=True, eq=False)

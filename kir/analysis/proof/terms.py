@@ -226,11 +226,12 @@ class Terms:
         wraps, over = self.linear(s), self.z3.Int(f"over{len(self.atoms)}")
         return self._atom(e, lambda x: [x == wraps - over * (1 << dtype.bits), x >= 0, x < 1 << dtype.bits])
 
-    def _quotient(self, e: n.Expr, a: Sum, b: Sum, truncates: bool = False, safe: bool = True) -> Sum:
-        """The quotient of a sum by another one, which is positive, or (not `safe`) zero: then nothing is known of the quotient."""
+    def _quotient(self, e: n.Expr, a: Sum, b: Sum, truncates: bool = False, safe: bool = True, up: bool = False) -> Sum:
+        """The quotient of a sum by another one, which is positive, or (not `safe`) zero: then nothing is known of the quotient. Rounded down, or `up`: its
+        symbol is of the sign of the sum, so that what is known of products with factors of at least 0 is of use."""
         z3, name = self.z3, f"q{len(self.atoms)}"
         symbol = self.atoms[name] = z3.Int(name)
-        back = _minus(a, _times({(name,): 1}, b))
+        back = _minus(_times({(name,): 1}, b), a) if up else _minus(a, _times({(name,): 1}, b))
         self._compared += [back, _minus(back, b)]
         rest, divisor, whole = self.linear(back), self.linear(b), self.linear(a)
         down = z3.And(rest >= 0, rest < divisor)
@@ -248,7 +249,7 @@ class Terms:
         q = self._quotients.get(key)
         if q is None:
             if kind == "ceildiv":
-                q = _scaled(self._quotient(e, _scaled(a, -1), b, safe=positive), -1)
+                q = self._quotient(e, a, b, safe=positive, up=True)
             else:
                 q = self._quotient(e, a, b, kind == "tdiv", positive)
             self._quotients[key] = q

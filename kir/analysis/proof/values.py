@@ -278,7 +278,8 @@ class Values:
                 return value, both(ok, defined)
             if name in self.read_only and name not in env.views:
                 return n.Call(f"%in {name}", index, (), e.at.buffer.dtype), ok
-            known = TRUE if name in self.read_only else n.Var(f"%defined {root(name, env.views)}", BOOL)
+            behind = root(name, env.views)
+            known = TRUE if behind in self.read_only else n.Var(f"%defined {behind}", BOOL)
             return data.at(i)[0], both(ok, known)
 
         def at(i: Index) -> Pair:

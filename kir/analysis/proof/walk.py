@@ -8,7 +8,7 @@ from functools import partial
 from kir.analysis.facts import descends
 from kir.analysis.proof import places
 from kir.analysis.proof.question import Holding, Ranging
-from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Gap, Item, Kind, Loop, Place, Split
+from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Flight, Gap, Item, Kind, Loop, Place, Split, Sync, Team
 from kir.analysis.proof.values import (
     FALSE,
     TRUE,
@@ -27,6 +27,7 @@ from kir.analysis.proof.values import (
     opposite,
     root,
     scaled,
+    wide,
     within,
 )
 from kir.base.instructions import instruction
@@ -35,7 +36,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import const, int_value
 from kir.ir.paths import Path
-from kir.ir.types import BOOL, DType, TupleType, dtype_of, shape_of
+from kir.ir.types import BOOL, I64, DType, TupleType, dtype_of, shape_of
 from kir.ir.visit import statements, substitute, walk
 
 PRIVATE = frozenset({"register", "fragment"})
@@ -44,9 +45,10 @@ MOST_TRIPS = 32
 """Trips of a loop over a constant range whose stores to private memory are told apart after it."""
 QUIET = frozenset({"fence", "warp_sync", "set_registers", "nanosleep", "print", "prefetch", "prefetch_descriptor", "assume", "trap"})
 """Calls that touch no memory that a hazard could be on, and order nothing that is relied on here."""
-GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async"})
-RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait", "fence_mbar_init", "named_barrier_sync",
-                   "named_barrier_arrive", "cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
+GROUPS = frozenset({"async_commit", "async_wait", "bulk_commit", "bulk_wait", "wgmma_fence", "wgmma_commit", "wgmma_wait", "fence_async",
+                    "fence_mbar_init"})
+RINGS = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "mbar_wait"})
+OTHERS = frozenset({"named_barrier_sync", "named_barrier_arrive", "cluster_arrive", "cluster_wait", "grid_dependency_wait", "grid_dependency_launch"})
 
 
 class Walk:
@@ -61,7 +63,8 @@ class Walk:
         self.anchors = {id(s): a for a, _, s in anchors(program)}
         self.owned: list[set[str]] = [set()]
         self.level, self.thread = 0, ""
-        self.late: set[str] = set()
+        self.asynchronous = False
+        self.nested = False
         self.filled = {p.name for p in program.params if p.role == "inout"} | {w.buffer.name for w in program.workspaces if w.init is not None}
         self.written: dict[str, list[Access]] = {}
         self.items = self._of_kernel()
@@ -115,7 +118,7 @@ class Walk:
             case n.Mma():
                 return (*self._mma(s, place, env), False, ())
             case n.Eval():
-                return [*self.reads(s.call, place, env), *self.call(s.call, place, env)], env, False, ()
+                return [*self.reads(s.call, place, env), *self.call(s.call, place, env)], self._after(s.call, env), False, ()
             case n.For():
                 return (*self._for(s, place, env), False, ())
             case n.If():
@@ -125,21 +128,20 @@ class Walk:
             case n.Jump():
                 return [i for v in s.values for i in self.reads(v, place, env)], env, True, ()
             case n.Roles():
-                self.gap(("race", "barrier", "undefined", "wait", "ring"), "roles run side by side", s)
-                items = [i for k, r in enumerate(s.roles) for i in self._role(r, k, place, env)]
-                return items, self._forgotten(s, env), False, ()
+                self.asynchronous = True
+                return [self._role(r, k, place, env) for k, r in enumerate(s.roles)], self._forgotten(s, env), False, ()
             case _:
                 what = f"it is kept as text: {s.reason}" if isinstance(s, n.Opaque) else "it is a hole"
                 self.gap(KINDS, what, s)
                 return [], replace(env, memory={}), False, ()
 
-    def _role(self, r: n.Role, k: int, place: Place, env: Env) -> list[Item]:
+    def _role(self, r: n.Role, k: int, place: Place, env: Env) -> Team:
         self.owned.append(set())
         self.level += 1
         items, _, _ = self.block(r.body, (*place.path, "roles", k, "body"), replace(env, memory={}), place.holding)
         self.level -= 1
         self.owned.pop()
-        return list(items)
+        return Team(place, r.name, items)
 
     def _let(self, s: n.Let, place: Place, env: Env, items: list[Item]) -> Env:
         value = s.value
@@ -167,12 +169,12 @@ class Walk:
         return env.holding(b.name, self.values.unknown(env, shape, b.dtype, lambda i: FALSE))
 
     # --------------------------------------------------------------------------------------------------------------- accesses
-    def reads(self, e: n.Node, place: Place, env: Env) -> list[Item]:
+    def reads(self, e: n.Node, place: Place, env: Env, late: Flight | None = None) -> list[Item]:
         """The loads of an expression, and the claims that it makes of indices."""
         items: list[Item] = []
         for x in walk(e):
             if isinstance(x, n.Load):
-                items += self.access("read", x.at, place, env, x.mask, x.clip)
+                items += self.access("read", x.at, place, env, x.mask, x.clip, late=late)
             elif isinstance(x, n.Call) and x.of is None and x.fn in ("pick", "gather") and len(x.args) > 1:
                 self._picked(x, place, env)
             elif isinstance(x, n.Address):
@@ -191,7 +193,7 @@ class Walk:
                 self.claims.append(Claim("bounds", place, f"an index of {x.fn}", within(v.at(own)[0], d), ranges))
 
     def access(self, verb: str, r: n.Region, place: Place, env: Env, mask: n.Expr | None = None, clip: bool = False, value: Val | None = None,
-               late: bool = False) -> list[Item]:
+               late: Flight | None = None) -> list[Item]:
         """An access to a region, with claims on its index, its mask and, of what is written, its value."""
         shape = shape_of(r.type) if r.index or r.buffer.shape else ()
         elements = tuple((self.values.variable("e"), d) for d in shape)
@@ -209,13 +211,12 @@ class Walk:
                 self.claim("bounds", place, f"{verb} of '{name}', axis {i}" if len(inside) > 1 else f"{verb} of '{name}'", test, held)
         elif verb == "read" or clip:
             cond = both(cond, *inside)
-        private = name in env.memory and name in self.owned[-1]
-        if private and not late:
+        if name in env.memory and name in self.owned[-1]:
             return []
         return self._shared(verb, place, buffer, index, elements, cond, clipped, value, late, env)
 
     def _shared(self, verb: str, place: Place, buffer: n.Buffer, index: Index, elements: tuple[tuple[n.Var, int | n.Expr], ...], cond: n.Expr,
-                clip: bool, value: Val | None, late: bool, env: Env) -> list[Item]:
+                clip: bool, value: Val | None, late: Flight | None, env: Env) -> list[Item]:
         """An access to memory that others may touch, followed through views."""
         plain = True
         ranges = tuple(Ranging(v, const(0), extent(d)) for v, d in elements)
@@ -245,8 +246,6 @@ class Walk:
     def _noted(self, a: Access) -> None:
         if a.verb != "read":
             self.written.setdefault(a.root, []).append(a)
-        if a.late:
-            self.late.add(a.root)
 
     def claim(self, kind: Kind, place: Place, what: str, condition: n.Expr, more: tuple[Holding, ...] = ()) -> None:
         """Notes what must hold."""
@@ -288,11 +287,7 @@ class Walk:
         return env
 
     def _copy(self, s: n.Copy, place: Place, env: Env) -> tuple[list[Item], Env]:
-        late = s.grouped or s.signal is not None
-        if s.signal is not None:
-            self.gap(("ring", "wait", "race", "undefined"), "it completes on an mbarrier", s)
-        elif late:
-            self.gap(("wait", "race", "undefined"), "it is waited for as a group", s)
+        late = self._flight(s, env)
         mask = s.mask if s.src.mask is None else s.src.mask if s.mask is None else build.logical_and(s.mask, s.src.mask)
         items = self.reads(s.dst, place, env)
         items += [i for e in (s.src.at, s.src.mask, s.src.other, s.mask) if e is not None for i in self.reads(e, place, env)]
@@ -302,9 +297,51 @@ class Walk:
         self._aligned(s, place, env)
         return items, self._kept(s.dst, value, self.values.value(s.mask, env) if s.mask is not None else None, s.clip, place, env)
 
+    def _flight(self, s: n.Copy, env: Env) -> Flight | None:
+        """How a copy acts after its statement; gaps for what a tensor map moves otherwise than the copy says."""
+        bulk = s.via in ("bulk", "tma")
+        shared = s.dst if s.dst.buffer.space == "shared" else s.src.at
+        attrs = dict(s.attrs)
+        if "descriptor" in attrs:
+            of = next((t for t in self.program.tensor_maps if t.name == attrs["descriptor"]), None)
+            shape = [d for d in shape_of(shared.type) if d != 1]
+            if of is None or [d for d in of.box if d != 1] != shape:
+                self.gap(("ring", "race", "wait", "undefined"), "its tensor map moves another box", s)
+            else:
+                bits = {0: 0, 32: 1, 64: 2, 128: 3}.get(int(dict(of.attrs).get("swizzle", 0)))
+                layout = shared.buffer.layout
+                if (bits, 4, 3) != (layout.args if layout is not None and layout.name == "swizzle" else (0, 4, 3)):
+                    self.gap(("race", "undefined"), "its tensor map orders bytes otherwise than the memory", s)
+        if "multicast" in attrs:
+            self.gap(("race", "ring", "wait", "undefined", "barrier"), "it is sent to several CTAs", s)
+        if s.signal is not None:
+            self.asynchronous = True
+            slot = self.values.place(s.signal, env)(())[0]
+            shape = list(shape_of(s.dst.type))
+            if not bulk or any(not isinstance(d, int) for d in shape) or len(slot) > 1:
+                self.gap(("ring", "wait", "race", "undefined", "barrier"), "how many bytes or arrivals it brings is not known", s)
+                return Flight("cp_async")
+            size = s.dst.buffer.dtype.bytes
+            for d in shape:
+                size *= int(d)  # type: ignore[arg-type]  # numbers alone come here
+            return Flight("signal", root(s.signal.buffer.name, env.views), slot[0] if slot else const(0), size)
+        if s.grouped:
+            self.asynchronous = True
+            return Flight("bulk" if bulk else "cp_async")
+        return None
+
     def _aligned(self, s: n.Copy, place: Place, env: Env) -> None:
         """Claims on the addresses of a copy that moves several elements at once."""
         width = places.width_of(s)
+        if s.via in ("tma", "bulk"):
+            for r in (s.src.at, s.dst):
+                if s.via == "bulk" or r.buffer.space == "shared":
+                    told = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
+                    if told is None:
+                        self.gap(("alignment",), f"where '{r.buffer.name}' begins", s)
+                    else:
+                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", told)
+            return
         if width is None:
             if s.via not in ("plain", "vector(1)"):
                 self.gap(("alignment",), f"copies by {s.via.partition('(')[0]} of such shapes", s)
@@ -320,11 +357,10 @@ class Walk:
                     self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", condition, held)
 
     def _mma(self, s: n.Mma, place: Place, env: Env) -> tuple[list[Item], Env]:
-        items = [i for e in (s.acc, s.a, s.b) for i in self.reads(e, place, env)]
+        items = self.reads(s.acc, place, env)
+        self.asynchronous |= s.pending
+        items += [i for e in (s.a, s.b) for i in self.reads(e, place, env, Flight("wgmma") if s.pending else None)]
         items += self.access("update", s.acc, place, env)
-        if s.pending:
-            self.gap(("wait", "race", "undefined"), "it is a product in flight", s)
-            self.late |= {x.at.buffer.name for x in walk(s) if isinstance(x, n.Load)}
         acc = self.values.value(build.load(s.acc), env)
         parts = [self.values.value(e, env) for e in (s.a, s.b)]
         shape = shape_of(s.acc.type)
@@ -348,12 +384,20 @@ class Walk:
             return []
         if c.fn == "barrier":
             return [Barrier(place)] if self.level else []
-        if c.fn in RINGS:
+        if c.fn in OTHERS:
             self.gap(("race", "ring", "wait", "undefined", "barrier"), f"'{c.fn}' orders it", place.stmt)
             return []
+        if c.fn in RINGS:
+            return self._on_mbarrier(c, place, env)
         if c.fn in GROUPS:
-            self.gap(("wait",), f"'{c.fn}' closes or awaits groups", place.stmt)
-            return []
+            self.asynchronous = True
+            number = self.values.value(c.args[0], env).scalar[0] if c.args and isinstance(c.args[0], n.Expr) else None
+            if c.fn.endswith("_wait") and (number is None or int_value(number) is None):
+                self.gap(("wait", "race", "undefined"), "how many groups it leaves pending is not a number", place.stmt)
+                return []
+            return [Sync(place, c.fn, number=number, read=bool(dict(c.attrs).get("read", False)))]
+        if c.fn == "wgmma":
+            return self._wgmma(c, places_, place, env)
         if c.fn in QUIET:
             return []
         items: list[Item] = []
@@ -369,11 +413,55 @@ class Walk:
         if c.fn in ("ldmatrix",):
             for r in places_:
                 items += self.access("read", r, place, env)
-            self.gap(("alignment",), f"the rows of '{c.fn}'", place.stmt)
+            for r in places_:
+                self.claim("undefined", place, f"what '{c.fn}' reads", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
+                told = places.aligned(self.values, r, 16, env, False)
+                for condition, held in told or ():
+                    self.claim("alignment", place, f"a row of '{r.buffer.name}'", condition, held)
+                if told is None:
+                    self.gap(("alignment",), f"the rows of '{c.fn}'", place.stmt)
             return items
         self.gap(("race", "wait", "ring", "undefined", "alignment"), f"'{c.fn}' is not followed", place.stmt)
         for r in places_:
             items += self.access("update", r, place, env)
+        return items
+
+    def _after(self, c: n.Call, env: Env) -> Env:
+        """What private memory holds after a call: the accumulators of a product hold something else, defined where they were."""
+        acc = c.args[0] if c.fn == "wgmma" and c.of is None and c.args else None
+        if not isinstance(acc, n.Region) or acc.buffer.name not in env.memory or acc.index:
+            return env
+        old = env.memory[acc.buffer.name]
+        return env.holding(acc.buffer.name, self.values.unknown(env, old.shape, acc.buffer.dtype, lambda i: old.at(i)[1]))
+
+    def _on_mbarrier(self, c: n.Call, place: Place, env: Env) -> list[Item]:
+        """A use of mbarriers."""
+        self.asynchronous = True
+        r = c.args[0]
+        assert isinstance(r, n.Region)
+        index, ok = self.values.place(r, env)(())
+        number, number_ok = self.values.value(c.args[1], env).scalar if len(c.args) > 1 and isinstance(c.args[1], n.Expr) else (None, TRUE)
+        self.claim("undefined", place, f"what '{c.fn}' is told", both(ok, number_ok))
+        for i, d in zip(index, r.buffer.shape, strict=True):
+            self.claim("bounds", place, f"{c.fn} of '{r.buffer.name}'", within(i, d))
+        narrowed = number is not None and any(isinstance(x, n.Cast) and x.x.type == I64 for x in walk(number))
+        if len(index) > 1 or r.buffer.name in env.views or dict(c.attrs) or narrowed:
+            self.gap(("race", "ring", "wait", "undefined", "barrier"), f"which mbarriers '{c.fn}' acts on", place.stmt)
+            return []
+        return [Sync(place, c.fn, r.buffer.name, index[0] if index else const(0), number)]
+
+    def _wgmma(self, c: n.Call, regions: list[n.Region], place: Place, env: Env) -> list[Item]:
+        """A product in flight of a warpgroup's threads: `acc += a * b`."""
+        self.asynchronous = True
+        items: list[Item] = []
+        for r in regions[1:]:
+            items += self.access("read", r, place, env, late=Flight("wgmma"))
+            if r.buffer.name not in env.memory:
+                self.claim("undefined", place, f"an operand of '{c.fn}'", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
+        acc = regions[0]
+        items += self.access("update", acc, place, env)
+        if acc.buffer.name not in env.memory or acc.index:
+            self._cleared(acc, env)
         return items
 
     def _cleared(self, r: n.Region, env: Env) -> None:
@@ -417,7 +505,8 @@ class Walk:
         head = self._head(s, count, env)
         inner = replace(head, names={**head.names, s.var.name: Val((), lambda i: (value, TRUE))}, scope=(*env.scope, count))
         body, after, _ = self.block(s.body, (*place.path, "body"), inner, (*place.holding, *ranging))
-        items.append(Loop(place, count, runs, body))
+        trips = build.sub(wide(hi), wide(lo)) if known is not None and known > 0 else None
+        items.append(Loop(place, count, runs, body, build.ceildiv(trips, known) if trips is not None and known is not None and known > 1 else trips))
         return items, self._exit(s, env, head, after, count, lo, hi, known)
 
     def _while(self, s: n.While, place: Place, env: Env) -> tuple[list[Item], Env]:
@@ -479,8 +568,7 @@ class Walk:
         return replace(env, memory=memory)
 
     def _split(self, s: n.For, place: Place, env: Env, lo: n.Expr, hi: n.Expr) -> list[Item]:
-        if self.level:
-            self.gap(("race", "barrier", "wait"), "a team splits twice", s)
+        self.nested |= self.level > 0 and bool(self.thread)
         if int_value(s.step) != 1:
             self.gap(("race", "barrier"), "a team splits by a step", s)
         self.level += 1

@@ -6,11 +6,12 @@ wgmma.mma_async).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from kir.analysis.target.metas import at_defaults
 from kir.analysis.target.warpgroup import operand_refusal, product_refusal
+from kir.analysis.tiles.mapped_views import view_of
 from kir.base.diagnostic import Diagnostic
 from kir.hardware.target import ARCHITECTURES, Architecture, Family
 from kir.ir import build
@@ -27,10 +28,12 @@ TENSOR_CORE_PAIRS: dict[DType, frozenset[DType]] = {
 def legalize(program: n.Program, architecture: Architecture) -> tuple[Diagnostic, ...]:
     """What the architecture cannot do of a program: KIR-V030 (threads), KIR-V031 (shared memory), KIR-V032 (a tensor-core product),
     KIR-V033 (CTAs of a grid), KIR-V034 (a copy), KIR-V035 (a layout), KIR-V036 (registers of roles), KIR-V037 (a cluster)."""
-    return tuple(d for k in at_defaults(program).kernels for d in _kernel(k, architecture))
+    known = at_defaults(program)
+    gathering = {t.name for t in known.tensor_maps if dict(t.attrs).get("mode") == "im2col"}
+    return tuple(d for k in known.kernels for d in _kernel(k, architecture, gathering))
 
 
-def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
+def _kernel(k: n.Kernel, a: Architecture, gathering: Collection[str]) -> Iterator[Diagnostic]:
     threads = build.int_value(k.threads)
     if threads is not None and (threads > a.max_threads_per_cta or (threads > 1 and threads % a.warp_size)):
         yield Diagnostic("KIR-V030", f"{threads} threads are no whole warps of one CTA of {a.name}", k.origin, k.name,
@@ -50,7 +53,7 @@ def _kernel(k: n.Kernel, a: Architecture) -> Iterator[Diagnostic]:
     for s, level in _statements(k.body, "cta"):
         if isinstance(s, n.Mma) and (reason := tensor_core_refusal(s)):
             yield Diagnostic("KIR-V032", reason, s.origin, k.name)
-        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level) or _lacking(s, a)):
+        if isinstance(s, n.Copy) and (reason := copy_refusal(s, level) or _lacking(s, a) or _gather_refusal(k, s, gathering)):
             yield Diagnostic("KIR-V034", reason, s.origin, k.name)
         if isinstance(s, n.Roles) and (reason := registers_refusal(k, s, a)):
             wait = ("a warpgroup that asks for registers which nobody gives back waits for ever",) if a.has("setmaxnreg") else ()
@@ -216,6 +219,15 @@ def copy_refusal(s: n.Copy, level: str) -> str:
         if len(shape) < 2 or any(isinstance(d, int) and d % 8 for d in shape[-2:]):
             return f"{kind} moves whole 8 x 8 matrices, not {' x '.join(str(d) for d in shape)}"
     return ""
+
+
+def _gather_refusal(k: n.Kernel, s: n.Copy, gathering: Collection[str]) -> str:
+    """Why an im2col map does not gather a box of pixels by channels ("" when it does): they are channels of one tap (PTX ISA, "Im2col mode")."""
+    view = view_of(k, s.src.at.buffer.name) if dict(s.attrs).get("descriptor") in gathering else None
+    taps, channels = s.src.at.index[-1:], build.int_value(view.at.buffer.shape[-1]) if view is not None else None
+    if channels is None or not taps or not isinstance(taps[0], n.Span) or not isinstance(taps[0].extent, int) or channels % taps[0].extent == 0:
+        return ""
+    return f"a box of '{s.src.at.buffer.name}' has {taps[0].extent} channels, and a tap has {channels}"
 
 
 def descriptor_refusal(at: n.Region) -> str:

@@ -24,7 +24,7 @@ ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
 or, under a condition that the loop changes, computed anew (products of 64 bits, a sum with carry, the pointer read from the constants); and those of a
 branch around it, where the condition has two sides (an index that may be negative)."""
 TILE_ADDRESS = 3.0
-"""Instructions of addresses and conditions that each vector of a tile takes where the compiler deals it out."""
+"""Instructions of addresses and conditions that each vector of a tile takes where the compiler distributes it."""
 UNDER_WAY, GUARDED, BRANCHED = 16.0, 4.0, 2.0
 """Loads that a thread has under way in unrolled code: all that the compiler has registers for, those under a condition, those in a branch of their own."""
 

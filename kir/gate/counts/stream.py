@@ -1,4 +1,4 @@
-"""From a kernel of threads (or of tiles, as their compilers deal them out) to the trace of what its warps do.
+"""From a kernel of threads (or of tiles, as their compilers distribute them) to the trace of what its warps do.
 
 What an optimizing compiler does by itself is done here: equal expressions are computed once, what does not change in a loop before it, a product and a
 sum in one instruction, unrolled loops with constant offsets, tiles of neighbors in vectors.
@@ -277,7 +277,7 @@ class _Builder(Values):
 
     # --------------------------------------------------------------------------------------------------------------------- products
     def _mma(self, s: n.Mma) -> None:
-        """A product of tiles that a surface's compiler deals out."""
+        """A product of tiles that a surface's compiler distributes."""
         a, b = shape_of(s.a.type), shape_of(s.b.type)
         extents = [number(x, self.values) or 1 for x in (*a, b[-1])]
         flops = 2.0 * math.prod(extents)

@@ -333,7 +333,7 @@ class Values:
         return key
 
     def _tile(self, r: n.Region, verb: Verb, reads: tuple[Key, ...], depth: int, key: int, apart: str) -> Key:
-        """An access to a whole tile by a team whose compiler deals it out: in vectors, as far as neighbors lie side by side."""
+        """An access to a whole tile by a team whose compiler distributes it: in vectors, as far as neighbors lie side by side."""
         size, total = r.buffer.dtype.bytes, self.elements(r)
         at = self.places.warp(r, Instances())
         vector = size

@@ -19,7 +19,7 @@ from kir.ir.visit import names_read, once, statements
 from kir.surface import backend
 
 LAYING_OUT = frozenset({"triton", "tilelang"})
-"""Surfaces whose compilers deal tiles out to threads, and lay shared memory out, by themselves."""
+"""Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
 
 
 MERGED = 0.6

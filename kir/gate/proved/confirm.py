@@ -80,7 +80,7 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
     tries: list[Sizes] = [{**(base[0] if base else {}), **given} for o in open_ones if o.status == "refuted" and (given := _given(program, o.values))]
-    tries += base if open_ones else base[-1:]
+    tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
     not_run = ""
     for sizes in tries:

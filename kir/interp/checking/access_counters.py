@@ -33,8 +33,8 @@ def count_traffic(counters: Counters, place: Place, f: Frame, want: Mask) -> Non
     group = start * 8 + lane * phases // WARP
     words = np.unique((group[:, None] * (1 << 32) + at // WORD)[active])
     groups, banks = words >> 32, (words & 0xFFFFFFFF) % BANKS
-    _, counts = np.unique(groups * BANKS + banks, return_counts=True)
-    keys = np.unique(groups * BANKS + banks) // BANKS
+    keys, counts = np.unique(groups * BANKS + banks, return_counts=True)
     if len(keys):
+        keys //= BANKS
         most = np.maximum.reduceat(counts, np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])))
         counters.bank_conflicts += int((most - 1).sum())

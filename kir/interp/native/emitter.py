@@ -1,7 +1,7 @@
 """A loop as LLVM: each statement a loop over lanes, so that lanes keep step as they do in the NumPy interpreter.
 
 The function takes the address of a table of 64-bit words (`WORDS`, then the values, then the buffers) and gives 0, or 1 where an access was out of
-bounds or a step was 0: what it did is then undone, and NumPy says what is wrong.
+bounds, a step was 0 or too many statements have run: what it did is then undone, and NumPy says what is wrong.
 """
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, F32, F64, I64, DType, dtype_of
 from kir.ir.visit import statements
 
-WORDS = ("lanes", "mask", "scratch", "bits", "trips", "bytes")
-"""Words at the start of the table; all but the first are addresses."""
+WORDS = ("lanes", "most", "mask", "scratch", "bits", "trips", "bytes")
+"""Words at the start of the table: lanes, the most statements that may run, and addresses."""
 
 
 @dataclass
@@ -185,10 +185,17 @@ class Emitter:
     def _either(self, where: Value, yes: int, no: int) -> Value:
         return self.b.select(where, self._c(yes, self.s.byte), self._c(no, self.s.byte))
 
-    def _count(self, key: str, amount: Value) -> None:
+    def _count(self, key: str, amount: Value) -> Value:
         number_ = self.counted.setdefault(key, len(self.counted))
         place = self.b.gep(self._pointer(self.b, self.words["bytes"], self.s.long), [self._c(number_)])
-        self.b.store(self.b.add(self.b.load(place), amount), place)
+        total = self.b.add(self.b.load(place), amount)
+        self.b.store(total, place)
+        return total
+
+    def _trip(self) -> None:
+        """A loop goes on, unless too many statements have run."""
+        with self.b.if_then(self.b.icmp_signed(">", self._count("steps", self._c(1)), self.words["most"]), likely=False):
+            self.b.ret(self._c(1))
 
     # ------------------------------------------------------------------------------------------------------------- expressions
     def uniform(self, e: n.Expr) -> bool:
@@ -491,7 +498,7 @@ class Emitter:
             slot = self.env[s.var.name] = self._slot(dtype_of(s.var.type), True)
             with self._counting(lo, hi, step, self.b.icmp_signed(">", step, self._c(0))) as i:
                 self.b.store(self.b.add(self.b.load(ran), self._c(1)), ran)
-                self._count("steps", self._c(1))
+                self._trip()
                 self._put(slot, self._c(0), self._narrowed(i, slot.dtype))
                 self.block(s.body, mask)
             self._ran(s, number_, self.b.load(ran))
@@ -541,7 +548,7 @@ class Emitter:
             self._put(ran, lane, self.b.add(self._get(ran, lane), self.b.zext(more, self.s.long)))
         self.b.cbranch(self.b.icmp_unsigned("!=", self.b.load(some), self._c(0, self.s.byte)), body, end)
         self.b.position_at_end(body)
-        self._count("steps", self._c(1))
+        self._trip()
         self.block(s.body, self._address(on))
         with self._each_lane(False, self._address(on)) as lane:
             self._put(at, lane, self.s.index(self.b, dtype_of(s.var.type), self._narrowed(self.b.add(self._get(at, lane), self._get(step, lane)), var.dtype)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
 from kir.interp.native.compiled import Compiled, available, compiled, converts_half
-from kir.interp.native.signature import found, lanes_of, names, signature, taken
+from kir.interp.native.signature import counts_alike, found, lanes_of, names, signature, taken
 from kir.interp.numerics.number import storage
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import Frame
@@ -34,9 +34,9 @@ SNAPSHOT = 20_000
 
 def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
     """Runs a loop of so many iterations, if it is one that is compiled; whether it did."""
-    if m.checking or m.stepping or m.most_steps != sys.maxsize or f.branches or not m.compiles or id(s) in m.refused:
+    if m.checking or m.stepping or f.branches or not m.compiles or id(s) in m.refused:
         return False
-    if not once(s, "_native", lambda: taken(s)):
+    if not once(s, "_native", lambda: taken(s)) or (m.most_steps != sys.maxsize and not once(s, "_counts_alike", lambda: counts_alike(s))):
         m.refused.add(id(s))
         return False
     length = once(s, "_length", lambda: sum(map(_statements, s.body)))
@@ -112,7 +112,8 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
     scratch = np.zeros(max(1, of.slots) * f.lanes, np.int64)
     bits, trips, count = np.zeros(len(of.sites) + 1, np.uint8), np.zeros(len(of.loops) + 1, np.int64), np.zeros(len(of.counted) + 1, np.int64)
     alive: list[Any] = [live, scratch, bits, trips, count]
-    words = [f.lanes, 0 if live is None else live.ctypes.data, *(x.ctypes.data for x in (scratch, bits, trips, count))]
+    most = min(sys.maxsize, m.most_steps - m.counters.steps + 1)  # the loop itself has been counted
+    words = [f.lanes, most, 0 if live is None else live.ctypes.data, *(x.ctypes.data for x in (scratch, bits, trips, count))]
     for _, _, v in values:
         alive.append(data := np.ascontiguousarray(v.data))
         words.append(data.ctypes.data)
@@ -127,7 +128,7 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
                   *h.strides, *h.shape]
     before = [(h.memory, h.memory.data.copy()) for h in written]
     packed = np.array(words, np.int64)
-    if code.call(packed.ctypes.data) or code.failed:
+    if code.call(packed.ctypes.data) or code.failed or count[code.of.counted.index("steps")] > most:
         for memory, old in before:
             memory.data[...] = old
         code.failed.clear()

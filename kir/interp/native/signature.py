@@ -12,7 +12,7 @@ from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle
 from kir.ir import nodes as n
 from kir.ir.types import DType
-from kir.ir.visit import children
+from kir.ir.visit import children, statements
 
 Lanes = Literal["one", "own", "mapped"]
 """How lanes find their part of a memory: it has one; each has its own; or by a table."""
@@ -77,15 +77,24 @@ def _body(body: n.Block) -> bool:
 
 def _spread(s: n.For) -> bool:
     """Whether a loop inside may be evaluated at once as masked stores of tiles (`kir.interp.evaluation.loop_folding`), which reach other places."""
-    inner: n.Stmt = s
-    deep = 0
-    while isinstance(inner, n.For):
-        if len(inner.body) != 1:
-            return False
-        inner, deep = inner.body[0], deep + 1
-    if not isinstance(inner, n.Store) or inner.at.buffer.space not in ("register", "fragment") or not inner.at.index:
+    inner, deep = _held(s)
+    if inner is None or not inner.at.index:
         return False
     return deep > 1 or inner.mask is not None or any(isinstance(x, n.Load) and (x.mask is not None or x.clip) for x in _within(inner))
+
+
+def counts_alike(s: n.For) -> bool:
+    """Whether compiled code counts as many statements as NumPy does, which may evaluate a loop around one store to registers as one statement."""
+    return not any(isinstance(x, n.For) and _held(x)[0] is not None for x in statements(s.body))
+
+
+def _held(s: n.For) -> tuple[n.Store | None, int]:
+    """The one store, to registers, that loops around nothing else hold, and how many loops they are."""
+    inner: n.Stmt = s
+    deep = 0
+    while isinstance(inner, n.For) and len(inner.body) == 1:
+        inner, deep = inner.body[0], deep + 1
+    return (inner if isinstance(inner, n.Store) and inner.at.buffer.space in ("register", "fragment") else None), deep
 
 
 def _within(x: n.Node) -> Iterator[n.Node]:

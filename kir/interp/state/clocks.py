@@ -33,6 +33,8 @@ class Clocks:
         self.know = np.zeros((layers, len(numbers), capacity, capacity), np.int32)
         self.know[ORDERED:PROXIED, :, 0, 0] = 1
         self.blocks: dict[tuple[Any, ...], tuple[int, int]] = {}
+        self.operations: dict[tuple[Any, ...], list[int]] = {}
+        """The first agents of the blocks for what the same lanes have issued, in the order in which these were made."""
         self.names: list[str] = [""]
         self.foreign: list[Knowledge] = [{} for _ in numbers]
 
@@ -60,14 +62,16 @@ class Clocks:
         index = np.arange(len(rows)) % max(1, per_row)
         issuing = np.unique(index[live])
         place = np.minimum(np.searchsorted(issuing, index), max(0, len(issuing) - 1))
-        number = 0
-        while True:
-            full = (*key, number, *(issuing.tolist() if len(issuing) < per_row else ()))
-            fresh = (*full, len(issuing)) not in self.blocks
-            agents = self.block(full, len(issuing), name, issuing) + place
-            if fresh or (self.know[ORDERED, rows[live], own[live], agents[live]] >= self.now(rows[live], agents[live])).all():
-                return agents, np.isin(index, issuing)
-            number += 1
+        full = (*key, len(issuing), *(issuing.tolist() if len(issuing) < per_row else ()))
+        earlier = self.operations.setdefault(full, [])
+        at, agents = rows[live], np.array(earlier, np.int64)[:, None] + place[live]
+        ended = (self.know[ORDERED, at, own[live], agents] >= self.now(at, agents)).all(axis=1)
+        if ended.any():
+            first = earlier[int(ended.argmax())]
+        else:
+            first = self.block((*full, len(earlier)), len(issuing), name, issuing)
+            earlier.append(first)
+        return first + place, np.isin(index, issuing)
 
     def now(self, rows: Array, agents: Array) -> Array:
         """The agents' own clocks."""

@@ -19,11 +19,15 @@ from kir.ir.visit import statements
 MOST_FINDINGS = 200
 
 
+class FirstError(Exception):
+    """A run that is to end with its first error has found it."""
+
+
 class Findings:
     """The findings of a run of a program. `site` and `task` say where it is, `anchors` name statements by identity."""
 
-    def __init__(self, program: n.Program, most_steps: int = sys.maxsize) -> None:
-        self.program, self.most_steps = program, most_steps
+    def __init__(self, program: n.Program, most_steps: int = sys.maxsize, one_error: bool = False) -> None:
+        self.program, self.most_steps, self.one_error = program, most_steps, one_error
         self.counters = Counters()
         self.findings: dict[Any, Finding] = {}
         self.kernel: n.Kernel | None = None
@@ -47,13 +51,15 @@ class Findings:
 
     def report(self, kind: str, severity: Literal["error", "weak"], message: str, f: Frame | None, lane: int = 0, *, id: str,
                buffer: str = "", verb: str = "", accesses: tuple[Access, ...] = ()) -> None:
-        """Notes a finding at the current statement; one for each kind, place and other place."""
+        """Notes a finding at the current statement; one for each kind, place and other place. Raises FirstError where an error ends the run."""
         s = self.site
         own = Access.at(verb or kind, self.anchor(s), self.thread_name(f, lane), s.origin if s is not None else None)
         seen = accesses if kind == "deadlock" else (own, *accesses)
         key = (id, kind, severity, buffer, tuple((a.verb, a.anchor) for a in seen))
         if key not in self.findings and len(self.findings) < MOST_FINDINGS:
             self.findings[key] = Finding(id, kind, severity, message, self.kernel.name if self.kernel else "", buffer, seen)
+        if self.one_error and severity == "error":
+            raise FirstError
 
     def must_be_defined(self, v: Val, f: Frame, what: str) -> None:
         """Reports an undefined value that reaches an address, a branch or an effect (KIR-I012)."""

@@ -26,8 +26,8 @@ class Machine(Findings, ABC):
     asks for the values of its parts, and what runs for its blocks, by `evaluate` and `block`; `kir.interp.evaluation.interpreter` joins them."""
 
     def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None,
-                 compiles: bool = False) -> None:
-        super().__init__(program, most_steps)
+                 compiles: bool = False, one_error: bool = False) -> None:
+        super().__init__(program, most_steps, one_error)
         self.compiles = compiles
         self.lazy, self.coverage = lazy, coverage
         self.checker_or_none: Monitor | None = None

@@ -18,7 +18,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import LAUNCH_OPTIONS, Binding, Setting
 from kir.ir.bindings.binding_values import BLOCK, check_launch, check_values, shown, words, wrong
 from kir.ir.printer import program_text
-from kir.ir.types import DTYPES
+from kir.ir.types import DTYPES, DType
 from kir.ir.visit import statements, walk
 
 TOLD = {"int": "a whole number", "bool": "true or false", "float": "a number", "str": "a text", "dtype": "the name of a dtype", "fn": "the name of a function"}
@@ -102,11 +102,13 @@ class _Uses:
         buffers = {x for x, p in self.params.items() if isinstance(p.of, n.Buffer)}
         numbers = set(self.params) - buffers
         described = {m.of for m in b.maps.values()}
+        undeclared = {x for x in numbers & b.tensors.keys() if isinstance(t := self.params[x].of, DType) and t.is_symbolic}
+        untouched = numbers if b.recorded else unmentioned(self.program, undeclared)
         sized = {m for m in self.metas if m not in b.metas and isinstance(b.scalars.get(m), str)}  # extents that callers know by another name
         for section, names, have, what in (
                 ("metas", [*b.metas, *b.heuristics], set(self.metas), "a compile-time value"),
                 ("scalars", [*b.scalars], set(self.params) if b.recorded else numbers | sized, "a run-time number"),
-                ("tensors", [x for x in b.tensors if x not in described], buffers | (numbers if b.recorded else set()), "a tensor"),
+                ("tensors", [x for x in b.tensors if x not in described], buffers | untouched, "a tensor"),
                 ("absent", b.absent, {*self.metas, *self.params}, "a parameter"), ("dtypes", [*b.dtypes], numbers, "a run-time number")):
             for name in names:
                 self.known(("heuristics",) if section == "metas" and name not in b.metas else (section,), name, have, what)

@@ -271,11 +271,24 @@ class _Specializer:
             raise self.binding.refusal(("scalars", name), "KIR-F011", f"the scalar '{name}' is {dtype}, and the binding says {self.binding.scalars[name]}",
                                        subject=self.program.name, needs="a whole number in its range, or an expression over the sizes")
 
+    def untouched(self, p: n.Param, known: Mapping[str, n.Expr]) -> n.Param:
+        """A tensor that the source, which does not declare it, never touches."""
+        t = self.binding.tensors[p.name]
+        check_dtype(t.dtype, f"tensor '{p.name}'", self.binding.at("tensors", p.name, "dtype"))
+        shape = self.whole(p.name, "shape", t.shape, known)
+        strides = self.whole(p.name, "strides", t.strides, known) if t.strides is not None else None
+        self.dtypes[p.name] = DTYPES[t.dtype]
+        self.extents += [(("tensors", p.name, "shape", i), x) for i, x in enumerate(shape)]
+        buffer = n.Buffer(t.name or p.name, DTYPES[t.dtype], shape, "global", None, None if strides == row_major(shape) else strides, t.align)
+        return n.Param(buffer.name, t.role or "in", buffer, attrs=n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs)  # type: ignore[arg-type]  # a role
+
     def tensors(self, known: Mapping[str, n.Expr]) -> list[n.Param]:
         b = self.binding
         out = []
         for p in self.program.params:
             if not isinstance(p.of, n.Buffer):
+                if p.name in b.tensors and not b.recorded:
+                    out.append(self.untouched(p, known))
                 continue
             if p.name in b.absent:
                 self.dtypes[p.name] = F32

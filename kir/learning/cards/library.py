@@ -4,7 +4,7 @@ The shipped library is read-only. The user's own folder is searched before it, a
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from kir.base.store import write_atomic
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card, card_text, read_card
-from kir.learning.cards.search import RANK, WEIGHTS, Hit, search, weights_of
+from kir.learning.cards.search import RANK, Hit, Rank, rank_of, search
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,12 @@ class Library:
 
     def search(self, program: Program, target: Target | None = None, surface: str = "", words: str = "", most: int = 10) -> tuple[Hit, ...]:
         """The admitted cards for a program, best first, as `kir.learning.cards.search.search` finds them."""
-        return search(self.admitted, program, target, surface, words, most, weights=self.weights)
+        return search(self.admitted, program, target, surface, words, most, self.rank)
 
     @cached_property
-    def weights(self) -> Mapping[str, float]:
-        """What recorded outcomes teach of the order: of the first shelf that has learned weights."""
-        return next((weights_of(shelf.root) for shelf in self.shelves if (shelf.root / RANK).is_file()), WEIGHTS)
+    def rank(self) -> Rank:
+        """What recorded outcomes teach of the order: of the first shelf with an order that was learned."""
+        return next((rank_of(shelf.root) for shelf in self.shelves if (shelf.root / RANK).is_file()), Rank())
 
     def card(self, name: str) -> Found:
         """The card called `name`, or the one in the file of that path.

@@ -1,16 +1,20 @@
-"""A skill that is wrongly materialized, recognized and put right: a barrier or a wait that is missing, a mask that is missing, a swizzle of another phase.
+"""A skill that is wrongly materialized, recognized and put right: a barrier, wait or fence that is missing, a mask that is missing, a swizzle of another phase.
 
-The checking interpreter finds what is wrong and names the statements. Mends are tried nearest first: what the finding asks for (a barrier, a wait, a fence
-before a statement it names; a bound around an access), then each skill's step undone by the pass's own inverse and done again as its card does. A mend
-counts where the checker finds nothing more, and the problem's oracle, where there is one, agrees.
+The target's rules and the checking interpreter find what is wrong and name the statements. Mends are tried nearest first: what a finding asks for (a barrier,
+a wait, a fence before a statement that it names; a bound around its accesses), one phase for the columns of a shared array that are exchanged in several,
+then each skill's step undone by the pass's own inverse and done again as its card does. A mend counts where nothing more is found, and the problem's
+oracle, where there is one, agrees.
 """
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
+from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.gate.cases import problem_tests, relative_tests
@@ -18,28 +22,35 @@ from kir.gate.correctness import check
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
+from kir.ir.printer import expr_text
 from kir.ir.rules.verify import check as verified
-from kir.ir.types import TileType
-from kir.ir.visit import transform
+from kir.ir.types import dtype_of
+from kir.ir.visit import substitute, transform, walk
 from kir.learning.cards.card import Card
-from kir.learning.cards.use import materialized
+from kir.learning.cards.use import judged
 from kir.problem import Problem
 from kir.rewrite import Context, pass_class
-from kir.rewrite.anchor import path_of
+from kir.rewrite.anchor import anchor_text, path_of
 from kir.rewrite.driver import apply
 from kir.rewrite.edit import Path, edit_block, enclosing, node_at
 from kir.rewrite.verdict import ANYWHERE
 
 MOST_TRIED = 48
 """Programs that are checked until one is right."""
-_BARRIER: tuple[str, ...] = ("barrier",)
 ASKED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "KIR-I014": (_BARRIER, ("async_wait", "barrier"), ("fence_async", "barrier")), "KIR-I012": (("async_wait", "barrier"), _BARRIER),
-    "KIR-I015": (("fence_async", "barrier"), ("fence_async",)), "KIR-I016": (("wgmma_wait",), ("wgmma_fence",)), "KIR-I017": (("async_wait",),),
-    "KIR-I024": (("async_wait", "barrier"), _BARRIER)}
+    "KIR-I012": (("async_wait",), ("barrier",), ("async_wait", "barrier")),
+    "KIR-I014": (("barrier",), ("async_wait",), ("async_wait", "barrier"), ("fence_async", "barrier")),
+    "KIR-I015": (("fence_async",), ("fence_async", "barrier")),
+    "KIR-I016": (("wgmma_wait",), ("wgmma_fence",)),
+    "KIR-I017": (("async_wait",),),
+    "KIR-I024": (("async_wait",), ("async_wait", "barrier"), ("wgmma_wait",), ("barrier",))}
 """By the id of a finding: the calls that may be missing before a statement that it names, in order."""
 COUNTED = ("async_wait", "wgmma_wait")
 """Calls that name how many groups may still be in flight: none."""
+FILLS = (0.0, float("-inf"))
+"""What a value outside its buffer may be taken for: the neutral element of a sum, and of a maximum."""
+ROW = "row"
+"""What the row of a place is called in the phase of its columns."""
 
 
 @dataclass(frozen=True)
@@ -51,90 +62,146 @@ class Mended:
     how: str
 
 
-def fault(program: n.Program, problem: Problem | None = None) -> tuple[str, tuple[Diagnostic, ...]]:
-    """What is wrong with a program, and the checker's findings; nothing where nothing is found. Without a problem only hazards are."""
-    tests = problem_tests(program, problem, {}) if problem is not None else relative_tests(program, program)
-    found = check(program, tests, problem.name if problem is not None else "itself", relative=problem is None)
-    return ("" if found.ok else found.reason or "wrong"), found.findings
+def fault(program: n.Program, problem: Problem | None = None, context: Context = ANYWHERE, against: n.Program | None = None) -> tuple[
+        str, tuple[Diagnostic, ...]]:
+    """What is wrong with a program, in a sentence and as findings; nothing where nothing is found. Its results are judged by a problem, or by what another
+    program makes; without either only hazards are found, and without a target nothing that its rules forbid."""
+    if context.target is not None and (found := legalize(program, context.target.architecture)):
+        return f"{found[0].id}: {found[0].message}", found
+    tests = problem_tests(program, problem, {}) if problem is not None else relative_tests(program, against or program)
+    seen = check(program, tests, problem.name if problem is not None else "the program before", relative=problem is None)
+    return ("" if seen.ok else seen.reason or "wrong"), seen.findings
 
 
 def mended(program: n.Program, cards: Sequence[Card] = (), problem: Problem | None = None, context: Context = ANYWHERE) -> Mended:
-    """The first mend that makes a program right.
+    """The first mend that makes a program right. One that only breaks the target's rules must keep its results.
 
-    Raises KirError KIR-S090 where nothing is wrong with it, KIR-S091 where no mend makes it right."""
-    said, findings = fault(program, problem)
+    Raises KirError KIR-S026 where nothing is found to be wrong with it, KIR-S027 where no mend makes it right."""
+    said, findings = fault(program, problem, context)
     if not said:
-        raise error("KIR-S090", "nothing is found to be wrong with this program", attempt="kir gate FILE --problem NAME")
-    tried = 0
-    for made, how in _mends(program, findings, cards, context):
+        raise error("KIR-S026", "nothing is found to be wrong with this program",
+                    needs="" if problem is not None else "a problem, to find wrong results that are no hazard", attempt="--problem NAME")
+    against = program if said.startswith("KIR-V") else None
+    tried, seen = 0, {content_hash(program)}
+    again = _again(program, cards, context, problem is not None or against is not None)
+    for made, how in chain(_asked(program, findings), _bounded(program, findings), _phased(program), again):
         if tried == MOST_TRIED:
             break
-        with suppress(KirError):
-            verified(made)
-            tried += 1
-            if not fault(made, problem)[0]:
-                return Mended(made, said, how)
-    raise error("KIR-S091", f"no mend makes this program right: {said}", witness=tuple(f"{each.id}: {each.message}" for each in findings[:3]),
-                needs=f"another of {tried} mends that were tried")
-
-
-def _mends(program: n.Program, findings: Sequence[Diagnostic], cards: Sequence[Card], context: Context) -> Iterator[tuple[n.Program, str]]:
-    seen = {content_hash(program)}
-    for made, how in (*_asked(program, findings), *_bounded(program, findings), *_again(program, cards, context)):
-        key = content_hash(made)
-        if key not in seen:
+        if (key := content_hash(made)) not in seen:
             seen.add(key)
-            yield made, how
+            with suppress(KirError):
+                verified(made)
+                tried += 1
+                if not fault(made, problem, context, against)[0]:
+                    return Mended(made, said, how)
+    raise error("KIR-S027", f"no mend makes this program right: {said}", witness=tuple(f"{each.id}: {each.message}" for each in findings[:3]),
+                needs=f"another mend than the {tried} that were tried")
 
 
-def _named(program: n.Program, each: Diagnostic) -> Iterator[Path]:
-    """The statements that a finding names, then those around them, innermost first."""
-    words = (word for line in each.witness for word in re.split(r"[\s(),]+", line) if "/" in word)
-    for name in dict.fromkeys([each.subject, *words]):
+def _named(program: n.Program, each: Diagnostic) -> list[Path]:
+    """The statements that a finding names."""
+    words = (word for line in (each.subject, *each.witness) for word in re.split(r"\s+", line) if "/" in word)
+    out = []
+    for word in dict.fromkeys(words):
         with suppress(KirError, KeyError, ValueError):
-            path = path_of(program, name)
-            yield path
-            yield from (around for around, place in reversed(list(enclosing(program, path))) if not isinstance(place, n.Kernel))
+            out.append(path_of(program, word))
+    return out
+
+
+def _apart(program: n.Program, named: Sequence[Path]) -> Iterator[Path]:
+    """Where what is named may be set apart: the statements of the innermost block that holds all of it, then each that is named, then those around it."""
+    for path in named:
+        around = [at for at, place in enclosing(program, path) if not isinstance(place, n.Kernel)]
+        rest = [other for other in named if other != path]
+        yield from (at for at in (*around, path) if rest and all(other[:len(at) - 1] == at[:-1] and other[:len(at)] != at for other in rest))
+        yield path
+        yield from reversed(around)
 
 
 def _asked(program: n.Program, findings: Sequence[Diagnostic]) -> Iterator[tuple[n.Program, str]]:
     """A call that is missing, before or behind a statement that a finding names."""
     for each in findings:
+        places = list(dict.fromkeys(_apart(program, _named(program, each))))
         for calls in ASKED.get(each.id, ()):
             made = tuple(n.Eval(build.call(name, *((build.const(0),) if name in COUNTED else ()))) for name in calls)
-            for path in _named(program, each):
-                i = int(path[-1])
-                for at, where in ((i, "before"), (i + 1, "behind")):
-                    yield edit_block(program, path, lambda b, at=at, made=made: (*b[:at], *made, *b[at:])), (  # type: ignore[misc]  # bound now
-                        f"{' and '.join(calls)} {where} {each.subject}")
+            for path in places:
+                for after, where in ((0, "before"), (1, "behind")):
+                    yield _with(program, path, int(path[-1]) + after, 0, made), f"{' and '.join(calls)} {where} {anchor_text(program, path)}"
+
+
+def _with(program: n.Program, path: Path, at: int, instead: int, made: Sequence[n.Stmt]) -> n.Program:
+    """A program with statements at a place of the block of `path`, instead of so many there."""
+    return edit_block(program, path, lambda block: (*block[:at], *made, *block[at + instead:]))
 
 
 def _bounded(program: n.Program, findings: Sequence[Diagnostic]) -> Iterator[tuple[n.Program, str]]:
-    """Accesses of a statement that left their buffer, ended with it."""
+    """The accesses of a statement that left their buffer, ended with it."""
     for each in findings:
-        if each.id != "KIR-I010":
-            continue
-        for path in _named(program, each):
+        for path in _named(program, each) if each.id == "KIR-I010" else ():
             s = node_at(program, path)
-            if isinstance(s, (n.For, n.If, n.While, n.Kernel)):
-                continue
-
-            def ended(_: n.Node, new: n.Node) -> n.Node:
-                if isinstance(new, n.Load) and new.at.buffer.space == "global" and isinstance(new.type, TileType) and not new.clip:
-                    return replace(new, clip=True, other=new.other or build.const(0, new.at.buffer.dtype))
-                return replace(new, clip=True) if isinstance(new, n.Store) and new.at.buffer.space == "global" and new.at.index else new
-            made = transform(s, ended)
-            yield edit_block(program, path, lambda b, made=made, i=int(path[-1]): (*b[:i], made, *b[i + 1:])), (  # type: ignore[misc]  # bound now
-                f"the accesses of {each.subject} end with their buffers")
+            for fill in FILLS if not isinstance(s, n.For | n.If | n.While | n.Kernel) else ():
+                yield _with(program, path, int(path[-1]), 1, (_ended(s, fill),)), f"the accesses of {anchor_text(program, path)} end with their buffers"
 
 
-def _again(program: n.Program, cards: Sequence[Card], context: Context) -> Iterator[tuple[n.Program, str]]:
-    """A card's step undone by the inverse of its pass, and done again as the card does."""
+def _ended(s: n.Node, fill: float) -> n.Stmt:
+    def ended(_: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Load) and new.at.buffer.space == "global" and not new.clip:
+            dtype = dtype_of(new.type)
+            return replace(new, clip=True, other=new.other or build.const(fill if dtype.is_float else 0, dtype))
+        return replace(new, clip=True) if isinstance(new, n.Store) and new.at.buffer.space == "global" and new.at.index else new
+    made = transform(s, ended)
+    assert isinstance(made, n.Stmt)
+    return made
+
+
+def _phased(program: n.Program) -> Iterator[tuple[n.Program, str]]:
+    """The columns of a shared array exchanged alike at every access, as those of most accesses are."""
+    for kernel in program.kernels:
+        phases: dict[str, Counter[n.Expr]] = {}
+        for r in (x for x in walk(kernel) if isinstance(x, n.Region) and x.buffer.space == "shared" and len(x.index) > 1):
+            for _, phase in _exchanges(r):
+                phases.setdefault(r.buffer.name, Counter())[phase] += 1
+        for name, found in phases.items():
+            for phase, _ in found.most_common() if len(found) > 1 else ():
+                made = _alike(kernel, name, phase)
+                yield replace(program, kernels=tuple(made if k is kernel else k for k in program.kernels)), (
+                    f"the columns of '{name}' exchanged by {expr_text(phase)} at every access")
+
+
+def _alike(kernel: n.Kernel, name: str, phase: n.Expr) -> n.Kernel:
+    def moved(_: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.name == name and isinstance(row := new.index[0], n.Expr):
+            others = {part: substitute(phase, {ROW: row}) for part, own in _exchanges(new) if own != phase}
+            last = transform(new.index[-1], lambda _, e: others.get(e, e) if isinstance(e, n.Expr) else e) if others else new.index[-1]
+            return replace(new, index=(*new.index[:-1], last))
+        return new
+    made = transform(kernel, moved)
+    assert isinstance(made, n.Kernel)
+    return made
+
+
+def _exchanges(r: n.Region) -> Iterator[tuple[n.Expr, n.Expr]]:
+    """The sides of exclusive ors in a place's column that its row decides, each with what it is of a row that is called `ROW`."""
+    row, last = r.index[0], r.index[-1]
+    if not isinstance(row, n.Expr) or isinstance(row, n.Const):
+        return
+    called = n.Var(ROW, row.type)
+    for x in (e for e in walk(last) if isinstance(e, n.Binary) and e.op == "xor"):
+        for part in (x.a, x.b):
+            said = transform(part, lambda _, e: called if e == row else e)
+            if said != part:
+                yield part, said
+
+
+def _again(program: n.Program, cards: Sequence[Card], context: Context, force: bool) -> Iterator[tuple[n.Program, str]]:
+    """A card's step undone by the inverse of its pass, and done again there as the card does. Where the results are judged (`force`), conditions that fail
+    are no hindrance: they are judged on a program that is wrong."""
     for card in cards:
-        if len(card.carrier.steps) != 1:
-            continue
-        for site in pass_class(card.carrier.steps[0].step).with_options({}).inverse_sites(program):
+        for site in pass_class(card.carrier.steps[0].step).with_options({}).inverse_sites(program) if len(card.carrier.steps) == 1 else ():
             with suppress(KirError):
-                back = apply(program, site.params, site, "backward", context=context).program
-                yield materialized(card, back, context).program, f"{card.name} undone ({site.params}) and done again"
-                yield back, f"{card.name} undone ({site.params})"
+                back = apply(program, site.params, site, "backward", force=force, context=context).program
+                for other, failing in judged(card, back, context):
+                    if other.path == site.path and (force or not failing):
+                        with suppress(KirError):
+                            yield apply(back, other.params, other, force=force, context=context).program, f"{site.params} done again as {other.params}"
+                yield back, f"{site.params} undone"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,18 +27,27 @@ from kir.rewrite import Context
 from kir.rewrite.catalog import provided
 from kir.rewrite.edit import places
 
-MOST_LOOKED = 80
+MOST_LOOKED = 40
 """Cards, the best by scope and words, that are looked for in the program itself."""
-COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "words")
+COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "state", "words")
 """What a card is scored by: the kind of its place is in the program; the kernel's family, surface, platform (1 verified, 0.5 has all that a
 verified one has); the share of its prior steps whose traces are there; its state; the share of trials that succeeded; log2 of its forecast
-speedup; log2 of its kernels; how many state features it asks for; BM25 of the words."""
+speedup; log2 of its kernels; how many state features it asks for; how the state speaks for it (`Rank.states`); BM25 of the words."""
 WEIGHTS: Mapping[str, float] = {"place": 3.0, "case": 1.0, "surface": 0.7, "platform": 0.7, "prior": 0.5, "admitted": 1.0, "trials": 1.0, "gain": 0.3,
-                                "uses": 0.3, "specific": 0.5, "words": 2.0}
+                                "uses": 0.3, "specific": 0.5, "state": 1.0, "words": 2.0}
 """Used until weights are learned."""
 RANK = "rank.json"
 _BITS = {name: np.uint64(1 << k) for k, name in enumerate(KINDS)}
 _ALL = np.uint64(0)
+
+
+@dataclass(frozen=True)
+class Rank:
+    """In which order cards are looked at: the weights of `COLUMNS`; and of each card that outcomes are known of, by name, how what a state has speaks for
+    it: the log odds that it is used from a state on that has nothing, and what each feature (`at KIND`: a kind of place) adds."""
+
+    weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
+    states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,11 @@ class Query:
     target: str = ""
     words: str = ""
 
+    @property
+    def state(self) -> frozenset[str]:
+        """What a state has, as `Rank.states` calls it."""
+        return self.features | {f"at {each}" for each in self.places}
+
     @classmethod
     def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
         """The query that a program makes."""
@@ -71,15 +86,15 @@ class Query:
 
 @dataclass(frozen=True)
 class Index:
-    """Cards laid out so that all are scored at once. `weights` by the names of `COLUMNS`."""
+    """Cards laid out so that all are scored at once."""
 
     cards: tuple[Card, ...]
-    weights: Mapping[str, float]
+    rank: Rank
 
     @classmethod
-    def of(cls, cards: Sequence[Card], weights: Mapping[str, float] | None = None) -> Index:
+    def of(cls, cards: Sequence[Card], rank: Rank | None = None) -> Index:
         """An index; what takes long is worked out on first use."""
-        return cls(tuple(cards), dict(weights or WEIGHTS))
+        return cls(tuple(cards), rank or Rank())
 
     def columns(self, query: Query) -> np.ndarray[Any, np.dtype[np.float64]]:
         """One row a card, one column a name of `COLUMNS`."""
@@ -92,7 +107,9 @@ class Index:
         prior, asked = self._masks["prior"], self._sizes["prior"]
         share = np.where(asked > 0, np.bitwise_count(prior & has) / np.maximum(asked, 1), 0.0)
         words = self._words(query.words) if query.words else np.zeros(len(self.cards))
-        return np.stack([node, within["case"], within["surface"], platform, share, *self._fixed.T, words], axis=1)
+        names, bias, added = self._states
+        state = bias + added @ np.array([float(name in query.state) for name in names])
+        return np.stack([node, within["case"], within["surface"], platform, share, *self._fixed.T, state, words], axis=1)
 
     def blocked(self, query: Query) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The cards that a state feature keeps away: one that is asked for and lacking, or in the way and there."""
@@ -102,7 +119,7 @@ class Index:
 
     def best(self, query: Query, most: int = MOST_LOOKED) -> list[tuple[int, float]]:
         """The cards with the highest scores, by number, best first; those that a state feature keeps away come last."""
-        weights = np.array([self.weights.get(name, 0.0) for name in COLUMNS])
+        weights = np.array([self.rank.weights.get(name, 0.0) for name in COLUMNS])
         scores = self.columns(query) @ weights - 100.0 * self.blocked(query)
         some = np.argpartition(-scores, most)[:most] if most < len(scores) else np.arange(len(scores))
         return [(int(k), float(scores[k])) for k in sorted(some, key=lambda k: (-scores[k], self.cards[int(k)].name))]
@@ -128,6 +145,14 @@ class Index:
         return np.array([_of_card(card) for card in self.cards], np.float64).reshape(len(self.cards), 5)
 
     @cached_property
+    def _states(self) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The features that outcomes are known of; of each card its log odds without any, and what each adds."""
+        known = [self.rank.states.get(card.name, (0.0, {})) for card in self.cards]
+        names = sorted({name for _, added in known for name in added})
+        return names, np.array([bias for bias, _ in known], np.float64), np.array(
+            [[added.get(name, 0.0) for name in names] for _, added in known], np.float64).reshape(len(known), len(names))
+
+    @cached_property
     def _bm25(self) -> Any:
         import bm25s
 
@@ -147,9 +172,9 @@ class Index:
 
 
 def search(cards: Sequence[Card], program: Program, target: Target | None = None, surface: str = "", words: str = "", most: int = 10,
-           weights: Mapping[str, float] | None = None) -> tuple[Hit, ...]:
+           rank: Rank | None = None) -> tuple[Hit, ...]:
     """The cards that apply to a program, best first, at most so many; then those that nearly do."""
-    index = Index.of(cards, weights)
+    index = Index.of(cards, rank)
     query = Query.of(program, target, surface, words)
     hits = []
     columns = index.columns(query) if cards else np.zeros((0, len(COLUMNS)))
@@ -172,13 +197,14 @@ def by_words(cards: Sequence[Card], words: str, most: int = 10) -> tuple[Hit, ..
     return tuple(Hit(cards[k], round(float(scores[k]), 3), (f"words: {scores[k]:.2f} of the best",)) for k in order)
 
 
-def weights_of(folder: Path) -> Mapping[str, float]:
-    """The weights that were learned with the cards of a folder; the usual ones where there are none."""
+def rank_of(folder: Path) -> Rank:
+    """What was learned of the order with the cards of a folder; the usual one where nothing was."""
     try:
         found = json.loads((folder / RANK).read_text(encoding="utf-8"))
-        return {name: float(found[name]) for name in COLUMNS}
-    except (OSError, ValueError, KeyError, TypeError):
-        return WEIGHTS
+        states = {str(name): (float(bias), {str(k): float(v) for k, v in added.items()}) for name, (bias, added) in found["states"].items()}
+        return Rank({name: float(found["weights"][name]) for name in COLUMNS}, states)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Rank()
 
 
 def _reasons(card: Card, query: Query, row: np.ndarray[Any, Any]) -> tuple[str, ...]:

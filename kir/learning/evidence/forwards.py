@@ -12,7 +12,7 @@ from contextlib import suppress
 from kir.base.diagnostic import KirError
 from kir.base.store import content_hash as hashed
 from kir.gate.cases import problem_tests
-from kir.gate.correctness import check
+from kir.gate.correctness import check, outcome
 from kir.gate.cost import program_cost
 from kir.gate.cpu import profiled
 from kir.hardware.target import Target, target
@@ -35,17 +35,17 @@ PIPELINES = "pipelines"
 
 
 def forwards(spaces: Iterable[Space], workers: int = 1, advance: Callable[[str], None] = lambda text: None) -> Iterator[Walked]:
-    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong; programs are judged side by side."""
+    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong. Programs are judged side by side, once each: the
+    last of each pipeline at every size that its problem asks for, those on the way at the smallest, with every check for hazards."""
     made = [forward(each) for each in spaces]
-    asked = [(walk.programs[t.after_text], walk.problem) for walk in made for t in walk.transitions]
+    asked = dict.fromkeys((walk.programs[t.after_text], walk.problem, t is walk.transitions[-1]) for walk in made for t in walk.transitions)
     with ProcessPoolExecutor(max(1, workers)) as pool:
-        said = iter(pool.map(wrong, *zip(*asked, strict=True)) if asked else ())
+        said = dict(zip(asked, pool.map(wrong, *zip(*asked, strict=True)) if asked else (), strict=True))
         for walk in made:
             kept = list[Transition]()
             reason = walk.reason
             for each in walk.transitions:
-                found = next(said)
-                reason = reason or found
+                reason = reason or said[walk.programs[each.after_text], walk.problem, each is walk.transitions[-1]]
                 if not reason:
                     kept.append(each)
             advance(f"{walk.kernel}: {walk.ended}{f', then {reason}' if reason else ''}")
@@ -105,10 +105,14 @@ def _key(text: str) -> str:
     return hashed(text)[:16]
 
 
-def wrong(text: str, problem: str) -> str:
-    """What is wrong with a program, by the oracle of a problem; nothing where it is right."""
+def wrong(text: str, problem: str, everywhere: bool = True) -> str:
+    """What is wrong with a program, by the oracle of a problem at every size that it asks for, or at the smallest; nothing where it is right."""
     program, given = parse_program(text), load_problem(problem)
-    found = check(program, problem_tests(program, given, {}), given.name)
+    tests = problem_tests(program, given, {})
+    if not everywhere and tests.checked is not None:
+        seen = outcome(program, tests.checked, "check")
+        return seen.run.reason or ("" if seen.run.ok else "wrong") or "".join(f"{each.id}: {each.message}" for each in seen.errors[:1])
+    found = check(program, tests, given.name)
     return "" if found.ok else found.reason or "wrong"
 
 

@@ -15,7 +15,7 @@ from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
-from kir.learning.induce.rank import learned
+from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.transfers import transferred
 from kir.learning.induce.trials import decided, tried
 from kir.learning.induce.uses import distinct, uses
@@ -62,10 +62,12 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
 
 
 def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = ()) -> tuple[Path, ...]:
-    """Write cards, one file each, and the weights by which they are put in order; files of cards that are no more are removed."""
+    """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed."""
     shelf = Shelf(folder)
     kept = {shelf.put(card) for card in cards}
     for path in set(shelf.files()) - kept:
         path.unlink()
-    write_atomic(folder / RANK, json.dumps(learned(cards, distinct(walks)), indent=1) + "\n")
+    admitted = [card for card in cards if card.state == "admitted"]
+    rank = learned(admitted, seen(admitted, distinct(walks)))
+    write_atomic(folder / RANK, json.dumps({"weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
     return tuple(sorted(kept))

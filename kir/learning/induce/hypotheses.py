@@ -5,11 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import partial
+from functools import lru_cache, partial
 from statistics import median, quantiles
 
 from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
+from kir.ir.parser import parse_program
 from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Risk, Scope, Spread, Value
 from kir.learning.cards.card import Use as Listed
 from kir.learning.cards.facts import expressions
@@ -144,10 +145,10 @@ def _declared(item: Pass, group: Sequence[Use], rejected: Sequence[tuple[Walked,
 def _learned(group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) -> Iterable[Precondition]:
     """State features that every program has which the step made, and that most of those lack on which it could not be undone (or the other way
     round): what held wherever it worked, minus what held where it failed."""
-    failed = [kinds(features(w.program(r.program_text))) for w, r in rejected if r.program_text in w.programs]
+    failed = [_state(w.programs[r.program_text]) for w, r in rejected if r.program_text in w.programs]
     if len(failed) < LEAST_FAILURES:
         return
-    worked = [kinds(features(use.after)) for use in group]
+    worked = [_state(use.walked.programs[use.transition.after_text]) for use in group]
     for feature, says in sorted(KINDS.items()):
         always, never = all(feature in each for each in worked), all(feature not in each for each in worked)
         against = sum((feature not in each) if always else (feature in each) for each in failed)
@@ -155,6 +156,12 @@ def _learned(group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) 
             said = f"in the program that it makes {says}" if always else f"it is not so that, in the program that it makes, {says}"
             yield Precondition(kind="profit", category="pipeline", sentence=said, proved=len(worked), refused=against,
                                example=f"otherwise in {against} of {len(failed)} programs on which it failed")
+
+
+@lru_cache(maxsize=1 << 16)
+def _state(text: str) -> frozenset[str]:
+    """The state features of a program; asked again for each card, and each part of the evidence that one is lifted from."""
+    return frozenset(kinds(features(parse_program(text))))
 
 
 def _effect(group: Sequence[Use]) -> Effect:
@@ -196,7 +203,7 @@ def _risk(item: Pass, group: Sequence[Use], rejected: Sequence[tuple[Walked, Rej
 def _scope(item: Pass, group: Sequence[Use]) -> Scope:
     walks = [use.walked for use in group]
     before = [{t.step["pass"] for t in use.walked.transitions if t.number < use.transition.number} for use in group]
-    states = [kinds(features(use.before)) for use in group]
+    states = [_state(use.walked.programs[use.transition.before_text]) for use in group]
     return Scope(families=tuple(sorted({w.family for w in walks})), packages=tuple(sorted({w.package for w in walks})),
                  surfaces=tuple(sorted({w.surface for w in walks})), platforms=tuple(sorted({t for w in walks for t in w.targets})),
                  requires=tuple(f for f in item.requires if all(f in each for each in states)),

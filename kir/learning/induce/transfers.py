@@ -44,6 +44,8 @@ MOST_LED = 400
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
+LEAST_LED = 0.5
+"""Of all steps before the skill, and of their first half, the same: a kernel that takes fewer is another kind of kernel, and no further step is tried on it."""
 FAULTS = (KirError, KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
 """What a pass may raise on a form that its author did not foresee."""
 
@@ -171,10 +173,12 @@ def _led(card: Card, host: Walked, program: Program, walk: Walked, prefix: tuple
     context = Context(target(aim))
     with suppress(*FAULTS):
         same = in_words_of(simplest(walk), program).program
+        if lifted(same, Plan(walk.kernel, prefix[:-(-len(prefix) // 2)]), context, _KNOWN).share < LEAST_LED:
+            return None
         came = lifted(same, Plan(walk.kernel, prefix), context, _KNOWN)
         last = prefix[-JUST_BEFORE:]
         left = {each.step for each in came.left}
-        led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
+        led_to = came.share >= LEAST_LED and sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
         if led_to and _applies(card, came.program, context) and (surface := said_by(came.program, walk.surface)):
             return Transfer(host, came.program, surface, rest, walk.kernel, aim)
     return None

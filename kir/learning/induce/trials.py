@@ -56,16 +56,17 @@ class Round:
 
 
 def rounds(group: Sequence[Use], composite: bool) -> tuple[Round, ...]:
-    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last. In turns over packages, so
-    that each is heard."""
+    """One round for each kernel: its first use; of a composite from before the first of its steps to after the last. In turns over packages and families,
+    so that each is heard."""
     by_kernel: dict[str, list[Use]] = {}
     for use in sorted(group, key=lambda u: (u.walked.key, u.transition.number)):
         by_kernel.setdefault(use.walked.key, []).append(use)
-    found: dict[str, list[Round]] = {}
+    found: dict[tuple[str, str], list[Round]] = {}
     for some in by_kernel.values():
         last = some[-1] if composite else some[0]
         wanted = frozenset(told(Step.from_json(use.transition.step)) for use in some)
-        found.setdefault(some[0].walked.package, []).append(Round(some[0].walked, some[0].before, last.after, some[0].kernel, wanted))
+        walk = some[0].walked
+        found.setdefault((walk.package, walk.family), []).append(Round(walk, some[0].before, last.after, walk.kernel, wanted))
     out: list[Round] = []
     while any(found.values()):
         out += [each.pop(0) for _, each in sorted(found.items()) if each]

@@ -15,7 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names, rename
 from kir.ir.types import I32, DType
-from kir.ir.visit import once, transform, walk
+from kir.ir.visit import once, substitute, transform, walk
 from kir.lineage.carrier.contract import Contract
 from kir.lineage.carrier.operands import facts
 from kir.rewrite.edit import Path, fresh
@@ -60,7 +60,7 @@ def _cuts(program: n.Program, names: Sequence[str]) -> tuple[_Cut, ...]:
 
 
 def _may_be_cut(program: n.Program, inside: tuple[n.Kernel, ...]) -> bool:
-    """Whether kernels follow one another in the text and in the plan, and name no tensor map."""
+    """Whether kernels follow one another in the text and in the plan, and share no tensor map with others."""
     first = program.kernels.index(inside[0])
     if program.kernels[first:first + len(inside)] != inside or program.metas:
         return False
@@ -73,8 +73,13 @@ def _may_be_cut(program: n.Program, inside: tuple[n.Kernel, ...]) -> bool:
     at = launched.index(wanted[0])
     if launched[at:at + len(wanted)] != wanted or sum(x in wanted for x in launched) != len(wanted):
         return False
+    return not _maps(program, inside) & _maps(program, tuple(k for k in program.kernels if k not in inside))
+
+
+def _maps(program: n.Program, kernels: tuple[n.Kernel, ...]) -> set[str]:
+    """The tensor maps that kernels name."""
     maps = {m.name for m in program.tensor_maps}
-    return not any(v in maps for k in inside for s in walk(k) for _, v in getattr(s, "attrs", ()) if isinstance(v, str))
+    return {v for k in kernels for s in walk(k) for _, v in getattr(s, "attrs", ()) if isinstance(v, str) and v in maps}
 
 
 # ------------------------------------------------------------------------------------------------------------------ instances
@@ -82,13 +87,14 @@ def _may_be_cut(program: n.Program, inside: tuple[n.Kernel, ...]) -> bool:
 @dataclass(frozen=True)
 class _Cut:
     """Kernels with `axes` (of the first of them) that number instances. `dims` says, for each global buffer, which axis indexes each
-    dimension (None: the dimension is the instance's own); `written` are those that some kernel writes, `private` workspaces of theirs alone, and
+    dimension (None: the dimension is the instance's own), or which place of an operand that is only read the axes give; `written` are
+    those that some kernel writes, `private` workspaces of theirs alone, and
     `outside` what they share with others, in the program's order."""
 
     kernels: tuple[n.Kernel, ...]
     axes: tuple[n.Axis, ...]
     buffers: Mapping[str, n.Buffer]
-    dims: Mapping[str, tuple[int | None, ...]]
+    dims: Mapping[str, tuple[int | n.Expr | None, ...]]
     written: frozenset[str]
     private: frozenset[str]
     outside: tuple[str, ...]
@@ -100,26 +106,28 @@ class _Cut:
         if any([a.extent for a in tail] != [a.extent for a in tails[0]] for tail in tails):
             return None
         outer = {p.name: p.of for p in program.params if isinstance(p.of, n.Buffer)} | {w.buffer.name: w.buffer for w in program.workspaces}
-        dims: dict[str, list[int | None]] = {}
+        fixed = {p.name for p in program.params if p.role == "size"}
+        dims: dict[str, list[int | n.Expr | None]] = {}
         for k, tail in zip(kernels, tails, strict=True):
             numbers = {a.name: i for i, a in enumerate(tail)}
+            first = {a.name: n.Var(b.name, I32) for a, b in zip(tail, tails[0], strict=True)}
             for at in walk(k):
                 if isinstance(at, n.Region) and at.buffer.name in outer:
-                    found = [_axis(x, numbers) for x in at.index] or [None] * len(at.buffer.shape)
+                    found = [_axis(x, numbers, first, fixed) for x in at.index] or [None] * len(at.buffer.shape)
                     old = dims.setdefault(at.buffer.name, found)
                     dims[at.buffer.name] = [a if a == b else None for a, b in zip(old, found, strict=True)]
         for k, tail in zip(kernels, tails, strict=True):
             numbers = {a.name: i for i, a in enumerate(tail)}
             uses = sum(isinstance(x, n.Var) and x.name in numbers for x in walk(k))
-            if uses != sum(d is not None for at in walk(k) if isinstance(at, n.Region) and at.buffer.name in outer
-                           for d in dims[at.buffer.name]):
+            if uses != sum(_uses(d, tails[0]) for at in walk(k) if isinstance(at, n.Region) and at.buffer.name in outer for d in dims[at.buffer.name]):
                 return None
         written = frozenset(name for k in kernels for name in _written(k) if name in outer)
         for name, found in dims.items():
-            used = [d for d in found if d is not None]
-            if len(set(used)) != len(used) or (len(used) != count and (name in written or name not in {p.name for p in program.params})):
+            used = [d for d in found if isinstance(d, int)]
+            own = name in written or name not in {p.name for p in program.params}
+            if len(set(used)) != len(used) or (own and (len(used) != count or any(isinstance(d, n.Expr) for d in found))):
                 return None
-            if any(d is not None and tails[0][d].extent != e for d, e in zip(found, outer[name].shape, strict=True)):
+            if any(isinstance(d, int) and tails[0][d].extent != e for d, e in zip(found, outer[name].shape, strict=True)):
                 return None
         names = {k.name for k in kernels}
         elsewhere = {x.buffer.name for k in program.kernels if k.name not in names for x in walk(k) if isinstance(x, n.Region)}
@@ -137,12 +145,24 @@ class _Cut:
         if all(d is None for d in self.dims[name]):
             return n.Region(self.buffers[name])
         return build.region(self.buffers[name], *(
-            n.Var(self.axes[d].name, I32) if d is not None else build.span(0, e)
+            n.Var(self.axes[d].name, I32) if isinstance(d, int) else d if d is not None else build.span(0, e)
             for e, d in zip(self.buffers[name].shape, self.dims[name], strict=True)))
 
 
-def _axis(index: n.Expr | n.Span, numbers: Mapping[str, int]) -> int | None:
-    return numbers.get(index.name) if isinstance(index, n.Var) else None
+def _axis(index: n.Expr | n.Span, numbers: Mapping[str, int], first: Mapping[str, n.Expr], sizes: set[str]) -> int | n.Expr | None:
+    """The axis that an index is; or the index, by the axes of the first kernel, where it is made of axes and sizes alone; otherwise None."""
+    if isinstance(index, n.Var):
+        return numbers.get(index.name)
+    names = {x.name for x in walk(index) if isinstance(x, n.Var)}
+    if isinstance(index, n.Span) or not names & numbers.keys() or names - numbers.keys() - sizes or any(isinstance(x, n.Region) for x in walk(index)):
+        return None
+    return substitute(index, first)
+
+
+def _uses(d: int | n.Expr | None, axes: tuple[n.Axis, ...]) -> int:
+    """How often the axes stand in a place."""
+    names = {a.name for a in axes}
+    return int(d is not None) if not isinstance(d, n.Expr) else sum(isinstance(x, n.Var) and x.name in names for x in walk(d))
 
 
 def _written(k: n.Kernel) -> Iterator[str]:
@@ -221,7 +241,8 @@ def _outline(contract: Contract, program: n.Program, cut: _Cut, kernel: str, ope
     called = {x.fn for k in cut.kernels for x in walk(k) if isinstance(x, n.Call)} | {str(v) for k in cut.kernels for x in walk(k)
                                                                                     for _, v in getattr(x, "attrs", ())}
     functions = tuple(f for f in program.functions if f.name in used or f.name not in called)
-    holed = replace(program, kernels=kernels, workspaces=tuple(w for w in program.workspaces if w.buffer.name not in cut.private),
+    maps = tuple(m for m in program.tensor_maps if m.name not in _maps(program, cut.kernels))
+    holed = replace(program, kernels=kernels, tensor_maps=maps, workspaces=tuple(w for w in program.workspaces if w.buffer.name not in cut.private),
                     functions=functions, plan=() if usual else tuple(plan))
     return Outline(holed, (kernel, 0), names, operands, sizes, dtype)
 

@@ -112,12 +112,14 @@ def _level(contract: Contract, program: n.Program, path: Path, hole: n.Hole, whe
 
 
 def _instances(kernel: n.Kernel, hole: n.Hole, where: str) -> None:
-    """Each CTA of the hole's kernel is an instance of its own: it works on slices whose places are the grid axes themselves."""
+    """Each CTA of the hole's kernel is an instance of its own: what it writes are slices whose places are the grid axes themselves, and what it only
+    reads are slices at places that may follow from them."""
     for a in kernel.grid:
         var = n.Var(a.name, I32)
         for r in (*hole.reads, *hole.writes):
-            plain = [i for i in r.index if i == var]
-            if sum(x == var for x in walk(r)) != len(plain) or (not plain and r in hole.writes):
+            whole = r in hole.writes
+            plain = [i for i in r.index if i == var or (not whole and isinstance(i, n.Expr) and any(x == var for x in walk(i)))]
+            if sum(x == var for x in walk(r)) != sum(x == var for i in plain for x in walk(i)) or (not plain and whole):
                 raise error("KIR-H108", f"the instances along '{a.name}' do not each have a slice of '{r.buffer.name}' of their own",
                             origin=hole.origin, anchor=where, needs=f"places that '{a.name}' alone tells apart, in one dimension")
 
@@ -205,16 +207,16 @@ def _as_kernels(program: n.Program, path: Path, answer: n.Program, bound: Bound)
     maps = {t.name: fresh(t.name, names) for t in answer.tensor_maps}
     inner: list[n.Kernel] = []
     laid_out = any(w.buffer.strides or w.buffer.layout for w in answer.workspaces)
-    if host.grid and (answer.tensor_maps or laid_out or any(len(k.grid) + len(host.grid) > 3 for k in answer.kernels)):
+    if host.grid and (laid_out or any(len(k.grid) + len(host.grid) > 3 for k in answer.kernels)):
         raise error("KIR-H108", f"the answer cannot be repeated over {', '.join(a.name for a in host.grid)}", anchor=anchor_of(program, path),
-                    needs="no tensor maps, row-major workspaces, and at most three grid axes together")
+                    needs="row-major workspaces, and at most three grid axes together")
     for k in answer.kernels:
         taken = set(names) | code | {a.name for a in host.grid}
         local = {old: fresh(old, taken) for old in dict.fromkeys((*(a.name for a in k.grid), *bound_names(k.body)))}
         made = _placed(rename(replace(k, name=kernels[k.name]), {**spaces, **local}), bound, functions, maps)
         inner.append(_repeated(made, host.grid, set(spaces.values())))
     workspaces = tuple(_repeated(_placed(rename(w, spaces), bound, functions), host.grid, set(spaces.values())) for w in answer.workspaces)
-    tensor_maps = tuple(replace(t, name=maps[t.name], of=_whole(t, bound, spaces)) for t in answer.tensor_maps)
+    tensor_maps = tuple(_mapped(replace(t, name=maps[t.name]), bound, spaces, len(host.grid)) for t in answer.tensor_maps)
     added = tuple(_placed(rename(replace(f, name=functions[f.name]), spaces), bound, functions) for f in answer.functions)
     plan = answer.plan or tuple(n.Launch(k.name) for k in answer.kernels)
     at = program.kernels.index(host)
@@ -275,13 +277,20 @@ def _relaunched(plan: Sequence[n.Launch | n.Dispatch], kernels: Mapping[str, str
     return tuple(out)
 
 
-def _whole(t: n.TensorMap, bound: Bound, spaces: Mapping[str, str]) -> str:
+def _mapped(t: n.TensorMap, bound: Bound, spaces: Mapping[str, str], axes: int) -> n.TensorMap:
+    """A tensor map over the host's memory: boxes are one wide along the dimensions that tell instances apart."""
     if t.of not in bound.regions:
-        return spaces.get(t.of, t.of)
+        return replace(t, of=spaces.get(t.of, t.of), box=((1,) * axes if t.of in spaces else ()) + t.box)
     region = bound.regions[t.of]
-    if not _is_whole(region):
+    spans = [isinstance(i, n.Span) for i in region.index]
+    if any(s and not _spans_whole(i, e) for s, i, e in zip(spans, region.index, region.buffer.shape, strict=False)):
         raise error("KIR-H150", f"the tensor map '{t.name}' describes '{t.of}', which is only a part of '{region.buffer.name}' here", anchor=t.name)
-    return region.buffer.name
+    if not region.index or all(spans):
+        return replace(t, of=region.buffer.name)
+    if dict(t.attrs).keys() - {"swizzle", "fill"}:
+        raise error("KIR-H150", f"the tensor map '{t.name}' is over more than boxes, and '{t.of}' is a slice of '{region.buffer.name}' here", anchor=t.name)
+    own = iter(t.box)
+    return replace(t, of=region.buffer.name, box=tuple(next(own) if s else 1 for s in spans))
 
 
 # ------------------------------------------------------------------------------------------------------------------ regions
@@ -348,10 +357,6 @@ def _alike(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
 def _spans_whole(i: n.Expr | n.Span, extent: n.Expr) -> bool:
     length = build.const(i.extent, I32) if isinstance(i, n.Span) and isinstance(i.extent, int) else i.extent if isinstance(i, n.Span) else None
     return isinstance(i, n.Span) and build.is_const(i.lo, 0) and i.step == 1 and length == extent
-
-
-def _is_whole(r: n.Region) -> bool:
-    return all(_spans_whole(i, e) for i, e in zip(r.index, r.buffer.shape, strict=False))
 
 
 def _is_dense(r: n.Region) -> bool:

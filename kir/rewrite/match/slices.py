@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, DType, shape_of
@@ -60,15 +61,18 @@ def _sliced(e: n.Expr, axis: int, lo: n.Expr, extent: int, *, whole: bool) -> n.
             source = [int(a.value) for a in e.args[1:] if isinstance(a, n.Const)][axis]
             return build.call("trans", _sliced(e.args[0], source, lo, extent, whole=whole), *e.args[1:])
         case n.Binary():
-            rank = len(shape_of(e.type))
-            sides = []
-            for x in (e.a, e.b):
-                own = axis - (rank - len(shape_of(x.type)))
-                spread = own < 0 or shape_of(x.type)[own] == 1  # the same for every index of the axis
-                sides.append(x if spread else _sliced(x, own, lo, extent, whole=whole))
-            return build.binary(e.op, *sides)
+            return build.binary(e.op, *(_side(x, axis, e, lo, extent, whole) for x in (e.a, e.b)))
+        case n.Call() if e.of is None and instruction(e.fn).level == "element":
+            return build.call_with(e.fn, tuple(_side(x, axis, e, lo, extent, whole) if isinstance(x, n.Expr) else x for x in e.args), e.attrs)
         case _:
             raise NoSlice(f"no part of a {type(e).__name__.lower()} can be read on its own")
+
+
+def _side(x: n.Expr, axis: int, of: n.Expr, lo: n.Expr, extent: int, whole: bool) -> n.Expr:
+    """An operand of what is computed element by element."""
+    own = axis - (len(shape_of(of.type)) - len(shape_of(x.type)))
+    spread = own < 0 or shape_of(x.type)[own] == 1  # the same for every index of the axis
+    return x if spread else _sliced(x, own, lo, extent, whole=whole)
 
 
 def panel_view(flat: n.Buffer, panels: n.Buffer, width: int, taken: set[str]) -> n.View:

@@ -107,6 +107,7 @@ class _Assembly:
             options=options)
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
+        self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
         return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)})
 
@@ -147,9 +148,9 @@ class _Assembly:
         return out, absent
 
     def _setting(self, v: Value) -> Setting | None:
-        number = getattr(v, "number", None)
+        number, usual = getattr(v, "number", None), getattr(v, "default", None)
         if callable(number):
-            v = number()
+            v = usual if isinstance(usual, float) else number()
         if isinstance(v, Dtype):
             return v.name or "f32"
         if isinstance(v, (bool, str, float)):

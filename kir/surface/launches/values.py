@@ -135,6 +135,9 @@ class Known:
     examples: dict[str, int] = field(default_factory=dict)
     facts: list[n.Expr] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
+    """Sizes that were taken to be `ASSUMED` at most."""
+    remarks: list[str] = field(default_factory=list)
+    """What else was taken for true because nothing says it."""
     number: int = 0
 
     def fresh(self, hint: str = "", example: int | None = None) -> n.Var:

@@ -52,7 +52,7 @@ def raised_kernel(program: n.Program, k: n.Kernel) -> n.Kernel:
 
 
 def _lowers_to(program: n.Program, made: n.Kernel, k: n.Kernel) -> bool:
-    """Whether lowering the raised kernel gives the one that it was raised from: how a fragment is dealt depends on what comes after it too."""
+    """Whether lowering the raised kernel gives the one that it was raised from: how a fragment is distributed depends on what comes after it too."""
     from kir.surface.lowering import lowered_kernel
     try:
         again = lowered_kernel(program, made)[0]

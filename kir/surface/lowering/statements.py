@@ -75,7 +75,7 @@ def statement(state: State, s: n.Stmt) -> None:
                     state.facts = known
                     block(state, body)
                 parts.append(tuple(items))
-            state.items.append(Nest(replace(s, cond=cond, then=(), orelse=(), origin=mark), (parts[0], parts[1]), touches))
+            state.items.append(Nest(replace(s, cond=cond, then=(), orelse=(), origin=mark), (parts[0], parts[1]), touches, _apart(state, cond)))
         case n.While():
             if any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s.cond)):
                 raise refuse("a loop whose condition computes with tiles", "a scalar that is set in the loop")
@@ -85,15 +85,15 @@ def statement(state: State, s: n.Stmt) -> None:
             mark = state.mark
             with state.inside(loop=True) as items:
                 block(state, s.body)
-            state.items.append(Nest(replace(s, body=(), origin=mark), (tuple(items),), touches))
+            state.items.append(Nest(replace(s, body=(), origin=mark), (tuple(items),), touches, _apart(state, s.cond)))
         case n.Jump():
             state.put(s)
         case n.Roles():
             raise refuse("roles that something follows, or that stand in a loop or branch", "roles at the end of the kernel")
         case n.Opaque() | n.Hole():
             named = {x if isinstance(x, str) else x.buffer.name for x in (*s.reads, *s.writes)}
-            if dealt := sorted(named & set(state.held)):
-                raise refuse(f"{type(s).__name__.lower()} code works on '{dealt[0]}', of which each thread has a part", "shared memory for it")
+            if distributed := sorted(named & set(state.held)):
+                raise refuse(f"{type(s).__name__.lower()} code works on '{distributed[0]}', of which each thread has a part", "shared memory for it")
             state.put(s)
         case _:
             raise refuse(f"{type(s).__name__.lower()} has no form for threads")
@@ -149,8 +149,29 @@ def _for(state: State, s: n.For) -> None:
     if kind == "pipelined":
         kind, options = "serial", ()
     state.items.append(Nest(replace(s, lo=lo, hi=hi, step=step, kind=kind, attrs=options, body=(), origin=mark),
-                            (tuple(items),), touches))
+                            (tuple(items),), touches, _apart(state, lo, hi, step)))
     state.forget()
+
+
+def _apart(state: State, *head: n.Expr) -> bool:
+    """Whether the head of a loop or branch may differ between the warps, or warpgroups, of the loop that it stands in."""
+    return any(_names(e) & state.apart for e in head)
+
+
+def _names(e: n.Expr) -> set[str]:
+    return {x.name for x in walk(e) if isinstance(x, (n.Var, n.Buffer))}
+
+
+def _differing(var: str, body: n.Block) -> frozenset[str]:
+    """The names in a loop over warps whose values may differ between them."""
+    inner = [x for b in body for x in walk(b)]
+    out = {var} | {x.buffer.name for x in inner if isinstance(x, n.Alloc) and x.buffer.space in ("fragment", "register")}
+    while True:
+        more = {name for x in inner if isinstance(x, n.Let) and _names(x.value) & out for name in x.names}
+        more |= {x.var.name for x in inner if isinstance(x, n.For) and (_names(x.lo) | _names(x.hi) | _names(x.step)) & out}
+        if more <= out:
+            return frozenset(out)
+        out |= more
 
 
 def _single_elements(state: State, s: n.For) -> list[str]:
@@ -215,9 +236,9 @@ def _warps(state: State, s: n.For) -> None:
     state.put(n.Let((s.var.name,), number))
     outer = state.warp
     with state.inside() as items:
-        state.team, state.warp = size, {s.var.name: number}
+        state.team, state.warp, state.apart = size, {s.var.name: number}, _differing(s.var.name, s.body)
         state.facts = state.facts.ranging(s.var, s.lo, s.hi, s.step)
         block(state, s.body)
-    state.team, state.warp = state.threads, outer
+    state.team, state.warp, state.apart = state.threads, outer, frozenset()
     state.items.extend(items)
     state.forget()

@@ -48,6 +48,14 @@ def test_what_a_kernel_lacks_is_named_with_the_header_that_is_not_there(tmp_path
     assert "helper" in found and "not found: nowhere.cuh" in found
 
 
+def test_what_an_included_header_refuses_is_noted(tmp_path: Path) -> None:
+    """It stops its own build, not the reading of kernels that need nothing of it."""
+    written(tmp_path, "#ifndef LEVEL\n#error LEVEL is not defined\n#endif\n__device__ float half_of(float x) { return x / LEVEL; }\n", "h.cuh")
+    assert reasons(written(tmp_path, '#include "h.cuh"\n' + PLAIN)) == []
+    found = reasons(written(tmp_path, '#include "h.cuh"\n__global__ void k(float* x) { x[0] = half_of(2.f); }\n'))
+    assert len(found) == 1 and "LEVEL" in found[0] and "#error LEVEL is not defined" in found[0]
+
+
 @pytest.mark.parametrize("mark", ["setup.py", "CMakeLists.txt"])
 def test_a_header_is_found_by_its_name_in_the_project(tmp_path: Path, mark: str) -> None:
     written(tmp_path, "", mark)

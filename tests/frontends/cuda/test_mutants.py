@@ -23,7 +23,7 @@ def checked(source: Path, name: str) -> Result:
     read = frontend("cuda").instantiate(source, name, binding)  # type: ignore[attr-defined]  # beyond the protocol
     problem = load_problem(SHAPES[name][0])
     shape = next(s for s in problem.shapes if s.name == SHAPES[name][1])
-    return run(raised(specialize(read, binding)), problem.inputs(shape, 0, "normal"), problem.scalars(shape), mode="check")
+    return run(raised(specialize(read, binding)), problem.inputs(shape, 0, "normal"), problem.scalars(shape), mode="check", one_error=True)
 
 
 def mutants() -> list[tuple[str, str, str]]:

@@ -26,30 +26,52 @@ def result(tmp_path: Path, source: str) -> np.ndarray:
     return np.asarray(found.outputs["y"])
 
 
-def test_a_store_through_a_view_is_kept(tmp_path: Path) -> None:
-    source = HEAD + "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n" \
-                    "  y[t] = float(both >> 32) + x[0] * 0.f;\n}\n"
-    assert (result(tmp_path, source) == np.arange(64) + 7).all()
+T = np.arange(64)
+COMPUTED = {
+    "a store through a view is kept": (
+        "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
+            "  y[t] = float(both >> 32) + x[0] * 0.f;\n", T + 7),
+    "collectives of CUB": (
+        "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n",
+        "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n"
+        "  float total = Sums(a).Sum(x[t]);\n  if (t == 0) all = total;\n  __syncthreads();\n"
+        "  float before;\n  Scan(b).ExclusiveSum(x[t], before);\n  y[t] = all + before;\n",
+        X[:64].sum() + np.concatenate([[0], np.cumsum(X[:63])])),
+    "places counted in bytes": (
+        "__device__ const float* at(const float* p, int row, long long bytes) { return (const float*)((const char*)p + row * bytes); }\n",
+        "  y[t] = at(x, t, (long long)blockDim.x / 16)[1];\n", X[1:65]),
+    "members of a union share their bytes": (
+        "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n",
+        "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n", T + 3),
+    "names for the parts of a vector and of an array, and what <bit> says of numbers": (
+        "", "  auto [a, b] = make_float2(x[t], 2.f);\n  float own[2] = {3.f, x[t + 64]};\n  const auto& [c, d] = own;\n"
+            "  static_assert(std::has_single_bit(64u) && std::bit_width(9u) == 4 && std::countr_zero(8u) == 3 && std::bit_ceil(5u) == 8u);\n"
+            "  y[t] = a * b + c * d;\n", X[:64] * 2 + 3 * X[64:]),
+    "a result that is a reference, and traits made of others": (
+        "template <typename T> struct Own { T held[2]; __device__ auto operator[](int i) -> T& { return held[i]; } };\n"
+        "template <typename T> struct Wide : std::false_type {};\ntemplate <> struct Wide<float> : std::true_type {};\n",
+        "  Own<float> own;\n  own[0] = x[t];\n  own[1] = 2.f;\n  own[1] += own[0];\n"
+        "  if constexpr (Wide<float>::value && !Wide<int>::value) y[t] = own[1]; else y[t] = 0.f;\n", X[:64] + 2),
+    "a list in braces as an argument": (
+        "template <typename To, typename From> __device__ To cast(const From& v) { return To(v.x + v.y); }\n",
+        "  y[t] = cast<float, float2>({x[t], 2.f});\n", X[:64] + 2),
+    "enumerators of a class, named where they are used": (
+        "namespace a { struct Whole { enum type : long { FOUR = 4, EIGHT = 8 }; };\n"
+        "struct Either { using enum Whole::type; enum type : long { MINUS = -EIGHT }; };\n"
+        "template <long N, long M = Either::EIGHT> __device__ float sum() { return N + M; } }\n",
+        "  using enum a::Either::type;\n  y[t] = x[t] + a::sum<MINUS>() + a::sum<3>();\n", X[:64] + 11),
+    "lists inside lists": (
+        "struct P { float head[4]; float rows[2][2]; };\n",
+        "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
+        "  y[t] = a[t % 3][t % 2] + 10.f * p[t % 2].rows[t / 2 % 2][t % 2] + 0.f * x[t];\n",
+        np.array([[1, 2], [3, 4], [0, 0]])[T % 3, T % 2] + 10 * np.where(T % 2, np.where(T // 2 % 2, X[:64], 7), 0)),
+}
 
 
-def test_collectives_of_cub_are_read_as_their_meaning(tmp_path: Path) -> None:
-    source = "using Sums = cub::BlockReduce<float, 64>;\nusing Scan = cub::BlockScan<float, 64>;\n" + HEAD + \
-             "  __shared__ typename Sums::TempStorage a;\n  __shared__ typename Scan::TempStorage b;\n  __shared__ float all;\n" \
-             "  float total = Sums(a).Sum(x[t]);\n  if (t == 0) all = total;\n  __syncthreads();\n" \
-             "  float before;\n  Scan(b).ExclusiveSum(x[t], before);\n  y[t] = all + before;\n}\n"
-    assert (result(tmp_path, source) == X[:64].sum() + np.concatenate([[0], np.cumsum(X[:63])])).all()
-
-
-def test_places_counted_in_bytes(tmp_path: Path) -> None:
-    source = "__device__ const float* at(const float* p, int row, long long bytes) { return (const float*)((const char*)p + row * bytes); }\n" + HEAD + \
-             "  y[t] = at(x, t, (long long)blockDim.x / 16)[1];\n}\n"
-    assert (result(tmp_path, source) == X[1:65]).all()
-
-
-def test_members_of_a_union_share_their_bytes(tmp_path: Path) -> None:
-    source = "struct P { union { struct { unsigned low; unsigned high; }; unsigned long long all; }; };\n" + HEAD + \
-             "  P p = {unsigned(t), 3u};\n  y[t] = float(p.all >> 32) + float(unsigned(p.all)) + 0.f * x[t];\n}\n"
-    assert (result(tmp_path, source) == np.arange(64) + 3).all()
+@pytest.mark.parametrize("what", COMPUTED)
+def test_it_computes_what_c_says(tmp_path: Path, what: str) -> None:
+    before, body, expected = COMPUTED[what]
+    assert (result(tmp_path, f"{before}{HEAD}{body}}}\n") == expected).all()
 
 
 PHILOX = """template <int lane, int rounds>
@@ -92,6 +114,33 @@ WRITTEN = {
         "template <typename T> __device__ T twice(T a) { return a + a; }\ntypedef float (*fn)(float);\n"
         "template <fn F> __global__ void k(const float* x, float* y) { y[threadIdx.x] = F(x[threadIdx.x]); }\n"
         "void go(const float* x, float* y) { k<twice<float>><<<1, 64>>>(x, y); }\n"),
+    "accessors of PyTorch": (
+        "template <typename T> __global__ void k(const torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x, float* y) {\n"
+        "  if (threadIdx.x < x.size(1)) y[threadIdx.x] = x[blockIdx.x][threadIdx.x] * 2.f;\n}\n"
+        "void go(torch::Tensor x, float* y) { k<float><<<x.size(0), 64>>>(x.packed_accessor32<float, 2, torch::RestrictPtrTraits>(), y); }\n"),
+    "a tensor's sizes in a struct": (
+        "using Info = at::cuda::detail::TensorInfo<long, int>;\n"
+        "__global__ void k(const Info x, float* y) {\n  const int t = threadIdx.x;\n"
+        "  const int row = x.data[at::cuda::detail::IndexToOffset<long, int, -1>::get(t, x)];\n"
+        "  for (int i = 0; i < 3; ++i) y[t * 3 + i] = row * 3 + i;\n}\nvoid go(Info x, float* y) { k<<<1, 64>>>(x, y); }\n"),
+    "a pointer that may be null, and a reference to an array": (
+        "struct P { const float* a; int n; };\n__device__ float last(const float2 (&v)[2]) { return v[1].y; }\n"
+        "__global__ void k(const float4* x, float* y, P p) {\n  const int t = threadIdx.x;\n"
+        "  const float* first = p.a == nullptr || t > p.n ? nullptr : p.a + t;\n  __shared__ float4 held[64];\n  float own[4] = {0.f};\n"
+        "  if (t < p.n) *reinterpret_cast<float4*>(own) = x[t];\n  held[t] = *reinterpret_cast<float4*>(own);\n  __syncthreads();\n"
+        "  if (first != nullptr) own[0] = own[0] + *first;\n"
+        "  y[t] = last(reinterpret_cast<float2 (&)[2]>(own)) + own[0] + held[63 - t].x;\n}\n"
+        "void go(const float4* x, float* y, P p) { k<<<1, 64>>>(x, y, p); }\n"),
+    "an array of one number, and integers narrowed where they are loaded": (
+        "__global__ void k(const float* x, const long* rows, float* y, int n) {\n  const int t = threadIdx.x;\n  float own[1];\n"
+        "  const int row = __ldg(rows + t);\n  for (int i = 0; i < 1; ++i) own[i] = x[t];\n"
+        "  for (int k = 0; k < n; ++k) y[k * n + row] = own[0] * x[k * 2 + row];\n}\n"
+        "void go(const float* x, const long* rows, float* y, int n) { k<<<1, 64>>>(x, rows, y, n); }\n"),
+    "bytes of which one view is all that is used": (
+        "struct P { const float* x; void* y; int n; };\n"
+        "__global__ void k(P p) {\n  float* y = reinterpret_cast<float*>(p.y) + threadIdx.x;\n"
+        "  for (int i = 0; i < p.n; ++i) {\n    *reinterpret_cast<float4*>(y) = make_float4(p.x[i], 1.f, 2.f, 3.f);\n    y += 64;\n  }\n}\n"
+        "void go(P p) { k<<<1, 64>>>(p); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),

@@ -151,3 +151,23 @@ def kernel(x, y, M, N, B: tl.constexpr):
     out = execute(tmp_path, source, {"x": x, "y": np.zeros((6, 8), np.float32)}, metas={"B": 8}, scalars={"M": 6, "N": 8})
     np.testing.assert_allclose(out["y"], x / (x + 8), rtol=1e-6)
     assert "libdevice.fast_dividef(" in written_back(tmp_path, source)
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_tensor_that_the_kernel_never_touches(tmp_path: Path, touched: bool) -> None:
+    """A number that is used is refused as a tensor; what nobody uses is what the binding says."""
+    source = f"""
+@triton.jit
+def kernel(x, w, y, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i){" * w" if touched else ""})
+"""
+    tensors = {k: Tensor(shape=["N", 8] if k == "w" else [8], dtype="f16" if k == "w" else "f32") for k in "xwy"}
+    binding = Binding(sizes=["N"], grid=[1], metas={"B": 8}, tensors=tensors)
+    if touched:
+        with pytest.raises(KirError) as refused:
+            specialize(read(tmp_path, source), binding)
+        assert refused.value.diagnostics[0].id == "KIR-F011"
+        return
+    w = next(p for p in specialize(read(tmp_path, source), binding).params if p.name == "w")
+    assert isinstance(w.of, n.Buffer) and (w.of.dtype.name, len(w.of.shape)) == ("f16", 2)

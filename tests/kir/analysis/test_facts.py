@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const, var
 from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, program_text
-from kir.ir.types import I8, I32, DType
+from kir.ir.types import I8, I32, U8, U32, DType
 from kir.ir.visit import substitute
 
 SMALL = st.integers(-6, 12)
@@ -78,20 +78,21 @@ def evaluate(e: n.Expr, values: dict[str, int], dtype: DType) -> int | bool:
     return made.value
 
 
-@pytest.mark.parametrize("dtype", [I32, I8], ids=str)
+@pytest.mark.parametrize("dtype", [I32, I8, U8], ids=str)
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_simplified_expressions_have_the_same_value(dtype: DType, data: st.DataObject) -> None:
-    """i8 wraps at once, so that a proof that forgets wrapping shows."""
+    """i8 wraps at once, so that a proof that forgets wrapping shows; what is taken from an unsigned number is added as a large one."""
+    least = -5 if dtype.kind == "int" else 1
     step = data.draw(st.integers(1, 4))
     known = Facts().ranging(var("x", dtype), const(0, dtype), const(20, dtype), const(step, dtype))
-    known = known.ranging(var("y", dtype), const(-5, dtype), const(7, dtype))
+    known = known.ranging(var("y", dtype), const(least, dtype), const(7, dtype))
     e = data.draw(expressions(dtype, ("x", "y")))
     f = data.draw(expressions(dtype, ("x", "y")))
     simple, within = simplify(e, known), known.domain(e)
     below, comparison = at_most(e, f, known), simplify(build.compare("lt", e, f), known)
     for x in range(0, 20, step):
-        for y in range(-5, 7, 3):
+        for y in range(least, 7, 3):
             values = {"x": x, "y": y}
             value = evaluate(e, values, dtype)
             assert evaluate(simple, values, dtype) == value, (expr_text(e), expr_text(simple), values)
@@ -99,6 +100,14 @@ def test_simplified_expressions_have_the_same_value(dtype: DType, data: st.DataO
             if below:
                 assert value <= evaluate(f, values, dtype), (expr_text(e), expr_text(f), values)
             assert evaluate(comparison, values, dtype) == (value < evaluate(f, values, dtype))
+
+
+def test_the_last_of_unsigned_numbers_is_not_below_itself() -> None:
+    """`block < blocks - 1`, as CUDA counts: the last block is not."""
+    block, blocks = (n.Cast(var(x), U32) for x in ("b", "blocks"))
+    known = Facts().ranging(var("blocks"), const(1), const(65536)).ranging(var("b"), const(0), var("blocks"))
+    last = build.sub(blocks, const(1, U32))
+    assert not less(block, last, known) and not less(last, block, known)
 
 
 def test_bounds_of_loops_and_grids_prove_order_between_symbols() -> None:

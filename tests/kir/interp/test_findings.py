@@ -18,9 +18,9 @@ def program(body: str, threads: int = 64, header: str = "", grid: str = "b: 1") 
     return f"kir 1\nprogram p\n  in X: f32[64]\n  out Y: f32[64]\n{header}kernel main grid ({grid}) threads {threads}\n{lines}"
 
 
-def check(text: str, more: Mapping[str, Array] | None = None) -> tuple[Finding, ...]:
+def check(text: str, more: Mapping[str, Array] | None = None, one_error: bool = False) -> tuple[Finding, ...]:
     x = np.arange(64, dtype=np.float32)
-    return run(parse_program(text, "p.kir"), {"X": x, **(more or {})}, mode="check").findings
+    return run(parse_program(text, "p.kir"), {"X": x, **(more or {})}, mode="check", one_error=one_error).findings
 
 
 FOUND = {
@@ -162,6 +162,7 @@ def test_a_hazard_is_found(name: str) -> None:
     assert wanted in {f.id for f in errors}, [(f.id, f.message) for f in errors]
     found = next(f for f in errors if f.id == wanted)
     assert explanation(wanted) is not None and found.diagnostic().render()
+    assert [f for f in check(program(body), one_error=True) if f.severity == "error"] == errors[:1], "the same one, when the run ends with the first"
 
 
 def test_each_cta_has_rounds_of_its_own() -> None:

@@ -47,7 +47,7 @@ def _caught(mutant: Mutant, problem: Problem, name: str) -> str:
     shape = problem.shape(SHAPES.get(name, SHIPPED[name]["check"]))
     inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
     try:
-        result = run(mutant.program, inputs, problem.scalars(shape), mode="check")
+        result = run(mutant.program, inputs, problem.scalars(shape), mode="check", one_error=True)
     except KirError as refused:
         return refused.diagnostics[0].id
     if result.errors:

@@ -1,6 +1,7 @@
 """Loops that are compiled give the bits that the NumPy interpreter gives, and reach and find what it reaches and finds."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.interp.native import loops
 from kir.interp.native.signature import taken
@@ -32,10 +34,10 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "LEAST", 0)
 
 
-def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | float]) -> None:
-    """Both ways of running give the same outputs (of NaN only that it is one), reach the same, and find the same."""
+def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | float], most_steps: int = sys.maxsize) -> int:
+    """Both ways of running give the same outputs (of NaN only that it is one), reach the same, and find the same. The statements that NumPy ran."""
     with np.errstate(all="ignore"):
-        ours, theirs = (run(p, arrays, scalars, cover=True, compiles=compiles) for compiles in (True, False))
+        ours, theirs = (run(p, arrays, scalars, cover=True, compiles=compiles, most_steps=most_steps) for compiles in (True, False))
     for name, a in ours.outputs.items():
         b = theirs.outputs[name]
         if a.dtype.kind in "fV" or a.dtype.name == "bfloat16":
@@ -46,6 +48,8 @@ def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | fl
         assert np.array_equal(a, b), f"{name}\n{program_text(p)}"
     assert ours.reached == theirs.reached, program_text(p)
     assert ours.findings == theirs.findings
+    assert ours.counters.steps == theirs.counters.steps or most_steps == sys.maxsize
+    return theirs.counters.steps
 
 
 # ------------------------------------------------------------------------------------------------------------- random loops
@@ -106,7 +110,18 @@ def kernels(draw: st.DrawFn) -> n.Program:
 @given(kernels())
 def test_random_loops(p: n.Program) -> None:
     x = np.array([0.0, -0.0, 1.5, -2.25, np.inf, -np.inf, np.nan, 1e-40, 3e38, 65504.0, 7.0, -1.0, 1e-8, 100.25, 2.0, -3.0], np.float32)
-    same(p, {"X": x}, {})
+    steps = same(p, {"X": x}, {}, 1 << 40)
+    for most in (steps, steps - 1, steps // 2):
+        ours, theirs = (_ended(p, {"X": x}, most, compiles) for compiles in (True, False))
+        assert ours == theirs and (ours == "") == (most == steps), "a run that is limited ends at the same statement"
+
+
+def _ended(p: n.Program, arrays: Mapping[str, Any], most_steps: int, compiles: bool) -> str:
+    try:
+        run(p, arrays, most_steps=most_steps, compiles=compiles)
+    except KirError as refused:
+        return str(refused)
+    return ""
 
 
 # ------------------------------------------------------------------------------------------------------------ every operation

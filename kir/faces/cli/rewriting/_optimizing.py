@@ -51,7 +51,7 @@ class Where:
 
             found = chosen(machine.gpus(), parsed(self.gpus))
             self._leave_out(found.left)
-            cores = (os.cpu_count() or 1) - len(found.numbers)
+            cores = len(os.sched_getaffinity(0)) - len(found.numbers)
             made = Devices(found.numbers, ahead, max(0, cores) if ahead else 0) if found.numbers != (0,) else None
         elif self.workers > 1:
             made = Processes(self.workers)

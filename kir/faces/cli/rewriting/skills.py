@@ -64,7 +64,7 @@ def search(
     else:
         from kir.faces.cli._program import read
 
-        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, shelves.weights)
+        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, shelves.rank)
     nothing = "no card fits" if cards else EMPTY
     return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=shelves.faults)
 
@@ -151,20 +151,34 @@ def apply_(
     at: Annotated[str, typer.Option(help="the place to apply it at; by default every place where it holds")] = "",
     target: Aimed = "",
     emit: Annotated[Literal["kir", "cuda", "triton", "tilelang"], typer.Option(help="what to print")] = "kir",
+    mend: Annotated[bool, typer.Option("--mend", help="first put right what is wrong with the kernel: a barrier, wait or mask that is missing, a swizzle of "
+                                       "another phase, this card's step carried out wrongly")] = False,
+    problem: Annotated[str, typer.Option(help="the problem that the kernel solves, by which --mend finds wrong results")] = "",
     library: Shelves = None,
 ) -> Result:
     """Apply a card to a kernel of any surface and print the result; its conditions are judged anew, its parameters chosen for this kernel."""
+    from kir.base.diagnostic import KirError
     from kir.faces.cli._program import read, written
     from kir.ir.printer import program_text
     from kir.learning.cards.library import library as opened
-    from kir.learning.cards.use import materialized
+    from kir.learning.cards.mend import mended
+    from kir.learning.cards.use import Materialized, materialized
+    from kir.problem import load_problem
     from kir.rewrite import Context, Trace
 
-    card = opened(library or ()).card(name).card
-    done = materialized(card, read(file, bind), Context(_target(target)), at)
+    card, context = opened(library or ()).card(name).card, Context(_target(target))
+    put = mended(read(file, bind), (card,), load_problem(problem) if problem else None, context) if mend else None
+    try:
+        done = materialized(card, put.program if put is not None else read(file, bind), context, at)
+    except KirError as refused:
+        if put is None or refused.diagnostics[0].id != "KIR-S025":
+            raise
+        done = Materialized(put.program, ())  # what was put right has the card's work in it
     _, text, said = written(Trace(done.program), emit) if emit != "kir" else (None, program_text(done.program), ())
     steps = [_brief(step) for step in done.steps]
-    return Result({"card": card.name, "pipeline": "; ".join(map(str, done.steps)), "steps": steps, "emit": emit, "program": text}, text, diagnostics=said)
+    data = {"card": card.name, "pipeline": "; ".join(map(str, done.steps)), "steps": steps, "emit": emit, "program": text,
+            **({"fault": put.fault, "mend": put.how} if put is not None else {})}
+    return Result(data, text, diagnostics=said)
 
 
 @app.command()

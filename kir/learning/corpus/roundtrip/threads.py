@@ -18,7 +18,7 @@ from kir.ir.visit import substitute, transform, walk
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_joined_up(_numbers(k.body)))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_valued(_branched(_joined_up(_numbers(_loaded(_single(k.body))))))) for k in p.kernels))
 
 
 def filled(p: n.Program) -> n.Program:
@@ -31,11 +31,46 @@ def filled(p: n.Program) -> n.Program:
     return made
 
 
+def _single(body: n.Block) -> n.Block:
+    """The block with private arrays of one number as that number, where each use names an element."""
+    ones = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Alloc) and x.buffer.space == "register" and [*map(int_value, x.buffer.shape)] == [1]}
+    for s in body:
+        for x in walk(s):
+            if isinstance(x, n.Region) and (not x.index or not isinstance(x.index[0], n.Expr) or isinstance(x.index[0].type, TileType)):
+                ones.discard(x.buffer)
+            if isinstance(x, n.Alloc) and x.init is not None and isinstance(x.init.type, TileType):
+                ones.discard(x.buffer)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer in ones:
+            return n.Region(replace(new.buffer, shape=()))
+        return replace(new, buffer=replace(new.buffer, shape=())) if isinstance(new, n.Alloc) and new.buffer in ones else new
+    return tuple(transform(s, leave, lambda e: not isinstance(e, n.Buffer)) for s in body) if ones else body
+
+
+def _loaded(body: n.Block) -> n.Block:
+    """The block with integers named as they are loaded, and narrowed where they are used."""
+    out: list[n.Stmt] = []
+    rest = list(body)
+    while rest:
+        s = _inside(rest.pop(0), _loaded)
+        x = s.value.x if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and s.value.rounding == "rn" else None
+        if isinstance(s, n.Let) and isinstance(s.value, n.Cast) and isinstance(x, n.Load) and dtype_of(x.type).is_integer and s.value.dtype.is_integer and (
+                s.value.dtype.bits < dtype_of(x.type).bits):
+            (name,) = s.names
+            rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
+            s = replace(s, value=x)
+        out.append(s)
+    return tuple(out)
+
+
 def _numbers(body: n.Block) -> n.Block:
     """The block with conversions of conversions as one, and integers narrowed term by term: both are exact."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Region) and new.buffer.space == "global" and new.index:
             return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
+        if isinstance(new, n.Load) and isinstance(new.mask, n.Const) and not new.mask.value and new.other is not None and new.other.type == new.type:
+            return new.other
         return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
     return tuple(transform(s, leave) for s in body)
 
@@ -92,6 +127,31 @@ def _joined_up(body: n.Block) -> n.Block:
     return tuple(out)
 
 
+def _branched(body: n.Block) -> n.Block:
+    """The block with what a condition of the thread masks under that condition: a store, and a store of what is loaded or of what stands there instead."""
+    out: list[n.Stmt] = []
+    for s in body:
+        s = _inside(s, _branched)
+        if isinstance(s, n.Store):
+            s = replace(s, value=_number(s.value))
+            x = s.value
+            if isinstance(x, n.Load) and x.mask is not None and x.other is not None and not isinstance(x.mask.type, TileType):
+                bare = replace(s, mask=None)
+                there = replace(bare, value=replace(x, mask=None, other=None))
+                mask, s = s.mask, n.If(x.mask, (there,), (replace(bare, value=_number(x.other)),))
+                s = s if mask is None else n.If(mask, (s,))
+            elif s.mask is not None and not isinstance(s.mask.type, TileType):
+                s = n.If(s.mask, (replace(s, mask=None),))
+        out.append(s)
+    return tuple(out)
+
+
+def _number(e: n.Expr) -> n.Expr:
+    """A number that fills a place, without how many there are."""
+    filled = isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], n.Const)
+    return e.args[0] if filled and isinstance(e, n.Call) and isinstance(e.args[0], n.Expr) else e
+
+
 def _valued(body: n.Block) -> n.Block:
     """The block with arrays that are filled once as values."""
     out: list[n.Stmt] = []
@@ -104,6 +164,10 @@ def _valued(body: n.Block) -> n.Block:
             if (seen := _filled(replace(s, init=store.value), rest[at + 1:])) is not None:
                 rest = [*rest[:at], seen[0], *seen[1]]
                 continue
+        if isinstance(s, n.Alloc) and s.init is None and (chosen := _chosen(s.buffer, rest)) is not None:
+            at, value = chosen
+            rest = [*rest[:at], replace(s, init=value), *rest[at + 1:]]
+            continue
         if isinstance(s, n.Alloc) and s.init is None and (each := _each_set(s.buffer, rest)) is not None:
             rest = [*each[0], replace(s, init=each[1]), *each[2]]
             continue
@@ -111,6 +175,27 @@ def _valued(body: n.Block) -> n.Block:
             s, rest = seen
         out.append(_inside(s, _valued))
     return tuple(out)
+
+
+def _chosen(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[int, n.Expr] | None:
+    """Where a variable is first named, if a branch gives it one of two values there, and that choice; None where one of them is read from memory."""
+    at = next((k for k, s in enumerate(rest) if _mentions(s, b)), None) if b.space == "register" and not b.shape else None
+    s = rest[at] if at is not None else None
+    if not isinstance(s, n.If) or _mentions(s.cond, b) or isinstance(s.cond.type, TileType):
+        return None
+    values: list[n.Expr] = []
+    for arm in (s.then, s.orelse):
+        *named, x = (*arm, None)[:len(arm)] or (None,)
+        for let in reversed(named):
+            if not isinstance(let, n.Let) or len(let.names) != 1 or x is None:
+                return None
+            x = substitute(x, {let.names[0]: let.value})
+        if not isinstance(x, n.Store) or x.at.buffer != b or x.mask is not None or _mentions(x.value, b) or not pure(x.value) or any(
+                isinstance(y, n.Load) and y.at.buffer.space in ("global", "shared") for y in walk(x.value)):
+            return None
+        values.append(x.value)
+    assert at is not None
+    return at, build.select(s.cond, *values)
 
 
 def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr, list[n.Stmt]] | None:
@@ -207,12 +292,12 @@ def _stored(s: n.Copy) -> n.Stmt:
 
 
 def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None:
-    """A private array that holds what it is declared with as a value, and what follows with elements of it; None for one that is written again, viewed, or
-    read at places that are no numbers."""
+    """A private array or variable that holds what it is declared with as a value, and what follows with elements of it; None for one that is written
+    again, viewed, or read at places that are no numbers."""
     b, value = s.buffer, s.init
-    if value is None or b.space != "register" or len(b.shape) != 1:
+    if value is None or b.space != "register" or len(b.shape) > 1:
         return None
-    count = int_value(b.shape[0])
+    count = int_value(b.shape[0]) if b.shape else None
     reads = 0
     for t in rest:
         for x in walk(t):
@@ -231,8 +316,11 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Load) and new.at.buffer == b:
-            index = new.at.index
-            return name if not index or isinstance(index[0], n.Span) else build.call("pick", name, index[0])
+            at = new.at.index[0] if new.at.index else None
+            one = at if isinstance(at, n.Expr) else None
+            if not isinstance(value.type, TileType):
+                return build.call("broadcast", name, build.const(count)) if one is None and count is not None else name
+            return name if one is None else build.call("pick", name, one)
         return new
     return n.Let((b.name,), value, origin=s.origin), [transform(t, leave) for t in rest]
 

@@ -3,14 +3,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import field
+from functools import partial
 from multiprocessing import get_context
-from threading import Event, Lock
+from threading import Event, RLock
 from typing import Any, Protocol
 
 from kir.base.dataclass import dataclass
@@ -93,30 +94,27 @@ class Processes:
     def close(self) -> None:
         """End the workers, also one that hangs."""
         if self._pool is not None:
-            running = list((self._pool._processes or {}).values())
+            _end(self._pool)
             self._pool.shutdown(wait=False, cancel_futures=True)
-            for each in running:
-                with contextlib.suppress(ValueError):
-                    each.kill()
         self._pool = None
 
 
 @dataclass
 class Begun:
-    """A task on its way through `Devices`: compiled ahead, then measured on one of them. `number` is None until it has one."""
+    """A task on its way through `Devices`: compiled ahead, then measured on one of them. `said` is what came of it; `late` where nobody waits any more."""
 
     work: Work
     task: Any
-    number: int | None = None
-    future: Future[dict[str, Any]] | None = None
     placed: Event = field(default_factory=Event)
+    said: Future[dict[str, Any]] = field(default_factory=Future)
+    late: bool = False
 
 
 @dataclass
 class Devices:
-    """One process for each GPU of this machine, which sees that one alone and has one task at a time: what it measures, it measures with no other candidate
-    on its GPU. With `ahead`, `compilers` further processes do that with a task before a GPU is asked, so that no GPU waits for a compiler. A GPU that is
-    gone, or that loses `FAULTS` workers one after another, is `retired` with the reason, and what it had goes to the others."""
+    """One process for each GPU of this machine, which sees that one alone and is given a task when it has none: what it measures, it measures with no other
+    candidate on its GPU, and what waits goes to the GPU that is free first. With `ahead`, `compilers` further processes do that with a task before a GPU is
+    asked, so that no GPU waits for a compiler. A GPU that is gone, or that loses `FAULTS` workers one after another, is `retired` with the reason."""
 
     numbers: tuple[int, ...]
     ahead: Callable[[Any], Any] | None = None
@@ -124,9 +122,11 @@ class Devices:
     retired: dict[int, str] = field(default_factory=dict)
     _pools: dict[int, ProcessPoolExecutor] = field(default_factory=dict)
     _compiling: ProcessPoolExecutor | None = None
-    _waiting: dict[int, int] = field(default_factory=dict)
+    _ready: deque[Begun] = field(default_factory=deque)
+    _running: dict[int, Begun] = field(default_factory=dict)
     _faults: dict[int, int] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
+    _closed: bool = False
+    _lock: RLock = field(default_factory=RLock)
 
     @property
     def parallel(self) -> int:
@@ -134,10 +134,10 @@ class Devices:
         return max(1, len(self._left())) + self.compilers
 
     def begin(self, work: Work, task: Any) -> Begun:
-        """Begin a task: with compiling where that is done ahead, else where the fewest wait."""
-        begun = Begun(work, task)
+        """Begin a task: with compiling where that is done ahead, else on the first GPU that is free."""
+        begun, self._closed = Begun(work, task), False
         if self.ahead is None or not self.compilers:
-            self._place(begun)
+            self._queue(begun)
             return begun
         if self._compiling is None:
             self._compiling = ProcessPoolExecutor(self.compilers, mp_context=get_context("spawn"), initializer=_sees_none)
@@ -145,63 +145,79 @@ class Devices:
             ready = self._compiling.submit(self.ahead, task)
         except BrokenProcessPool:  # the compiler's own fault: the GPU's worker compiles, and says what is wrong with it
             self._compiling = None
-            self._place(begun)
+            self._queue(begun)
             return begun
-        ready.add_done_callback(lambda done: self._compiled(done, begun))
+        ready.add_done_callback(lambda done: None if done.cancelled() else self._queue(begun))
         return begun
 
-    def _compiled(self, done: Future[Any], begun: Begun) -> None:
-        if not done.cancelled():
-            self._place(begun)
-
-    def _place(self, begun: Begun) -> None:
-        """Give a task to the device where the fewest wait."""
+    def _queue(self, begun: Begun) -> None:
         with self._lock:
-            left = self._left()
-            if not left:
-                begun.placed.set()
+            self._ready.append(begun)
+            self._feed()
+
+    def _feed(self) -> None:
+        """Give what waits to GPUs that have nothing to do; to no GPU where none is left."""
+        if self._closed:
+            return
+        for number in [n for n in self._left() if n not in self._running]:
+            if not self._ready:
                 return
-            number = min(left, key=lambda d: (self._waiting.get(d, 0), d))
+            begun = self._ready.popleft()
             if number not in self._pools:
                 self._pools[number] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(number,))
-            try:
-                begun.future = self._pools[number].submit(begun.work, begun.task)
-            except BrokenProcessPool as gone:
-                begun.future = Future()
-                begun.future.set_exception(gone)
-            begun.number = number
-            self._waiting[number] = self._waiting.get(number, 0) + 1
+            self._running[number] = begun
             begun.placed.set()
-
-    def result(self, begun: Begun, seconds: float) -> dict[str, Any]:
-        """What came of it; a process that is lost is replaced by the next task. Raises KirError of the last device where all are gone."""
-        until = time.monotonic() + seconds
-        if not begun.placed.wait(seconds):
-            raise TimeoutError
-        while True:
-            if begun.future is None or begun.number is None:
-                raise error("KIR-U036", "no GPU is left", needs="; ".join(f"GPU {n}: {why}" for n, why in sorted(self.retired.items())))
-            number = begun.number
             try:
-                said = begun.future.result(max(0.0, until - time.monotonic()))
+                future = self._pools[number].submit(begun.work, begun.task)
+            except BrokenProcessPool as gone:
+                future = Future()
+                future.set_exception(gone)
+            future.add_done_callback(partial(self._ended, number, begun))
+        if not self._left():
+            for begun in self._ready:
+                begun.placed.set()
+                begun.said.set_exception(error("KIR-U036", "no GPU is left", needs="; ".join(f"GPU {n}: {why}" for n, why in sorted(self.retired.items()))))
+            self._ready.clear()
+
+    def _ended(self, number: int, begun: Begun, done: Future[dict[str, Any]]) -> None:
+        """A GPU has done a task, or lost the worker that did."""
+        with self._lock:
+            if self._closed:
+                return
+            del self._running[number]
+            bad = done.exception()
+            if bad is None:
                 self._faults[number] = 0
-                return said
-            except BrokenProcessPool:
+                begun.said.set_result(done.result())
+            elif isinstance(bad, BrokenProcessPool):
                 self._pools.pop(number, None)
-                self._faults[number] = self._faults.get(number, 0) + 1
+                self._faults[number] = self._faults.get(number, 0) + (not begun.late)
                 if self._faults[number] >= FAULTS and len(self._left()) > 1:
                     self._retire(number, f"{FAULTS} workers were lost on it, one after another")
-                raise Lost(alone=number not in self.retired) from None
-            except Late:
-                raise TimeoutError from None
-            except KirError as bad:
-                if bad.diagnostics[0].id not in GONE:
-                    raise
+                begun.said.set_exception(Lost(alone=number not in self.retired))
+            elif isinstance(bad, KirError) and bad.diagnostics[0].id in GONE:
                 self._retire(number, bad.diagnostics[0].message)
-                begun.future = begun.number = None
-                self._place(begun)
-            finally:
-                self._waiting[number] -= 1
+                begun.placed.clear()
+                self._ready.appendleft(begun)
+            else:
+                begun.said.set_exception(bad)
+            self._feed()
+
+    def result(self, begun: Begun, seconds: float) -> dict[str, Any]:
+        """What came of it within so many seconds from when a GPU had it, and as many before; a worker that takes longer is ended, and its GPU goes on. Raises
+        KirError KIR-U036 where no GPU is left."""
+        try:
+            if not begun.placed.wait(seconds):
+                raise TimeoutError
+            return begun.said.result(seconds)
+        except Late:
+            begun.late = True
+            with self._lock:
+                if begun in self._ready:
+                    self._ready.remove(begun)
+                for number in [n for n, running in self._running.items() if running is begun]:
+                    _end(self._pools[number])
+            raise TimeoutError from None
 
     def _left(self) -> list[int]:
         return [n for n in self.numbers if n not in self.retired]
@@ -210,15 +226,27 @@ class Devices:
         self.retired.setdefault(number, why)
 
     def again(self) -> bool:
-        """What waits for another device goes on; what waited for this one is lost as it is asked for."""
+        """What was begun beside it goes on: no two tasks share a worker."""
         return False
 
     def close(self) -> None:
         """End the workers."""
-        for pool in (*self._pools.values(), *([self._compiling] if self._compiling is not None else [])):
+        with self._lock:
+            self._closed = True
+            pools = [*self._pools.values(), *([self._compiling] if self._compiling is not None else [])]
+            self._pools.clear()
+            self._ready.clear()
+            self._running.clear()
+            self._compiling = None
+        for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
-        self._pools.clear()
-        self._compiling = None
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End a pool's processes, also one that hangs."""
+    for each in list((pool._processes or {}).values()):
+        with contextlib.suppress(ValueError):
+            each.kill()
 
 
 def _sees_none() -> None:

@@ -14,7 +14,7 @@ from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import buffers_named, names_read, walk
 from kir.surface.lowering.inverse.nests import Nest, nest_of
 from kir.surface.lowering.inverse.proposals import collectives, copied, leaf_of
-from kir.surface.lowering.registers.anchors import Frame, NotRaised, Reader, counted_out, dealt_by, moving
+from kir.surface.lowering.registers.anchors import Frame, NotRaised, Reader, counted_out, distributed_by, moving
 from kir.surface.lowering.registers.element_demand import without_axis
 from kir.surface.lowering.registers.state import Held, State
 from kir.surface.lowering.tiles.products import scalar_accumulator
@@ -121,14 +121,14 @@ class NextStatement:
         match leaf:
             case n.Copy():
                 one = copied(leaf, slots)
-                dealt = dealt_by([i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2])) if one is not None else None
-                if one is not None and dealt is not None:
-                    reader = Reader(self._frame(one[2]), dealt[0].shape, dealt[1], self._held(), spilled)
+                distributed = distributed_by([i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2])) if one is not None else None
+                if one is not None and distributed is not None:
+                    reader = Reader(self._frame(one[2]), distributed[0].shape, distributed[1], self._held(), spilled)
                     try:
                         source = reader.whole(one[1])
                     except NotRaised:
                         return
-                    at = _swept(one[0], [i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2]), dealt[0])
+                    at = _swept(one[0], [i for i in one[0].index if isinstance(i, n.Expr)], self._frame(one[2]), distributed[0])
                     if isinstance(source, n.Load):
                         made = replace(leaf, src=source, dst=at)
                         yield replace(made, attrs=n.attrs(**{**dict(leaf.attrs), "vector": one[3]})) if leaf.via == "cp_async" else made
@@ -151,13 +151,13 @@ class NextStatement:
         index = [i for i in r.index if isinstance(i, n.Expr)]
         operands = [a for a in s.call.args[1:] if isinstance(a, n.Expr)]
         frame = self._frame(slots)
-        dealt = dealt_by(index, frame)
-        choices = [dealt] if dealt is not None else []
+        distributed = distributed_by(index, frame)
+        choices = [distributed] if distributed is not None else []
         nest = Nest(n.Store(r, operands[0]), slots, cond)
         for d in (*choices, *self._axes(nest, *index, spilled=spilled)):
             reader = Reader(frame, d[0].shape, d[1], self._held(), spilled)
             try:
-                at = _swept(r, index, frame, d[0]) if dealt is not None else build.region(r.buffer, *(reader.whole(i) for i in index))
+                at = _swept(r, index, frame, d[0]) if distributed is not None else build.region(r.buffer, *(reader.whole(i) for i in index))
                 values = [build.broadcast(reader.whole(a), TileType(dtype_of(a.type), d[0].shape)) for a in operands]
                 plain = [reader.whole(a) for a in operands]
                 mask = [] if cond is None else [reader.whole(cond)]
@@ -181,7 +181,7 @@ class NextStatement:
         return out
 
     def _axes(self, nest: Nest, *also: n.Expr, spilled: Mapping[str, n.Expr] | None = None) -> Iterator[tuple[Spread, tuple[n.Expr, ...]]]:
-        """How a statement may be dealt, as the indices in it tell: of one operand alone, then of several together."""
+        """How a statement may be distributed, as the indices in it tell: of one operand alone, then of several together."""
         frame, held = self._frame(nest.slots), self._held()
         single: list[n.Expr] = []
         groups: list[list[n.Expr]] = []
@@ -210,7 +210,7 @@ class NextStatement:
         tried: set[tuple[n.Expr, ...]] = set()
         several = (list(c) for size in range(min(3, len(whole)), 0, -1) for c in itertools.permutations(whole, size))
         for g in itertools.islice(itertools.chain(sorted(groups, key=len, reverse=True), several), MOST_CHOICES):
-            found = dealt_by(g, frame) if g else None
+            found = distributed_by(g, frame) if g else None
             if found is not None and found[1] not in tried and all(d.axis >= 0 for d in found[0].slots if d.extent > 1):
                 tried.add(found[1])
                 yield found
@@ -220,25 +220,25 @@ class NextStatement:
 
     def _values(self, s: n.Alloc, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
         """A tile computed into registers."""
-        for dealt, coordinates in self._axes(nest, spilled=spilled):
+        for distributed, coordinates in self._axes(nest, spilled=spilled):
             try:
-                value = self._reader(nest, dealt, coordinates, spilled).whole(nest.store.value)
+                value = self._reader(nest, distributed, coordinates, spilled).whole(nest.store.value)
             except NotRaised:
                 continue
             label = nest.store.label
-            yield n.Let((s.buffer.name,), build.broadcast(value, TileType(s.buffer.dtype, dealt.shape)), label=label)
+            yield n.Let((s.buffer.name,), build.broadcast(value, TileType(s.buffer.dtype, distributed.shape)), label=label)
 
     def _spill(self, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Expr]:
         """Tiles that a nest may put into scratch memory."""
         held, v = self._held(), nest.store.value
         if isinstance(v, n.Load) and v.at.buffer.name in held:
             yield held[v.at.buffer.name][0]
-        for dealt, coordinates in self._axes(nest, spilled=spilled):
+        for distributed, coordinates in self._axes(nest, spilled=spilled):
             try:
-                value = self._reader(nest, dealt, coordinates, spilled).whole(v)
+                value = self._reader(nest, distributed, coordinates, spilled).whole(v)
             except NotRaised:
                 continue
-            yield build.broadcast(value, TileType(dtype_of(v.type), dealt.shape))
+            yield build.broadcast(value, TileType(dtype_of(v.type), distributed.shape))
 
     def _stores(self, nest: Nest, spilled: dict[str, n.Expr]) -> Iterator[n.Stmt]:
         """A tile stored to memory, or to a fragment."""
@@ -255,8 +255,8 @@ class NextStatement:
                 found.append((n.Region(target), h.spread, h.spread.coordinates(self.state.thread, slots)))
         else:
             index_ = [i for i in at.index if isinstance(i, n.Expr)]
-            dealt = dealt_by(index_, frame)
-            found = [] if dealt is None else [(_swept(at, index_, frame, dealt[0]), *dealt)]
+            distributed = distributed_by(index_, frame)
+            found = [] if distributed is None else [(_swept(at, index_, frame, distributed[0]), *distributed)]
         for region, s, coordinates in found:
             try:
                 reader = self._reader(nest, s, coordinates, spilled)
@@ -280,16 +280,16 @@ class NextStatement:
         read = n.Region(s.buffer)
         name = next((x.names[0] for x in rest if isinstance(x, n.Let) and isinstance(x.value, n.Load) and x.value.at == read), None)
         inner = replace(nest, store=replace(nest.store, value=operand))
-        for dealt, coordinates in self._axes(inner, spilled=spilled):
+        for distributed, coordinates in self._axes(inner, spilled=spilled):
             try:
-                value = self._reader(inner, dealt, coordinates, spilled).whole(operand)
+                value = self._reader(inner, distributed, coordinates, spilled).whole(operand)
             except NotRaised:
                 continue
-            value = build.broadcast(value, TileType(dtype_of(operand.type), dealt.shape))
-            for axis in range(len(dealt.shape)):
-                if len(dealt.shape) == 1 and name is not None:
+            value = build.broadcast(value, TileType(dtype_of(operand.type), distributed.shape))
+            for axis in range(len(distributed.shape)):
+                if len(distributed.shape) == 1 and name is not None:
                     yield n.Let((name,), build.call("reduce", value, axis=axis, op=op))
-                elif len(dealt.shape) > 1:
+                elif len(distributed.shape) > 1:
                     yield n.Let((s.buffer.name,), build.call("reduce", value, axis=axis, op=op))
                     yield n.Let((s.buffer.name,), build.call("reduce", value, axis=axis, op=op, keep=True))
 
@@ -300,7 +300,7 @@ class NextStatement:
             isinstance(y, n.Load) and y.at.buffer.space == "register" and y.at.index for y in walk(x.value)) for x in stores)
 
     def _fragments(self, s: n.Alloc) -> Iterator[n.Stmt]:
-        """A fragment, dealt as later statements that move it to or from memory say."""
+        """A fragment, distributed as later statements that move it to or from memory say."""
         found: list[Spread] = []
         for x in (y for r in self.whole for y in _with_inner(r)):
             nest = nest_of(x)
@@ -309,9 +309,9 @@ class NextStatement:
             for r in (nest.store.at, *(y.at for y in walk(nest.store.value) if isinstance(y, n.Load))):
                 if r.buffer.space in ("register", "fragment") or r.buffer.name in self.scratch:
                     continue
-                dealt = dealt_by([i for i in r.index if isinstance(i, n.Expr)], self._frame(nest.slots))
-                if dealt is not None and dealt[0].size == _size(s.buffer) and dealt[0] not in found:
-                    found.append(dealt[0])
+                distributed = distributed_by([i for i in r.index if isinstance(i, n.Expr)], self._frame(nest.slots))
+                if distributed is not None and distributed[0].size == _size(s.buffer) and distributed[0] not in found:
+                    found.append(distributed[0])
         found.sort(key=lambda x: -math.prod(x.shape))
         dims = [int_value(d) for d in s.buffer.shape]
         total = _size(s.buffer) * self.state.team

@@ -1,6 +1,6 @@
-"""Reading dealt code backward: which spread an address tells of, and which tile expression one element's computation is.
+"""Reading distributed code backward: which spread an address tells of, and which tile expression one element's computation is.
 
-An address that moves with digits of the thread and loops over slots says how the tile behind it is dealt (`dealt_by`). Given the index of
+An address that moves with digits of the thread and loops over slots says how the tile behind it is distributed (`distributed_by`). Given the index of
 the element along each axis, an element's computation becomes a tile expression (`raised`): registers turn into the values that they hold,
 addresses into regions. What comes out is a proposal: whoever asks lowers it again and compares.
 """
@@ -77,7 +77,7 @@ def moving(e: n.Expr, frame: Frame) -> Moving | None:
     return out
 
 
-def dealt_by(indices: Sequence[n.Expr], frame: Frame) -> tuple[Spread, tuple[n.Expr, ...]] | None:
+def distributed_by(indices: Sequence[n.Expr], frame: Frame) -> tuple[Spread, tuple[n.Expr, ...]] | None:
     """The spread that the indices of an access tell of (an axis for each that moves), and the element's index along each axis."""
     threads: list[tuple[int, int, int, int]] = []
     slots: dict[str, tuple[int, int]] = {}

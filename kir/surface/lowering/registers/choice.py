@@ -21,7 +21,7 @@ MOST_OF_ONE = 1 << 15
 programming guide, compute capabilities)."""
 
 
-def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int = 1) -> Spread:
+def distributed(shape: Sequence[int], threads: int, order: Sequence[int], width: int = 1) -> Spread:
     """The default: vectors of `width` along `order[0]`, then threads along the axes in order (fastest first), then what is left."""
     left, step = list(shape), [1] * len(shape)
     slots: list[Digit] = []
@@ -49,7 +49,7 @@ def dealt(shape: Sequence[int], threads: int, order: Sequence[int], width: int =
 
 
 def suggested(state: State, e: n.Expr, *also: n.Region) -> Spread:
-    """How to deal the tile `e` (which is stored to the regions `also`)."""
+    """How to distribute the tile `e` (which is stored to the regions `also`)."""
     shape = shape_known(e)
     for firm in (True, False):
         for candidate in matching(state, e, shape, firm):
@@ -59,7 +59,7 @@ def suggested(state: State, e: n.Expr, *also: n.Region) -> Spread:
 
 
 def matching(state: State, value: n.Expr, shape: tuple[int, ...], firm: bool = False) -> list[Spread]:
-    """What operands in registers suggest for a store of that shape; with `firm` only those whose own deal is more than a default."""
+    """What operands in registers suggest for a store of that shape; with `firm` only those whose own distribution is more than a default."""
     if not isinstance(value.type, TileType):
         return []
     return [c for c in held_by(state, value, firm) if c.shape == shape and c.team == state.team]
@@ -75,7 +75,7 @@ Found = tuple[n.Region, list[int], bool]
 
 
 def for_memory(state: State, shape: tuple[int, ...], found: Sequence[Found]) -> Spread:
-    """The default deal for accesses to memory."""
+    """The default distribution for accesses to memory."""
     order, width = list(reversed(range(len(shape)))), 1
     for r, axes, clip in found:
         if r.buffer.name in state.held or r.buffer.space not in ("global", "shared"):
@@ -91,7 +91,7 @@ def for_memory(state: State, shape: tuple[int, ...], found: Sequence[Found]) -> 
     total = math.prod(shape)
     while width > 1 and (total // width < state.team or shape[order[0]] % width):
         width //= 2
-    return dealt(shape, state.team, order, width)
+    return distributed(shape, state.team, order, width)
 
 
 def _contiguous(r: n.Region, axes: Sequence[int]) -> int | None:
@@ -172,7 +172,7 @@ def accesses(state: State, e: n.Expr, axes: list[int]) -> Iterator[Found]:
 
 
 def part_of(whole: Spread, r: n.Region) -> Spread | None:
-    """How a region of a fragment is dealt, when every thread holds a part of it: the digits below its extents. None where it is not."""
+    """How a region of a fragment is distributed, when every thread holds a part of it: the digits below its extents. None where it is not."""
     if any(not isinstance(i, n.Span) or int_value(i.step) != 1 for i in r.index):
         return None
     shape = shape_known(r)

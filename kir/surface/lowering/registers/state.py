@@ -67,15 +67,16 @@ class State:
     loops: int = 0
     in_flight: set[str] = field(default_factory=set)
     warp: Mapping[str, n.Expr] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
     views: dict[str, n.View] = field(default_factory=dict)
     fragments: dict[str, n.Buffer] = field(default_factory=dict)
     """Fragments in view as the program declares them."""
     spreads: dict[str, Spread] = field(default_factory=dict)
-    """How fragments are dealt, where that is known otherwise."""
+    """How fragments are distributed, where that is known otherwise."""
     weak: set[str] = field(default_factory=set)
-    """Fragments that are dealt by default because nothing near them says how."""
+    """Fragments that are distributed by default because nothing near them says how."""
     wanted: dict[str, Spread] = field(default_factory=dict)
-    """What is stored to weak fragments says that they should be dealt like this."""
+    """What is stored to weak fragments says that they should be distributed like this."""
     spare: list[Scratch] = field(default_factory=list)
     """Scratch memory that is declared already."""
     by_descriptor: frozenset[str] = frozenset()
@@ -250,7 +251,7 @@ def slot_variables(state: State, s: Spread) -> tuple[list[n.Var], list[n.Expr]]:
 
 
 ROUNDS = 3
-"""How often a kernel or a role is lowered again because what is stored to a fragment says how it should be dealt."""
+"""How often a kernel or a role is lowered again because what is stored to a fragment says how it should be distributed."""
 MOST_SLOTS = 1024
 """Elements of one tile that a thread may hold in registers."""
 

@@ -11,7 +11,7 @@ from kir.ir.build import const, int_value
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType
 from kir.ir.visit import walk
-from kir.surface.lowering.registers.choice import Found, accesses, dealt, for_memory, matching, own_axes, suggested
+from kir.surface.lowering.registers.choice import Found, accesses, distributed, for_memory, matching, own_axes, suggested
 from kir.surface.lowering.registers.element_demand import Need, of_spread, without_axis
 from kir.surface.lowering.registers.elements import addressed, element, element_place
 from kir.surface.lowering.registers.state import MOST_SLOTS, Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
@@ -65,7 +65,7 @@ def alloc(state: State, s: n.Alloc) -> None:
 
 
 def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.Expr | None) -> Spread:
-    """How a fragment without a layout is dealt: for the product that it accumulates, else as it is first filled from or stored to memory.
+    """How a fragment without a layout is distributed: for the product that it accumulates, else as it is first filled from or stored to memory.
     Where nothing says, the choice is weak: what is stored to it is asked when all is known."""
     uses = [x for x in walk(state.kernel) if isinstance(x, n.Stmt)]
     for x in uses:
@@ -99,7 +99,7 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
 
 
 def _rows_of_a_product(state: State, uses: list[n.Stmt], extent: int) -> Spread | None:
-    """How a value for each row of an accumulator is dealt: as the accumulator's rows are, with a copy in each thread of a row."""
+    """How a value for each row of an accumulator is distributed: as the accumulator's rows are, with a copy in each thread of a row."""
     products_of = {x.acc.buffer.name for x in uses if isinstance(x, n.Mma)}
     found = [h.spread for name, h in state.held.items() if name in products_of and len(h.spread.shape) == 2 and h.spread.shape[0] == extent
              and h.spread.team == state.team]
@@ -249,7 +249,7 @@ def _in_pieces(state: State, s: n.Copy) -> None:
     own = for_memory(state, shape, [(s.src.at, own_axes(s.src.at), s.src.clip), (s.dst, own_axes(s.dst), s.clip)])
     width = int(s.via[7:-1]) if s.via.startswith("vector(") else 0
     if width > 1 and shape[-1] % width == 0:
-        own = dealt(shape, state.team, list(reversed(range(len(shape)))), width)
+        own = distributed(shape, state.team, list(reversed(range(len(shape)))), width)
     variables, values = slot_variables(state, own)
     loops = list(zip(variables, [d.extent for d in reversed(own.slots) if d.extent > 1], strict=True))
     need = of_spread(own, state.lane, values)
@@ -281,7 +281,7 @@ def _async(state: State, s: n.Copy) -> None:
     wanted = dict(s.attrs).get("vector")
     last = len(shape) - 1
     if isinstance(wanted, int) and shape[last] % wanted == 0:
-        own = dealt(shape, state.team, list(reversed(range(len(shape)))), wanted)
+        own = distributed(shape, state.team, list(reversed(range(len(shape)))), wanted)
     variables, values = slot_variables(state, own)
     loops = list(zip(variables, [d.extent for d in reversed(own.slots) if d.extent > 1], strict=True))
     if not loops or own.slots[0].step != 1 or own.slots[0].axis != last or own.slots[0].extent == 1:

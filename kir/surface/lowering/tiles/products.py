@@ -7,7 +7,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import F32, I32, dtype_of
-from kir.surface.lowering.registers.choice import dealt
+from kir.surface.lowering.registers.choice import distributed
 from kir.surface.lowering.registers.element_demand import of_spread, register_index
 from kir.surface.lowering.registers.elements import addressed, own_registers, region_need
 from kir.surface.lowering.registers.state import State, looped, place, refuse, shape_known, slot_variables
@@ -15,7 +15,7 @@ from kir.surface.lowering.tiles import tensor, warpgroups
 
 
 def accumulator(state: State, s: n.Mma, shape: tuple[int, ...]) -> Spread:
-    """How the accumulator of a product is dealt."""
+    """How the accumulator of a product is distributed."""
     if s.via == "wgmma" and (own := warpgroups.accumulator(shape, state.team)) is not None:
         return own
     found = tensor.plan(state, s) if len(shape) == 2 and shape == (shape_known(s.a)[0], shape_known(s.b)[1]) else None
@@ -32,9 +32,9 @@ def scalar_accumulator(state: State, shape: tuple[int, ...]) -> Spread:
     while per < 8 and shape[-1] % (2 * per) == 0 and shape[-2] % (2 * per) == 0 and _size(shape) // (4 * per * per) >= state.team:
         per *= 2
     if per == 1:
-        return dealt(shape, state.team, order)
+        return distributed(shape, state.team, order)
     inner = (*shape[:-2], shape[-2] // per, shape[-1] // per)
-    base = dealt(inner, state.team, order)
+    base = distributed(inner, state.team, order)
     columns, rows = inner[-1], inner[-2]  # the elements of a thread's square lie apart, so that neighbors read neighboring words
     return Spread(shape, base.threads, (*base.slots, Digit(per, rank - 1, columns), Digit(per, rank - 2, rows)))
 

@@ -43,19 +43,19 @@ class Plan:
         return self.m // (16 * self.rows_of), self.columns // (8 * self.columns_of), self.k // DEPTH
 
     def accumulator(self) -> Spread:
-        """How the accumulator is dealt: as mma.sync has it, tile by tile within a warp."""
+        """How the accumulator is distributed: as mma.sync has it, tile by tile within a warp."""
         rows, cols, _ = self.atoms
         return Spread((self.m, self.columns), (Digit(4, 1, 2), Digit(8, 0, 1), *self._warps(1, 8 * cols, 0, 16 * rows)),
                       (Digit(2, 1, 1), Digit(2, 0, 8), Digit(cols, 1, 8), Digit(rows, 0, 16)))
 
     def first(self) -> Spread:
-        """How the first operand [m, k] is dealt."""
+        """How the first operand [m, k] is distributed."""
         rows, _, depth = self.atoms
         return Spread((self.m, self.k), (Digit(4, 1, 2), Digit(8, 0, 1), *self._warps(STILL, 0, 0, 16 * rows)),
                       (Digit(2, 1, 1), Digit(2, 0, 8), Digit(2, 1, 8), Digit(rows, 0, 16), Digit(depth, 1, DEPTH)))
 
     def second(self) -> Spread:
-        """How the second operand [k, columns] is dealt."""
+        """How the second operand [k, columns] is distributed."""
         _, cols, depth = self.atoms
         return Spread((self.k, self.columns), (Digit(4, 0, 2), Digit(8, 1, 1), *self._warps(1, 8 * cols, STILL, 0)),
                       (Digit(2, 0, 1), Digit(2, 0, 8), Digit(cols, 1, 8), Digit(depth, 0, DEPTH)))

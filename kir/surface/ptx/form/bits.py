@@ -161,7 +161,7 @@ def joined(parts: Sequence[n.Expr]) -> n.Expr:
     """Vectors end to end, as the one place or value that they are pieces of where they are."""
     if len(parts) == 1:
         return parts[0]
-    whole = _whole(parts)
+    whole = whole_of(parts)
     if whole is not None:
         return whole
     if all(isinstance(p, n.Call) and p.of is None and p.fn == "vec" for p in parts):
@@ -174,10 +174,10 @@ def joined(parts: Sequence[n.Expr]) -> n.Expr:
 
 def vector(parts: Sequence[n.Expr]) -> n.Expr:
     """A vector of scalars, as the one place or value that they are the elements of where they are."""
-    return _whole(parts) or build.call("vec", *parts)
+    return whole_of(parts) or build.call("vec", *parts)
 
 
-def _whole(parts: Sequence[n.Expr]) -> n.Expr | None:
+def whole_of(parts: Sequence[n.Expr]) -> n.Expr | None:
     """What consecutive pieces (scalars, or vectors of one length) are cut from."""
     first, size = parts[0], int(str((shape_of(parts[0].type) or (1,))[0]))
     count = size * len(parts)

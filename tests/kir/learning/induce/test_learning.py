@@ -20,7 +20,7 @@ from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import Library, Shelf
-from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, by_words, search, weights_of
+from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank, by_words, rank_of, search
 from kir.learning.cards.use import Application, NearMiss, _worth, applications, looked, materialized
 from kir.learning.corpus.lineages import Job, Row
 from kir.learning.evidence import forwards as forwards_
@@ -34,7 +34,7 @@ from kir.learning.forecast import Forecast, Pair
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
-from kir.learning.induce.rank import learned
+from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
 from kir.learning.induce.transfers import led, parts, said_by, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
@@ -127,9 +127,10 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
     assert made.ended == "naive" and made.package == "experts" and made.family == "matmul" and len(made.transitions) == 11
     assert all(t.before == content_hash(before) and t.after == content_hash(after) for t, before, after in made.chain())
     last = made.programs[made.transitions[0].after_text]
-    assert wrong(last, "gemm") == "" and wrong(last.replace("acc + ", "acc - "), "gemm"), "the oracle of the problem judges"
+    for everywhere in (True, False):
+        assert wrong(last, "gemm", everywhere) == "" and wrong(last.replace("acc + ", "acc - "), "gemm", everywhere), "the oracle of the problem judges"
     bad = made.programs[made.transitions[4].after_text]
-    monkeypatch.setattr(forwards_, "wrong", lambda text, problem: "off by one" if text == bad else "")
+    monkeypatch.setattr(forwards_, "wrong", lambda text, problem, everywhere: "off by one" if text == bad else "")
     monkeypatch.setattr(forwards_, "ProcessPoolExecutor", lambda workers: ThreadPoolExecutor(workers))
     (cut,) = forwards([space])
     assert len(cut.transitions) == 4 and cut.reason == "off by one"
@@ -325,7 +326,10 @@ def test_the_same_evidence_gives_the_same_cards(walks: Sequence[Walked], tmp_pat
     shown_ = (tmp_path / "a" / "partition-rows.for.md").read_text()
     for heading in ("## When it is right", "## When it pays", "## What can go wrong", "## Before and after", "## How it is known"):
         assert heading in shown_
-    assert "As cuda writes it" in shown_ and "KIR-P471" in shown_
+    assert "KIR-P471" in shown_
+    for surface in ("CUDA", "Triton"):
+        assert f"\nIn {surface}:\n\n```diff\n" in shown_, "the code that a surface writes before and after"
+    assert "cannot be said in TileLang" in shown_
     write_cards(tmp_path / "a", ())
     assert not list((tmp_path / "a").glob("*.md"))
 
@@ -388,11 +392,20 @@ def test_a_killed_run_loses_nothing_that_was_walked(tmp_path: Path, monkeypatch:
     assert [each.ended for each in late] == ["left"]
 
 
-def test_weights_are_learned_where_there_are_states_enough(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path) -> None:
+def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path) -> None:
     cards = [each.card.model_copy(update={"state": "admitted"}) for each in found.values()]
-    first = learned(cards, walks)
-    assert set(first) == set(COLUMNS) and first == learned(cards, walks) and first["words"] == WEIGHTS["words"] and min(first.values()) >= 0
-    assert first["place"] != WEIGHTS["place"] and dict(learned([], walks)) == dict(WEIGHTS)
-    assert weights_of(tmp_path) == WEIGHTS
-    (tmp_path / "rank.json").write_text("nonsense")
-    assert weights_of(tmp_path) == WEIGHTS, "what cannot be read teaches nothing"
+    states = seen(cards, walks)
+    first = learned(cards, states)
+    assert set(first.weights) == set(COLUMNS) and first == learned(cards, states) and min(first.weights.values()) >= 0
+    assert first.weights["words"] == WEIGHTS["words"] and first.weights["place"] != WEIGHTS["place"] and learned([], ()) == Rank()
+
+    def first_ones(rank: Rank) -> int:
+        """Of the cards that are used from a state on, those among as many that come first, in all states."""
+        index = Index.of(cards, rank)
+        return sum(each.used[number] for each in states for number, _ in index.best(each.query)[:sum(each.used)])
+    assert first_ones(first) > first_ones(Rank()) and first_ones(first) > first_ones(Rank(first.weights)), "weights and states both teach"
+    write_cards(tmp_path / "made", cards, walks)
+    assert rank_of(tmp_path / "made") == first
+    for wrong_ in ("nonsense", "[]", '{"weights": {}}'):
+        (tmp_path / "made" / "rank.json").write_text(wrong_)
+        assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"

@@ -32,7 +32,12 @@ def does(task: Said) -> dict[str, Any]:
     if (Path(task.folder) / f"broken-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}").exists():
         raise error("KIR-U035", "the GPU no longer answers")
     if (Path(task.folder) / f"deadly-{os.environ.get('CUDA_VISIBLE_DEVICES', '')}").exists():
+        (Path(task.folder) / f"ended-{os.getpid()}").touch()
         os._exit(9)
+    if list(Path(task.folder).glob("deadly-*")):  # the other GPU has its three ends first, however slow its workers are to begin
+        until = time.monotonic() + 60
+        while len(list(Path(task.folder).glob("ended-*"))) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
     if task.what == "hangs":
         time.sleep(60)
     told = (Path(task.folder) / f"{task.what}.made").read_text(encoding="utf-8") if task.what.startswith("made") else os.environ.get("CUDA_VISIBLE_DEVICES", "")

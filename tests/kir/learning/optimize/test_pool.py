@@ -87,6 +87,13 @@ def test_a_lost_gpu_costs_its_candidates_time_only(tmp_path: Path, how: str) -> 
     assert sum(m.accepted for m in said.values()) >= (8 if how == "broken" else 7), "a candidate that met two ends in a row by chance"
 
 
+def test_a_gpu_goes_on_after_a_candidate_that_hangs(tmp_path: Path) -> None:
+    """Its worker is ended, which is held against neither the GPU nor what waits for it."""
+    engine = Devices((0,))
+    said = {name: found for name, found, _ in pool(engine, tmp_path, "hangs", "next", patience=4.0)}
+    assert "it takes more than 4 s" in said["hangs"].reason and said["next"].accepted and not engine.retired
+
+
 def test_with_no_gpu_left_there_is_one_error_that_names_why(tmp_path: Path) -> None:
     (tmp_path / "broken-0").touch()
     with pytest.raises(KirError, match=r"(?s)KIR-U036.*GPU 0: the GPU no longer answers"):

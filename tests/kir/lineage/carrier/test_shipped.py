@@ -1,4 +1,4 @@
-"""The four contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
+"""The five contracts that ship: their recorded answers, what puts them into programs, and wrong answers that must not pass."""
 from __future__ import annotations
 
 import tomllib
@@ -32,9 +32,10 @@ from kir.surface import backend
 from tests.carrier_answers import WRONG, Wrong
 
 HOME = Path(next(iter(kir.skills.__path__)))
-PASSES = {"radix-select": "radix-select", "gated-delta-rule": "chunk-recurrence", "unit-lower-solve": "blocked-solve",
-          "stable-counting-sort": "warp-sort"}
-PROBLEMS = {"radix-select": "topk", "gated-delta-rule": "gdn", "unit-lower-solve": "trisolve", "stable-counting-sort": "bytesort"}
+PASSES = {"radix-select": "radix-select", "gated-delta-rule": "chunk-recurrence", "gated-delta-rule-d128": "chunk-recurrence-d128",
+          "unit-lower-solve": "blocked-solve", "stable-counting-sort": "warp-sort"}
+PROBLEMS = {"radix-select": "topk", "gated-delta-rule": "gdn", "gated-delta-rule-d128": "gdn_d128", "unit-lower-solve": "trisolve",
+            "stable-counting-sort": "bytesort"}
 CONTRACTS = {name: Contract.shipped(name.replace("-", "_")) for name in PASSES}
 ANSWERS = {f"{name}/{p.stem}": read_record(p, shipped=True) for name, c in CONTRACTS.items() for p in sorted(c.folder.glob("*.toml"))
            if p.name != "contract.toml"}
@@ -100,7 +101,7 @@ def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(na
     surface = ANSWERS[name].record.gate["surface"]
     assert backend(surface).accepts(program) == ()
     cases: list[Case] = list(problem_cases(program, problem, {}))
-    if answer in ("threads", "clusters", "chunks"):  # thousands of statements a thread: one case, not in checking mode
+    if answer in ("threads", "clusters", "chunks", "warpgroups", "pairs"):  # thousands of statements a thread: one case, not in checking mode
         case = next(c for c in cases if c.shape in ("odd", "tail"))
         assert case.compare(interpret(program, case.arrays, case.scalars).outputs).ok
         return
@@ -280,3 +281,47 @@ def test_the_selection_of_a_hole_with_shared_slices_is_refused() -> None:
     contract = CONTRACTS["radix-select"]
     with pytest.raises(KirError, match="KIR-H108"):
         fill(contract, parse_program(text), ("main", 0), known(contract, "bits").program)
+
+
+HEADS = """kir 1
+program heads
+  size L: i32
+  size H: i32
+  in q: bf16[L, H, 128]
+  in k: bf16[L, H, 128]
+  in v: bf16[L, H * 2, 128]
+  in g: f32[L, H * 2]
+  in beta: f32[L, H * 2]
+  out o: bf16[L, H * 2, 128]
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "holds"), [
+    ("", "", True), ("k[t, h // 2", "k[t, h // 2 * 1 + 0 * t", True), ("k[t, h // 2", "k[t, (h + t) // 2", False), ("o[t, h,", "o[t, h // 2,", False),
+])
+def test_an_instance_reads_at_a_place_that_follows_from_the_axes_and_writes_at_the_axes(old: str, new: str, holds: bool) -> None:
+    body = program_text(naive(CONTRACTS["gated-delta-rule-d128"], "bf16")).partition("kernel main grid (e: 128) threads 1\n")[2]
+    for a in ("k[t, ", "q[t, "):
+        body = body.replace(a, f"{a}h // 2, ")
+    for a in ("v[t, ", "o[t, "):
+        body = body.replace(a, f"{a}h, ")
+    body = body.replace("g[t]", "g[t, h]").replace("beta[t]", "beta[t, h]")
+    program = parse_program(f"{HEADS}kernel main grid (e: 128, h: H * 2) threads 1\n{body.replace(old, new)}")
+    found = next(iter(outlines(CONTRACTS["gated-delta-rule-d128"], program, ("main",), "main")), None)
+    assert (found is not None) == holds
+    if found is not None:
+        hole = cast(n.Hole, found.holed.kernels[0].body[0])
+        assert [program_text(found.holed).count(x) for x in ("q[0 +: L, h // 2, 0 +: 128]", "o[0 +: L, h, 0 +: 128]")] == [1, 1] and len(hole.reads) == 5
+
+
+def test_the_boxes_of_an_answer_are_one_wide_along_what_tells_instances_apart() -> None:
+    program = filled("gated-delta-rule-d128", "warpgroups")
+    boxes = {m.of: m.box for m in program.tensor_maps}
+    assert boxes["q"] == boxes["o"] == (1, 64, 1, 64) and boxes["A"] == (1, 1, 64, 64) and boxes["E"] == (1, 1, 64)
+    for answer, file in (("warpgroups", "gdn_d128_sm90"), ("pairs", "gdn_d128_sm90_pair"), ("tiles", "gdn_d128")):
+        expert = parse_program((HOME / "experts" / "gdn" / f"{file}.kir").read_text(encoding="utf-8"))
+        assert alpha_equal(filled("gated-delta-rule-d128", answer), expert)
+    part = program_text(run(load_problem("gdn_d128").naive, "chunk-recurrence-d128").program).replace("size L: i32", "size L: i32\n  size M: i32")
+    opened = parse_program(part.replace("[B, L, ", "[B, M, "))
+    with pytest.raises(KirError, match="KIR-H150"):
+        fill_recorded(CONTRACTS["gated-delta-rule-d128"], opened, ("main", 0), "warpgroups")

@@ -223,3 +223,33 @@ def test_large_tiles_of_one_thread_are_loops_that_compile(tmp_path: Path) -> Non
     agrees(p, tmp_path, draw(p, {}), {}, tolerance=2**-20)
     made = backend("cuda")
     assert made.compile(made.emit(p), target("sm_90a")).kernels[0].threads == 1
+
+
+ODD_WARPS = """kir 1
+program p
+  in X: f16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid () threads 128
+  shared A: f16[64, 64]
+  shared B: f16[64, 64]
+  A[0 +: 64, 0 +: 64] = X[0 +: 64, 0 +: 64]
+  B[0 +: 64, 0 +: 64] = X[0 +: 64, 0 +: 64]
+  for w in 0..4 parallel warp
+    let odd = w % 2
+    if odd == 1
+      fragment c: f32[16, 16] = 0.0
+      mma c += A[w * 16 +: 16, 0 +: 16] * A[w * 16 - 16 +: 16, 0 +: 16] via mma_sync
+      B[w * 16 +: 16, 0 +: 16] = cast(c, f16)
+  Y[0 +: 64, 0 +: 64] = cast(B[0 +: 64, 0 +: 64], f32)
+"""
+
+
+def test_no_thread_waits_where_only_some_warps_are() -> None:
+    text = backend("cuda").emit(parse_program(ODD_WARPS)).text
+    before, _, rest = text.partition("if (odd")
+    assert "__syncthreads" in before and "__syncthreads" not in rest.split("\n    }\n")[0]
+    again = "      fragment d: f32[16, 16] = 0.0\n      mma d += A[w * 16 +: 16, 0 +: 16] * cast(c, f16) via mma_sync\n"
+    passed = ODD_WARPS.replace("      B[w", f"{again}      B[w").replace("cast(c, f16)\n  Y", "cast(d, f16)\n  Y")
+    with pytest.raises(KirError, match="only some warps are"):
+        backend("cuda").emit(parse_program(passed))
+    assert backend("cuda").emit(parse_program(passed.replace("if odd == 1", "if 1 == 1"))).text

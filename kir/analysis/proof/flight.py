@@ -1,0 +1,273 @@
+"""What of one instance is still in flight where: constant counts of groups, followed through the statements until nothing changes.
+
+A group is counted by the commits since its operations were issued: a wait that leaves `n` groups pending ends those older than `n` commits. Also here:
+registers that a product uses are fenced, memory that the async proxy touches is fenced after other writes, and nothing is in flight at the end.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
+from itertools import product
+
+from kir.analysis.proof.sites import Kind
+from kir.base.dataclass import dataclass
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.visit import names_read, statements, walk
+
+PRIVATE = frozenset({"register", "fragment"})
+LEVELS = frozenset({"thread", "warp", "warpgroup"})
+FAMILIES = {"async_commit": "cp_async", "async_wait": "cp_async", "bulk_commit": "bulk", "bulk_wait": "bulk", "wgmma_commit": "wgmma", "wgmma_wait": "wgmma"}
+OLDEST = 12
+"""Commits after which a group counts as no older: more than any wait leaves pending."""
+MOST_CHOICES = 4
+"""Conditions on the numbers of instances under which the statements are followed apart."""
+RELEASES = frozenset({"barrier", "mbar_arrive", "mbar_arrive_expect", "named_barrier_sync", "named_barrier_arrive", "cluster_arrive", "warp_sync"})
+Flying = tuple[str, str, str]
+"""A family; what it is of memory (`acc` is written, `src` read, `copy` moved); and the memory."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is in flight, by commits since; copies whose sources have been read; registers and memory written since the last fence."""
+
+    pending: Mapping[Flying, int] = field(default_factory=dict)
+    read: frozenset[Flying] = frozenset()
+    registers: frozenset[str] = frozenset()
+    memory: frozenset[str] = frozenset()
+
+    def joined(self, other: State) -> State:
+        """What holds on one of two ways."""
+        both = {k: min(self.pending.get(k, OLDEST), other.pending.get(k, OLDEST)) for k in (*self.pending, *other.pending)}
+        read = frozenset(k for k in both if all(k in s.read or k not in s.pending for s in (self, other)))
+        return State(both, read, self.registers | other.registers, self.memory | other.memory)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A statement at which something is not in order."""
+
+    kinds: tuple[Kind, ...]
+    stmt: n.Stmt
+    why: str
+
+
+def troubles(program: n.Program, kernel: n.Kernel) -> tuple[Trouble, ...]:
+    """Everything of a kernel that is not in order, or not seen to be."""
+    splits = {s.var.name for s in statements(kernel.body) if isinstance(s, n.For) and s.kind in LEVELS}
+    choices = list(dict.fromkeys(s.cond for s in statements(kernel.body) if isinstance(s, n.If) and names_read(s.cond) and names_read(s.cond) <= splits))
+    if len(choices) > MOST_CHOICES:
+        choices = []
+    found: dict[tuple[int, str], Trouble] = {}
+    for taken in product((True, False), repeat=len(choices)):
+        one = _One(program, kernel, dict(zip(choices, taken, strict=True)))
+        one.ended(one.block(kernel.body, State()), None)
+        found |= {(id(t.stmt), t.why): t for t in one.troubles}
+    return tuple(found.values())
+
+
+class _One:
+    """One instance's way, with some conditions decided."""
+
+    def __init__(self, program: n.Program, kernel: n.Kernel, taken: Mapping[n.Expr, bool]) -> None:
+        self.taken, self.troubles = taken, list[Trouble]()
+        body = list(statements(kernel.body))
+        self.views = {s.buffer.name: s.at.buffer.name for s in body if isinstance(s, n.View)}
+        self.proxied = {self.root(r) for s in body for r in _proxied(s)}
+        self.given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
+        self.last: n.Stmt = body[-1] if body else n.Eval(n.Call("trap", ()))
+
+    def root(self, r: n.Region) -> str:
+        """The memory of a region."""
+        name = r.buffer.name
+        while name in self.views:
+            name = self.views[name]
+        return name
+
+    def note(self, why: str, s: n.Stmt, *kinds: Kind) -> None:
+        """Something is not in order."""
+        self.troubles.append(Trouble(kinds or ("wait",), s, why))
+
+    def ended(self, state: State, s: n.Stmt | None) -> None:
+        """An instance is at its end: nothing may be in flight."""
+        if any(k not in state.read for k in state.pending):
+            self.note("something may be in flight at the end", s if s is not None else self.last)
+        self.released(state, s if s is not None else self.last)
+
+    def released(self, state: State, s: n.Stmt) -> None:
+        """Others may go on from here: what they read through the async proxy must have been fenced."""
+        if state.memory:
+            self.note(f"'{min(state.memory)}' is written and not fenced for the async proxy", s)
+
+    def block(self, block: n.Block, state: State) -> State:
+        """The state after a block."""
+        for s in block:
+            state = self.statement(s, state)
+        return state
+
+    def statement(self, s: n.Stmt, state: State) -> State:
+        """The state after a statement."""
+        match s:
+            case n.For() if s.kind in LEVELS:
+                self.released(state, s)
+                inside = self.block(s.body, replace(state, pending={}, read=frozenset()))
+                self.ended(inside, s)
+                return replace(state, registers=inside.registers)
+            case n.For() | n.While():
+                for e in (s.lo, s.hi, s.step) if isinstance(s, n.For) else (s.cond,):
+                    self.reads(e, s, state)
+                return self.loop(s, state)
+            case n.If():
+                self.reads(s.cond, s, state)
+                if s.cond in self.taken:
+                    return self.block(s.then if self.taken[s.cond] else s.orelse, state)
+                return self.block(s.then, state).joined(self.block(s.orelse, state))
+            case n.Roles():
+                self.released(state, s)
+                for r in s.roles:
+                    self.ended(self.block(r.body, replace(state, pending={}, read=frozenset())), s)
+                return state
+            case n.Jump():
+                if state.pending:
+                    self.note("something may be in flight where it leaves", s)
+                return state
+            case _:
+                return self.simple(s, state)
+
+    def loop(self, s: n.For | n.While, state: State) -> State:
+        """The state after any number of trips."""
+        for _ in range(4 * OLDEST):
+            kept, self.troubles = self.troubles, []
+            after = state.joined(self.block(s.body, state))
+            told, self.troubles = self.troubles, kept
+            if after == state:
+                self.troubles += told
+                return state
+            state = after
+        self.note("what is in flight in it does not settle", s, "wait", "race", "undefined")
+        return state
+
+    # ------------------------------------------------------------------------------------------------------ single statements
+    def simple(self, s: n.Stmt, state: State) -> State:
+        """The state after a statement that holds no other."""
+        match s:
+            case n.Alloc():
+                if s.init is not None:
+                    self.reads(s.init, s, state)
+                return self.written(s.buffer.name, s.buffer.space, s, state, s.init is not None)
+            case n.Store():
+                self.reads(s, s, state, but=s.at)
+                return self.written(self.root(s.at), s.at.buffer.space, s, state)
+            case n.Copy():
+                return self.copied(s, state)
+            case n.Mma():
+                self.reads(s.a, s, state)
+                self.reads(s.b, s, state)
+                if not s.pending:
+                    return self.written(self.root(s.acc), s.acc.buffer.space, s, state)
+                return self.multiplied(s, s.acc, [x.at for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load)], state)
+            case n.Eval():
+                return self.called(s.call, s, state)
+            case n.Let() if isinstance(s.value, n.Call):
+                self.reads(s.value, s, state)
+                return self.called(s.value, s, state)
+            case n.View():
+                return state
+            case _:
+                self.reads(s, s, state)
+                return state
+
+    def reads(self, e: n.Node, s: n.Stmt, state: State, but: n.Region | None = None) -> None:
+        """Registers that a product in flight writes are not read."""
+        for x in walk(e):
+            if isinstance(x, n.Load) and x.at is not but and ("wgmma", "acc", self.root(x.at)) in state.pending:
+                self.note(f"'{self.root(x.at)}' is read while a product on it is in flight", s, "wait", "race")
+
+    def written(self, name: str, space: str, s: n.Stmt, state: State, really: bool = True) -> State:
+        """Registers that a product in flight uses are not written; what is written is to be fenced."""
+        if any(("wgmma", what, name) in state.pending for what in ("acc", "src")):
+            self.note(f"'{name}' is written while a product on it is in flight", s, "wait", "race")
+        if not really:
+            return state
+        if space in PRIVATE:
+            return replace(state, registers=state.registers | {name})
+        return replace(state, memory=state.memory | {name}) if name in self.proxied and name not in self.given else state
+
+    def copied(self, s: n.Copy, state: State) -> State:
+        """A copy, at once or in flight."""
+        self.reads(s.src, s, state)
+        source, target = self.root(s.src.at), self.root(s.dst)
+        if s.via in ("bulk", "tma") and {source, target} & state.memory:
+            self.note(f"'{min({source, target} & state.memory)}' is not fenced for the async proxy", s)
+        if s.signal is not None:
+            return state
+        if not s.grouped:
+            return self.written(target, s.dst.buffer.space, s, state) if s.via not in ("bulk", "tma") else state
+        family = "bulk" if s.via in ("bulk", "tma") else "cp_async"
+        made = (family, "copy", f"{source} {target}")
+        if family == "cp_async":
+            state = self.written(target, s.dst.buffer.space, s, state)
+        return replace(state, pending={**state.pending, made: 0}, read=state.read - {made})
+
+    def multiplied(self, s: n.Stmt, acc: n.Region, operands: list[n.Region], state: State) -> State:
+        """A product in flight."""
+        private = [r for r in operands if r.buffer.space in PRIVATE]
+        for r in (acc, *private):
+            if self.root(r) in state.registers:
+                self.note(f"'{self.root(r)}' was written since the last wgmma_fence", s)
+        for r in operands:
+            if self.root(r) in state.memory:
+                self.note(f"'{self.root(r)}' is not fenced for the async proxy", s)
+        made: dict[Flying, int] = {("wgmma", "acc", self.root(acc)): 0} | {("wgmma", "src", self.root(r)): 0 for r in private}
+        return replace(state, pending={**state.pending, **made})
+
+    def called(self, c: n.Call, s: n.Stmt, state: State) -> State:
+        """A call for its effect."""
+        regions = [a for a in c.args if isinstance(a, n.Region)]
+        if c.fn == "wgmma" and c.of is None and regions:
+            return self.multiplied(s, regions[0], regions[1:], state)
+        if c.fn in RELEASES:
+            self.released(state, s)
+        if c.fn == "wgmma_fence":
+            return replace(state, registers=frozenset())
+        if c.fn in ("fence_async", "fence_mbar_init"):
+            return replace(state, memory=frozenset())
+        if c.fn == "mbar_init" and regions:
+            return self.written(self.root(regions[0]), "shared", s, state)
+        if c.fn in FAMILIES:
+            return self.counted(c, s, state)
+        for r in regions:
+            if any(("wgmma", what, self.root(r)) in state.pending for what in ("acc", "src")):
+                self.note(f"'{self.root(r)}' is used while a product on it is in flight", s, "wait", "race")
+        return state
+
+    def counted(self, c: n.Call, s: n.Stmt, state: State) -> State:
+        """A group is closed, or some are waited for."""
+        family = FAMILIES[c.fn]
+        if c.fn.endswith("_commit"):
+            return replace(state, pending={k: min(v + 1, OLDEST) if k[0] == family else v for k, v in state.pending.items()})
+        most = int_value(c.args[0]) if c.args and isinstance(c.args[0], n.Expr) else None
+        if most is None or most >= OLDEST:
+            self.note("how many groups it leaves pending is not known", s, "wait", "race", "undefined")
+            return state
+        done = {k for k, v in state.pending.items() if k[0] == family and v > most}
+        if dict(c.attrs).get("read", False):
+            return replace(state, read=state.read | done)
+        landed = {k[2].split()[1] for k in done if k[0] == "cp_async"} & self.proxied
+        return replace(state, pending={k: v for k, v in state.pending.items() if k not in done}, read=state.read - done, memory=state.memory | landed)
+
+
+def _proxied(s: n.Stmt) -> Iterator[n.Region]:
+    """Memory that a statement touches through the async proxy."""
+    match s:
+        case n.Copy() if s.via in ("bulk", "tma"):
+            yield s.src.at
+            yield s.dst
+            if s.signal is not None:
+                yield s.signal
+        case n.Mma() if s.pending:
+            yield from (x.at for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load) and x.at.buffer.space not in PRIVATE)
+        case n.Eval() if s.call.fn == "wgmma":
+            yield from (a for a in s.call.args[1:] if isinstance(a, n.Region) and a.buffer.space not in PRIVATE)
+        case _:
+            pass

@@ -1,0 +1,135 @@
+"""What the workloads on a GPU stand on that needs none: candidates that are right, calls that hold what they point at, and the table."""
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu_workloads import conv2d, launching, replaying, table, topk
+from kir.interp import run
+from kir.ir.parser import parse_program
+
+
+class Memory:
+    """A tensor of whatever size, at an address of its own."""
+
+    shape = (2, 64)
+
+    def data_ptr(self) -> int:
+        return id(self)
+
+
+def test_a_call_holds_the_workspaces_whose_addresses_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[weakref.ref[Memory]]()
+
+    def empty(*_: Any, **__: Any) -> Memory:
+        one = Memory()
+        made.append(weakref.ref(one))
+        return one
+
+    stream = SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=0))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, uint8=None, cuda=stream))
+    launched = list[Any]()
+    driver = SimpleNamespace(launch=lambda *a, **k: launched.append(a), stream=None)
+    monkeypatch.setattr(launching, "_driver", lambda: driver)
+    monkeypatch.setattr(launching, "_function", lambda image: image)
+    program = parse_program("""kir 1
+program p
+  in X: f32[2, 64]
+  workspace W: f32[2, 64]
+  out Y: f32[2, 64]
+kernel main grid (i: 2) threads 1
+  for j in 0..64
+    W[i, j] = X[i, j]
+    Y[i, j] = W[i, j]
+""")
+    image = SimpleNamespace(hidden=(8,), dynamic_shared=0, cluster=(1, 1, 1))
+    row = {"image": 0, "arguments": [["buffer", "X"], ["buffer", "W"]], "grid": (2, 1, 1), "threads": 1, "dependent": False}
+    executable: Any = SimpleNamespace(emitted=None, images=(image,), memsets=lambda at: (), launches=lambda emitted, at: (row,))
+    call = launching.launcher(program, {"X": Memory(), "Y": Memory()}, {}, executable=executable)
+    gc.collect()
+    assert len(made) == 2 and all(m() is not None for m in made)
+    call()
+    assert launched[0][4][1].value == id(made[0]())
+    del call
+    launched.clear()
+    gc.collect()
+    assert all(m() is None for m in made)
+
+
+def test_a_graph_holds_the_calls_whose_workspaces_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = list[str]()
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    cuda = SimpleNamespace(Stream=lambda: stream, current_stream=lambda: stream, stream=lambda s: nullcontext(), synchronize=lambda: None,
+                           CUDAGraph=lambda: SimpleNamespace(replay=lambda: ran.append("graph")), graph=lambda g: nullcontext())
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    one = Memory()
+    held, calls = weakref.ref(one), [lambda one=one: one.shape]
+    way = replaying.replayed(calls)
+    del one, calls
+    gc.collect()
+    assert held() is not None and way() == Memory.shape and ran == ["graph"]
+    del way
+    gc.collect()
+    assert held() is None
+
+
+def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
+    """A convolution with the middle tap inside."""
+    n, h, wide, _ = x.shape
+    padded = np.zeros((n, h + taps - 1, wide + taps - 1, x.shape[3]))
+    padded[:, taps // 2: taps // 2 + h, taps // 2: taps // 2 + wide] = x
+    moved = [(padded[:, r: r + h: stride, s: s + wide: stride], w[:, r, s].astype(np.float64)) for r in range(taps) for s in range(taps)]
+    return sum(np.einsum("nhwc,fc->nhwf", a, b) for a, b in moved)
+
+
+@pytest.mark.parametrize(("kind", "point"), [
+    ((1, 1), "conv2d_sm90 rows=64 columns=64 stages=3 raster=8 rounds=1"),
+    ((3, 2), "conv2d_sm90_split rows=64 columns=64 stages=3 parts=2"),
+    ((1, 2), "conv2d_sm90_pingpong rows=64 columns=64 stages=3 raster=8 rounds=1"),
+], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel"])
+def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> None:
+    taps, stride = kind
+    rng = np.random.default_rng(2)
+    n, h, w, c, f = 2, 7, 9, 64, 72
+    x, weights = rng.standard_normal((n, h, w, c)).astype(np.float16), rng.standard_normal((f, taps, taps, c)).astype(np.float16)
+    given = {"X": x, "Wt": weights if taps > 1 else weights[:, 0, 0]}
+    found = run(conv2d.candidate((kind, point)), given, {"N": n, "H": h, "W": w, "C": c, "F": f}, mode="check")
+    want = _naive(x.astype(np.float64), weights, taps, stride)
+    assert not found.errors and np.allclose(found.outputs["Y"], want, rtol=2e-3, atol=2e-2)
+
+
+def test_every_shape_has_points_and_few_tiles_are_split() -> None:
+    for shape in conv2d.SHAPES:
+        assert len([p for p in conv2d.POINTS if conv2d.suits(p, *shape)]) >= 4
+    few, many = (8, 14, 14, 512, 512, (3, 1)), (8, 112, 112, 128, 128, (3, 1))
+    assert any("_split" in p and conv2d.suits(p, *few) for p in conv2d.POINTS)
+    assert not any("_split" in p and conv2d.suits(p, *many) for p in conv2d.POINTS)
+
+
+def test_an_answer_takes_nan_for_the_largest_and_any_k() -> None:
+    program, rng = topk.program("rows(threads=128, items=2, room=256, bits=8)"), np.random.default_rng(3)
+    for r, n, k in ((2, 33, 33), (1, 70, 69)):
+        x = rng.standard_normal((r, n)).astype(np.float32)
+        x[:, ::5] = np.nan
+        found = run(program, {"X": x}, {"R": r, "N": n, "K": k}, mode="fast")
+        v, i = found.outputs["V"], found.outputs["I"]
+        assert all(len(set(row)) == k for row in i.tolist())
+        assert np.array_equal(np.take_along_axis(x, i.astype(np.int64), 1), v, equal_nan=True)
+        order = np.sort(np.nan_to_num(x, nan=np.inf), axis=1)[:, n - k:]
+        assert np.array_equal(np.sort(np.nan_to_num(v, nan=np.inf), axis=1), order)
+
+
+def test_the_table_tells_the_fastest_reference_and_what_was_not_timed() -> None:
+    taken = [{"way": "ours", "ours": True, "median": 2e-6, "low": 1e-6, "high": 3e-6, "fault": ""},
+             {"way": "slow", "ours": True, "median": 0.0, "low": 0.0, "high": 0.0, "fault": "off by 2"},
+             {"way": "theirs", "ours": False, "median": 3e-6, "low": 1e-6, "high": 3e-6, "fault": ""}]
+    text = table.page([{"workload": "conv2d", "shape": "s", "device": "d", "operations": 2e6, "when": "now", "taken": taken}])
+    assert "| conv2d | s | ours | 2.0 us | 1.0 us .. 3.0 us | 1 | theirs | 3.0 us | 1.500 | now |" in text
+    assert "not timed: off by 2" in text

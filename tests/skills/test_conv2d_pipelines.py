@@ -1,0 +1,57 @@
+"""Convolutions as products of matrices: every pipeline is right and free of hazards at sizes with tails, is lowered, and compiles without spills."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kir.analysis.target.legalize import legalize
+from kir.hardware.target import target
+from kir.interp import run
+from kir.ir.nodes import Program
+from kir.ir.printer import program_text
+from kir.learning.tune import load_space
+from kir.learning.tune.rank import built, given_of
+from kir.problem import Problem, load_problem
+from kir.surface import backend
+from kir.surface.lowering import lowered
+
+FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
+H200 = target("h200")
+POINTS = [
+    ("conv2d_sm90", "f16", {"rows": 128, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
+    ("conv2d_sm90_multicast", "bf16", {"rows": 64, "columns": 64, "stages": 3, "size": 2, "raster": 8, "rounds": 1}),
+    ("conv2d_sm90_pingpong", "f16", {"rows": 64, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
+    ("conv2d_sm90_split", "bf16", {"rows": 64, "columns": 128, "stages": 3, "parts": 4}),
+]
+
+
+def filled(name: str, dtype: str, point: dict[str, int], sms: int = 2) -> tuple[Program, Problem]:
+    """A point of a space, for a chip of few SMs."""
+    found, wanted = load_space(FOLDER / f"{name}.toml"), load_problem(f"conv2d:{dtype}")
+    values = found.values(point, {**given_of(found, wanted, wanted.shape("resnet"), H200), **({"sms": sms} if "sms" in found.given else {})})
+    made = built(found, values, wanted, H200)
+    assert legalize(made, H200.architecture) == ()
+    return made, wanted
+
+
+@pytest.mark.parametrize(("name", "dtype", "point"), POINTS, ids=[name for name, _, _ in POINTS])
+def test_a_convolution_is_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
+    made, wanted = filled(name, dtype, point)
+    shape = wanted.shape("tail")
+    inputs = wanted.inputs(shape, seed=4)
+    found = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    assert wanted.compare(run(lowered(made), inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    assert "mode=im2col" in program_text(made) and "via wgmma pending" in program_text(made)
+
+
+@pytest.mark.nvcc
+def test_the_split_one_compiles_to_gathers_and_matrix_instructions_without_spills() -> None:
+    made, _ = filled("conv2d_sm90_split", "f16", {"rows": 128, "columns": 128, "stages": 4, "parts": 2})
+    by = backend("cuda")
+    emitted = by.emit(made)
+    (kernel,) = by.compile(emitted, target("sm_90a")).kernels
+    assert ".im2col" in emitted.text and kernel.spills == 0
+    if kernel.mix:
+        assert kernel.mix["HGMMA"] > 0 and kernel.mix["UTMALDG"] > 0

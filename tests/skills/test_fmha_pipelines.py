@@ -1,0 +1,64 @@
+"""Stored pipelines of attention: each makes of its naive program one that is right, at lengths that tiles divide and at others."""
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kir.hardware.target import target
+from kir.interp import run
+from kir.ir.nodes import Program
+from kir.learning.tune import load_space
+from kir.learning.tune.rank import built, given_of
+from kir.problem import Problem, Shape, load_problem
+from kir.surface import backend
+
+FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
+NAMES = sorted(f.stem for f in FOLDER.glob("fmha*.toml"))
+HOPPER = [name for name in NAMES if name.endswith("_sm90")]
+H200 = target("h200")
+
+
+@cache
+def made(name: str) -> tuple[Program, Problem]:
+    """The first point of a space, over its naive program."""
+    space = load_space(FOLDER / f"{name}.toml")
+    problem = load_problem(space.home)
+    point = {x: values[0] for x, values in space.parameters.items()}
+    values = space.values(point, {**given_of(space, problem, problem.shapes[0], H200), "sms": 2})
+    assert space.refusal(values) == ""
+    return built(space, values, problem, H200), problem
+
+
+def right(name: str, length: int, mode: str) -> None:
+    program, problem = made(name)
+    sizes = {"H": 1, "G": 3, "L": length} if "gqa" in name else {"B": 1, "H": 3, "L": length}
+    shape = Shape(name="some", sizes=sizes, tags=())
+    inputs = problem.inputs(shape, seed=length)
+    found = run(program, inputs, problem.scalars(shape), mode="check" if mode == "check" else "fast")
+    assert problem.compare(found.outputs, inputs, shape).ok
+    assert [f for f in found.findings if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_makes_attention_from_its_naive_program(name: str) -> None:
+    right(name, 256 if "even" in name else 300, "fast")
+    space = load_space(FOLDER / f"{name}.toml")
+    assert backend(space.surface).accepts(made(name)[0]) == ()
+
+
+@pytest.mark.parametrize("name", HOPPER)
+def test_tiles_that_follow_one_another_in_a_cta_have_no_hazards(name: str) -> None:
+    right(name, 129, "check")
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", HOPPER)
+def test_hopper_attention_is_hgmma_and_tma_without_spills(name: str) -> None:
+    by = backend("cuda")
+    artifact = by.compile(by.emit(made(name)[0]), target("sm_90a"))
+    assert artifact.spills == 0
+    if artifact.mix:
+        assert all(artifact.mix[opcode] > 0 for opcode in ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG", "SYNCS"))
+        assert "FCHK" not in artifact.mix
