@@ -17,7 +17,7 @@ from kir.hardware.target import Pipes
 WHOLE = frozenset({"shared", "memory"})
 """Pipes that an SM has once; of the others each partition has one."""
 PARTITIONS = 4
-LOADED, AHEAD_POWER = 2.0, 3.0
+LOADED, AHEAD_POWER = 3.0, 2.0
 """How many times the latency of an idle memory a copy takes that was begun rounds ahead while all SMs copy, and the power with which that adds to a round
 that is about as long: neither hides the other wholly (fitted to pairs that differ in stages: `python -m benchmarks.forecast.analytic_errors space/`)."""
 SECTOR = 32
