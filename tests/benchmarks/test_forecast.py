@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, measures, page, plots, pools
+from benchmarks.forecast import answers, failures, measures, noise, page, plots, pools
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
-from kir.learning.forecast.data import read, write
+from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.matrices import rows_of, states
 from kir.learning.forecast.training import LEVELS, Options, dealt
 from tests.kir.learning.forecast.made import copying, rows
@@ -72,6 +72,25 @@ def test_a_model_is_asked_about_what_it_has_not_seen() -> None:
     assert not (set(at.family[folds == 1].tolist()) & set(at.family[folds != 1].tolist()))
 
 
+@pytest.mark.learning
+def test_models_are_the_same_in_any_number_of_processes() -> None:
+    at = rows(each=40)
+    fits = answers.without(at, dealt(at.family, 2), {"learned": Options(trees=0.02)})
+    one, many = (answers.fit(fits, jobs, lambda text: None) for jobs in (1, 2))
+    assert [m["learned"].packed() for m in one] == [m["learned"].packed() for m in many]
+
+
+def test_the_sign_of_an_effect_comes_again_or_not() -> None:
+    same = {"shape": "s", "sizes": {"N": 1}, "after": "b", "step": "", "source": "walk", "family": "x"}
+    told = [("h200", "g", "a", 1.2, 1.1, 1.3), ("h200", "g/again", "a", 1.1, 0.9, 1.2), ("h100-sxm", "g", "a", 0.9, 0.8, 0.95),
+            ("h200", "g", "c", 3.0, 2.9, 3.1)]
+    pairs = [PairRow(device=device, group=group, before=before, speedup=s, low=low, high=high, speedup_cold=s, **same) for device, group, before, s, low,
+             high in told]
+    again, other, cold, sure = noise.repeats(Data({}, {}, [], [], pairs))
+    assert again.sign == (1.0, 2) and other.sign == (0.0, 2) and cold.sign == (1.0, 4) and sure.sign == (0.75, 4) and sure.sign_near[1] == 3
+    assert "| on another device | 0.0 % of 2 |" in "\n".join(noise.lines([again, other, cold, sure]))
+
+
 def test_pools_by_a_perfect_and_a_perverse_score() -> None:
     seconds = (*tuple(1.0 + i / 10 for i in range(19)), math.inf)
     pool = pools.Pool("gemm", "h200", "{}", "cuda", tuple(f"p{i:02}" for i in range(20)), seconds)
@@ -99,6 +118,7 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert len(made) == len(kept) == 24 and made.names[:made.used] == tuple(n for n in made.names if not n.startswith("mix "))
     again, _ = rows_of(data, states(data, tmp_path / "cache"))
     assert np.array_equal(made.seen, again.seen)
+    assert failures.classes(found, kept)["anything else"] == (0, 24) and len(failures.lines(failures.classes(found, kept))) == 6
     assert not pools.pools(data, found)  # four programs are no pool
     lines = {"family": [page.Line("analytic", measures.figures(answers.analytic(found, kept), made.measured, made.fault))]}
     text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"])

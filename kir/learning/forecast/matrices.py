@@ -174,7 +174,8 @@ def code_version() -> str:
 def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     """The matrices of all pairs whose programs have features, and those pairs in the same order."""
     pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after))]
-    asked = [Asked(*((q, p.device, sizes_text(p.sizes)) for q in (p.before, p.after)), p.step, data.programs[p.after].surface) for p in pairs]
+    asked = [Asked((p.before, p.device, at), (p.after, p.device, at), p.step, data.programs[p.after].surface) for p in pairs
+             for at in (sizes_text(p.sizes),)]
     names, used = names_of(asked, found)
     compared = Compared(names)
     matrices = [np.full((len(pairs), len(names)), np.nan) for _ in range(4)]

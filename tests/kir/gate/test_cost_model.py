@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kir.gate import kernel_cost, occupancy, realized, summary
+from kir.gate import kernel_cost, occupancy, program_cost, realized, summary
 from kir.gate.counts.work import declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
@@ -185,3 +185,37 @@ kernel main grid ({grid}) threads 128
     dealt = parse_program(text("c: 132", "  for b in c..8 step 132\n  ", "b"), "p.kir")
     a, b = (kernel_cost(p, p.kernels[0], {}, target("sm_90a")) for p in (plain, dealt))
     assert a.seconds == pytest.approx(b.seconds, rel=0.1)
+
+
+@pytest.mark.parametrize(("changed", "least"), [("launch main {pdl=true}", 1.8), ("", 1.0)])
+def test_ctas_begin_at_half_the_rate_where_the_next_launch_may_begin_beside(changed: str, least: float) -> None:
+    def seconds(plan: str) -> float:
+        program = parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: N) threads 32
+  Y[b] = X[b]
+plan
+  {plan}
+""", "p.kir")
+        return sum(c.seconds for c in program_cost(program, {"N": 1 << 22}, target("h200")))
+    assert least - 0.2 < seconds(changed or "launch main") / seconds("launch main") < least + 0.3
+
+
+def test_updates_of_one_place_wait_for_one_another() -> None:
+    def seconds(body: str, shared: str = "") -> float:
+        program = parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: f32[1024, 4096]
+  out Y: f32[1024]
+kernel main grid (b: 1024) threads 32
+  shared S: f32[1]
+  for i in 0..4096
+    {body}
+  Y[b] = S[0]
+""", "p.kir")
+        return sum(c.seconds for c in program_cost(program, {"N": 1}, target("h200")))
+    assert seconds("atomic_add(&S[0], X[b, i])") > 1.2 * seconds("S[0] = S[0] + X[b, i]")

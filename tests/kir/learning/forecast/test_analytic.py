@@ -54,6 +54,24 @@ def test_what_is_not_counted_defers_with_a_wide_answer() -> None:
     assert not sure.defer
 
 
+@pytest.mark.parametrize(("threads", "wide", "least", "most"), [(128, 32, 0.0, 0.1), (64, 32, 0.5, 1.0), (256, 32, 0.2, 1.0), (128, 1 << 17, 0.9, 1.0)])
+def test_a_program_that_writes_other_parts_of_its_outputs_or_is_refused_fails(threads: int, wide: int, least: float, most: float) -> None:
+    def copying(threads: int, words: int) -> Program:
+        return parse_program(f"""kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 128)) threads {threads}
+  shared S: f32[{words}]
+  for t in 0..{threads} parallel thread
+    if b * 128 + t < N
+      Y[b * 128 + t] = X[b * 128 + t]
+""", "p.kir")
+    seen = Analytic()(Pair(copying(128, 32), copying(threads, wide), {"N": 1 << 16}, H200))
+    assert least <= seen.fails <= most
+
+
 def test_a_size_of_zero_is_no_launch() -> None:
     with pytest.raises(KirError, match="KIR-E007"):
         Analytic()(Pair(PLAIN, PLAIN, {"N": 0}, H200))

@@ -9,7 +9,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.learning.forecast import Pair
-from kir.learning.forecast.comparison import family_of, of_pair, of_step, opposite, pair_features, vector
+from kir.learning.forecast.comparison import Compared, family_of, of_pair, of_step, opposite, pair_features, vector
 from kir.learning.forecast.features import state
 from kir.surface import Artifact, CompiledKernel
 from tests.kir.learning.forecast.made import copying
@@ -23,6 +23,24 @@ def test_a_pair_turned_round_has_the_opposite_quotients() -> None:
     assert one["log o.threads"] == pytest.approx(-3.0, abs=0.01)
     assert all(one[name] == pytest.approx(-other[name]) for name in one if name.startswith("log "))
     assert of_pair(a, a, "", "cuda", H200)["log t.total"] == 0.0
+
+
+def test_pairs_compared_by_columns_have_the_features_of_pairs() -> None:
+    made = Artifact("cuda", "sm_90a", (CompiledKernel("main", 40, 8, 0, 64, {"LDGSTS.E": 4, "LDG.E": 2, "LDL": 8}),))
+    sides = [state(copying(threads, times), {"N": 1 << 20}, H200, artifact=each) for threads, times, each in ((32, 1, None), (256, 3, made), (64, 3, made))]
+    found = {name for a in sides for b in sides for name in of_pair(a, b, "unroll@main/k", "cuda", H200)}
+    names = sorted(found | {"log t.unheard", "log s.unheard", "pass tile"})
+    by_columns = Compared(names)
+    kept = [by_columns.side(each) for each in sides]
+    for i, a in enumerate(sides):
+        for j, b in enumerate(sides):
+            row = by_columns.pair(kept[i], kept[j], "~unroll@main/k", "cuda", H200)
+            assert row == pytest.approx(vector(of_pair(a, b, "~unroll@main/k", "cuda", H200), names), nan_ok=True)
+
+
+def test_what_a_program_stores_does_not_depend_on_how() -> None:
+    stored = [state(copying(threads), {"N": 1 << 20}, H200)["c.stored"] for threads in (32, 256)]
+    assert stored == [4 << 20, 4 << 20]
 
 
 def test_names_of_programs_and_kernels_leave_no_trace() -> None:

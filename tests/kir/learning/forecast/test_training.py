@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
+from kir.learning.forecast import training
 from kir.learning.forecast.model import MAGIC, Model
 from kir.learning.forecast.scores import area
 from kir.learning.forecast.training import Options, Rows, dealt, isotonic, train
@@ -109,6 +110,15 @@ def test_without_analytic_terms_nothing_of_them_is_seen() -> None:
     assert bare.names == ("log n.For", "log s.spills", "mix n.For", "mix n.Let") and bare.used == 2
     m = train(bare, Options(trees=0.05))
     assert m.trust == 0.0 and (m.base(bare.seen) == 0).all()
+
+
+def test_forests_see_the_features_that_gain_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SELECTED", 3)
+    m = train(_known(), replace(QUICK, trees=0.1))
+    assert set(m.names[:m.used]) == {"log t.total", "log t.dram", "limit shared"} and set(m.names[m.used:]) == {"share t.dram", "at t.total", "mix n.For",
+                                                                                                                "mix n.Let"}
+    at = _unseen().named(m.names, m.used)
+    assert np.isfinite(m.predict(at.seen, at.turned)[0]).all() and m.packed() == train(_known(), replace(QUICK, trees=0.1)).packed()
 
 
 def test_what_lies_far_off_is_known_to() -> None:
