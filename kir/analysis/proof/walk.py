@@ -337,11 +337,11 @@ class Walk:
         if s.via in ("tma", "bulk"):
             for r in (s.src.at, s.dst):
                 if s.via == "bulk" or r.buffer.space == "shared":
-                    told = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
-                    if told is None:
+                    first = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
+                    if first is None:
                         self.gap(("alignment",), f"where '{r.buffer.name}' begins", s)
                     else:
-                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", told)
+                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", first)
             return
         if width is None:
             if s.via not in ("plain", "vector(1)"):
