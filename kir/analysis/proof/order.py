@@ -20,6 +20,7 @@ from kir.ir.types import I64, dtype_of
 from kir.ir.visit import names_read, substitute, walk
 
 FAMILY_OF = {"async_wait": "cp_async", "bulk_wait": "bulk", "wgmma_wait": "wgmma"}
+Around = Loop | Split | Team
 Named = Callable[[n.Expr], n.Expr]
 
 
@@ -28,7 +29,7 @@ class Site:
     """An item and the loops, splits and roles around it, outermost first."""
 
     item: Access | Sync
-    stack: tuple[Item, ...]
+    stack: tuple[Around, ...]
 
     @property
     def place(self) -> Place:
@@ -267,14 +268,14 @@ def _variables(e: Any) -> dict[str, n.Var]:
     return {v.name: v for v in walk(e) if isinstance(v, n.Var)}
 
 
-def _common(a: Site, b: Site) -> Iterable[Item]:
+def _common(a: Site, b: Site) -> Iterable[Around]:
     for x, y in zip(a.stack, b.stack, strict=False):
         if x is not y:
             return
         yield x
 
 
-def is_warpgroup(v: Item) -> bool:
+def is_warpgroup(v: Around) -> bool:
     """Whether it is a split into the 128 threads of a warpgroup."""
     return isinstance(v, Split) and v.loop.kind == "thread" and int_value(v.loop.lo) == 0 and int_value(v.loop.hi) == 128
 
@@ -298,7 +299,7 @@ def _before(a: Place, b: Place) -> bool:
     return False
 
 
-def sites_of(items: tuple[Item, ...], stack: tuple[Item, ...] = ()) -> Iterable[Site]:
+def sites_of(items: tuple[Item, ...], stack: tuple[Around, ...] = ()) -> Iterable[Site]:
     """All accesses and calls that order them, in reading order."""
     for i in items:
         if isinstance(i, (Access, Sync)):

@@ -10,7 +10,7 @@ import numpy as np
 from kir.analysis.proof.counting import counted
 from kir.analysis.proof.covered import numbers
 from kir.analysis.proof.flight import troubles
-from kir.analysis.proof.order import FAMILY_OF, Moment, Order, Site, sites_of
+from kir.analysis.proof.order import FAMILY_OF, Around, Moment, Order, Site, sites_of
 from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.rings import Broken, Proves, Rings, replace_names
 from kir.analysis.proof.sites import Access, Barrier, Branch, Item, Kind, Loop, Place, Split, Sync, Team
@@ -150,7 +150,7 @@ class Overlap:
             told, held = either(told, condition), held + more
         return told, held
 
-    def _fills_from(self, x: Site, y: Site, common: list[Item], sizes: list[int], crossing: bool) -> tuple[n.Expr, list[Holding]]:
+    def _fills_from(self, x: Site, y: Site, common: list[Around], sizes: list[int], crossing: bool) -> tuple[n.Expr, list[Holding]]:
         """The same, of a write in the same trips and, but for `crossing`, by the same instances of what is `common`."""
         w, r = x.item, y.item
         assert isinstance(w, Access) and isinstance(r, Access)
@@ -207,7 +207,8 @@ class Overlap:
         if w.late is not None and w.late.family == "signal":
             begun = self.order.signaled(first)
             waited = self.order.count(y, f"wait {w.late.barrier}")
-            if begun is not None and waited is not None and y.site.key in (ring.credit if (ring := self.order.rings.get(w.late.barrier)) is not None else {}):
+            ring = self.order.rings.get(w.late.barrier)
+            if begun is not None and waited is not None and ring is not None and y.site.key in ring.credit:
                 yield build.sub(waited, const(1 + ring.credit[y.site.key], I64)), begun
         elif w.late is not None:
             begun = self.order.count(first, f"group {w.late.family}")
@@ -241,8 +242,8 @@ def _everything(index: list[n.Expr], guards: list[n.Expr], sizes: list[int], fre
     if np.prod([len(free[k]) for k in names], dtype=np.float64) > MOST_ELEMENTS:
         return False
     at = {k: np.arange(free[k].start, free[k].stop).reshape((-1,) + (1,) * (len(names) - 1 - j)) for j, k in enumerate(names)}
-    found = [numbers(i, at) for i in (*index, *guards)]
-    if any(f is None for f in found):
+    found = [f for i in (*index, *guards) if (f := numbers(i, at)) is not None]
+    if len(found) < len(index) + len(guards):
         return False
     spread = np.broadcast_arrays(np.ones((1,) * len(names), np.bool_), *found)
     inside = np.logical_and.reduce([spread[0], *spread[1 + len(index):]])

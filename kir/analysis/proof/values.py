@@ -10,6 +10,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.types import BOOL, I32, I64, DType, StructType, TileType, TupleType, Type, dtype_of, shape_of
+from kir.ir.visit import substitute
 
 Index = tuple[n.Expr, ...]
 Pair = tuple[n.Expr, n.Expr]
@@ -356,3 +357,38 @@ def _unraveled(flat: n.Expr, shape: Sequence[int | n.Expr]) -> Index:
         out.append(const(0) if size == 1 else build.mod(flat, size))
         flat = flat if size == 1 else build.floordiv(flat, size)
     return tuple(reversed(out))
+
+
+def as_before(old: Val | None, i: Index) -> n.Expr:
+    """Whether an element is defined: where it was, of memory that keeps what is defined in it."""
+    return FALSE if old is None else old.at(i)[1]
+
+
+def outer(inner: Env, env: Env) -> Env:
+    """What a block leaves behind: contents of memory that was there before."""
+    return replace(env, memory={k: inner.memory.get(k, v) for k, v in env.memory.items()})
+
+
+def merged(cond: n.Expr, a: Env, b: Env, env: Env) -> Env:
+    memory: dict[str, Val] = {}
+    for name, old in env.memory.items():
+        x, y = a.memory.get(name, old), b.memory.get(name, old)
+
+        def at(i: Index, x: Val = x, y: Val = y) -> Pair:
+            (u, u_ok), (v, v_ok) = x.at(i), y.at(i)
+            return chosen(cond, u, v), chosen(cond, u_ok, v_ok)
+        memory[name] = x if x is y else Val(old.shape, at)
+    return replace(env, memory=memory)
+
+
+def defined_by(old: Val, after: Val, count: n.Var, trips: int) -> Callable[[Index], n.Expr]:
+    """Where private memory is defined after so many trips, each of which defines what `after` says."""
+    def ok(i: Index) -> n.Expr:
+        one = after.at(i)[1]
+        if TRUE in (one, old.at(i)[1]):
+            return TRUE
+        out = old.at(i)[1]
+        for k in range(trips):
+            out = either(out, substitute(one, {count.name: const(k, dtype_of(count.type))}))
+        return out
+    return ok

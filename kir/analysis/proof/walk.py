@@ -1,7 +1,6 @@
 """One execution of a kernel with symbols for what is not known: every access with the conditions under which it happens."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -14,17 +13,19 @@ from kir.analysis.proof.values import (
     TRUE,
     Env,
     Index,
-    Pair,
     Val,
     Values,
     added,
+    as_before,
     both,
-    chosen,
     compared,
+    defined_by,
     either,
     element_type,
     extent,
+    merged,
     opposite,
+    outer,
     root,
     scaled,
     wide,
@@ -37,7 +38,7 @@ from kir.ir.anchors import anchors
 from kir.ir.build import const, int_value
 from kir.ir.paths import Path
 from kir.ir.types import BOOL, I64, DType, TupleType, dtype_of, shape_of
-from kir.ir.visit import statements, substitute, walk
+from kir.ir.visit import statements, walk
 
 PRIVATE = frozenset({"register", "fragment"})
 LEVELS = frozenset({"thread", "warp", "warpgroup"})
@@ -336,11 +337,11 @@ class Walk:
         if s.via in ("tma", "bulk"):
             for r in (s.src.at, s.dst):
                 if s.via == "bulk" or r.buffer.space == "shared":
-                    told = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
-                    if told is None:
+                    first = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
+                    if first is None:
                         self.gap(("alignment",), f"where '{r.buffer.name}' begins", s)
                     else:
-                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", told)
+                        self.claim("alignment", place, f"{s.via} of '{r.buffer.name}'", first)
             return
         if width is None:
             if s.via not in ("plain", "vector(1)"):
@@ -479,10 +480,10 @@ class Walk:
         if gone and left:
             return items, env, True, ()
         if gone:
-            return items, _outer(otherwise, env), False, (opposite(cond),)
+            return items, outer(otherwise, env), False, (opposite(cond),)
         if left:
-            return items, _outer(after, env), False, (cond,)
-        return items, _merged(cond, after, otherwise, env), False, ()
+            return items, outer(after, env), False, (cond,)
+        return items, merged(cond, after, otherwise, env), False, ()
 
     def _for(self, s: n.For, place: Place, env: Env) -> tuple[list[Item], Env]:
         items = [i for e in (s.lo, s.hi, s.step) for i in self.reads(e, place, env)]
@@ -550,7 +551,7 @@ class Walk:
         for name in self._changed(s, env):
             old = env.memory[name]
             buffer = places.declared(name, self.program, self.kernel)
-            memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(_as_before, None if name in self.unsure else old))
+            memory[name] = self.values.unknown(scoped, old.shape, buffer, partial(as_before, None if name in self.unsure else old))
         return replace(env, memory=memory)
 
     def _exit(self, s: n.For | n.While, env: Env, head: Env, after: Env, count: n.Var, lo: n.Expr, hi: n.Expr, step: int | None) -> Env:
@@ -562,7 +563,7 @@ class Walk:
         for name in self._changed(s, env):
             old = head.memory[name]
             shape, dtype = old.shape, places.declared(name, self.program, self.kernel)
-            ok = _defined_by(old, after.memory[name], count, trips) if 0 < trips <= MOST_TRIPS and not jumps and name in after.memory else (
+            ok = defined_by(old, after.memory[name], count, trips) if 0 < trips <= MOST_TRIPS and not jumps and name in after.memory else (
                 lambda i, old=old: old.at(i)[1])
             memory[name] = self.values.unknown(env, shape, dtype, ok)
         return replace(env, memory=memory)
@@ -590,38 +591,3 @@ class Walk:
         for name in self._changed(s, env):
             memory[name] = self.values.unknown(env, memory[name].shape, places.declared(name, self.program, self.kernel), lambda i: FALSE)
         return replace(env, memory=memory)
-
-
-def _as_before(old: Val | None, i: Index) -> n.Expr:
-    """Whether an element is defined: where it was, of memory that keeps what is defined in it."""
-    return FALSE if old is None else old.at(i)[1]
-
-
-def _outer(inner: Env, env: Env) -> Env:
-    """What a block leaves behind: contents of memory that was there before."""
-    return replace(env, memory={k: inner.memory.get(k, v) for k, v in env.memory.items()})
-
-
-def _merged(cond: n.Expr, a: Env, b: Env, env: Env) -> Env:
-    memory: dict[str, Val] = {}
-    for name, old in env.memory.items():
-        x, y = a.memory.get(name, old), b.memory.get(name, old)
-
-        def at(i: Index, x: Val = x, y: Val = y) -> Pair:
-            (u, u_ok), (v, v_ok) = x.at(i), y.at(i)
-            return chosen(cond, u, v), chosen(cond, u_ok, v_ok)
-        memory[name] = x if x is y else Val(old.shape, at)
-    return replace(env, memory=memory)
-
-
-def _defined_by(old: Val, after: Val, count: n.Var, trips: int) -> Callable[[Index], n.Expr]:
-    """Where private memory is defined after so many trips, each of which defines what `after` says."""
-    def ok(i: Index) -> n.Expr:
-        one = after.at(i)[1]
-        if TRUE in (one, old.at(i)[1]):
-            return TRUE
-        out = old.at(i)[1]
-        for k in range(trips):
-            out = either(out, substitute(one, {count.name: const(k, dtype_of(count.type))}))
-        return out
-    return ok
