@@ -68,5 +68,5 @@ class ChunkRecurrenceD128(Carrier):
     numerics: ClassVar[str] = "rounding-moved(update, state, score)"
     carrier: ClassVar[Contract] = Contract.shipped("gated_delta_rule_d128")
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P999", "validity", "numerics", "the answer computes the recurrence, the last and shorter chunk included",
+        Precondition("KIR-P970", "validity", "numerics", "the answer computes the recurrence, the last and shorter chunk included",
                      meets_contract),)

@@ -16,7 +16,7 @@ kernel main grid (row: M) threads 1
   S[row] = total
 ```
 
-pipeline: `reverse-loop@main/tiles`
+pipeline: `reverse-iterations@main/tiles`
 
 after:
 
@@ -92,10 +92,10 @@ def _length(loop: n.For) -> int:
 
 
 @dataclass(frozen=True)
-class ReverseLoop(Pass):
+class ReverseIterations(Pass):
     """No parameters."""
 
-    intent: ClassVar[str] = "reverse-loop"
+    intent: ClassVar[str] = "reverse-iterations"
     catalogue: ClassVar[tuple[int, ...]] = (33, 53)
     claim: ClassVar[str] = "The iterations at the edge come first, where what begins the loop is done anyway, and all later ones are alike."
     numerics: ClassVar[str] = "reassociated(k)"
