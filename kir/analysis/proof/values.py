@@ -370,6 +370,7 @@ def outer(inner: Env, env: Env) -> Env:
 
 
 def merged(cond: n.Expr, a: Env, b: Env, env: Env) -> Env:
+    """What two branches leave of the memory before them: `a`'s contents where the condition holds, else `b`'s."""
     memory: dict[str, Val] = {}
     for name, old in env.memory.items():
         x, y = a.memory.get(name, old), b.memory.get(name, old)

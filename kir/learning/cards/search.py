@@ -28,7 +28,7 @@ from kir.rewrite.catalog import provided
 from kir.rewrite.edit import places
 
 MOST_LOOKED = 40
-"""Cards, the best by scope and words, that are looked for in the program itself."""
+"""Cards, the best by scope and words, that are looked for in the program itself; more where more hits are asked for."""
 COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "state", "words")
 """What a card is scored by: the kind of its place is in the program; the kernel's family, surface, platform (1 verified, 0.5 has all that a
 verified one has); the share of its prior steps whose traces are there; its state; the share of trials that succeeded; log2 of its forecast
@@ -178,7 +178,7 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
     query = Query.of(program, target, surface, words)
     hits = []
     columns = index.columns(query) if cards else np.zeros((0, len(COLUMNS)))
-    for number, score in index.best(query) if cards else []:
+    for number, score in index.best(query, max(most, MOST_LOOKED)) if cards else []:
         card = cards[number]
         found = list(looked(card, program, Context(target)))
         uses = tuple(each for each in found if isinstance(each, Application))
