@@ -59,12 +59,11 @@ def kept(out: Path, name: str = "*") -> list[dict[str, Any]]:
 def page(rows: list[dict[str, Any]]) -> str:
     """The table, one row for each of KIR's kernels at each case, with the fastest reference of the same run."""
     names = sorted({str(r["workload"]) for r in rows})
-    devices = ", ".join(sorted({str(r["device"]) for r in rows}))
     lines = [
         "# The workloads beside the fastest references",
         "",
-        f"Made by `python -m benchmarks.gpu_workloads {' '.join(names)}` on {devices}. All ways of a row were timed in turns in one process; "
-        "a ratio over 1 means that KIR's kernel is faster.",
+        f"Made by `python -m benchmarks.gpu_workloads {' '.join(names)}` on the GPU that a row names. All ways of a row were timed in turns in one "
+        "process; a ratio over 1 means that KIR's kernel is faster. *None*: no reference was installed there, or compiled in time.",
         "",
         "| " + " | ".join(HEAD) + " |",
         "| " + " | ".join("---" for _ in HEAD) + " |",
@@ -79,10 +78,14 @@ def page(rows: list[dict[str, Any]]) -> str:
 def _cells(row: dict[str, Any], t: dict[str, Any], best: dict[str, Any] | None) -> list[str]:
     first = [str(row["workload"]), str(row["shape"]), str(t["way"])]
     if t["fault"]:
-        return [*first, f"not timed: {t['fault']}", *[""] * 5, str(row["when"])]
+        return [*first, f"not timed: {t['fault']}", *[""] * 5, _measured(row)]
     rate = f"{row['operations'] / t['median'] / 1e12:.0f}" if row["operations"] else ""
     beside = [str(best["way"]), _microseconds(best["median"]), f"{best['median'] / t['median']:.3f}"] if best else ["none", "", ""]
-    return [*first, _microseconds(t["median"]), f"{_microseconds(t['low'])} .. {_microseconds(t['high'])}", rate, *beside, str(row["when"])]
+    return [*first, _microseconds(t["median"]), f"{_microseconds(t['low'])} .. {_microseconds(t['high'])}", rate, *beside, _measured(row)]
+
+
+def _measured(row: dict[str, Any]) -> str:
+    return f"{str(row['device']).removeprefix('NVIDIA ').partition(' ')[0]}, {row['when']}"
 
 
 def _microseconds(seconds: float) -> str:
