@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
+from kir.hardware.target import target
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
@@ -24,6 +25,10 @@ DEEPEST = 8
 """Calls inside one another that are followed."""
 MOST_STATEMENTS = 20_000
 """Statements that are followed for one entry."""
+DEVICE = target("h200")
+OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_multi_processor": DEVICE.architecture.max_threads_per_sm,
+             "shared_memory_per_multiprocessor": DEVICE.architecture.shared_per_sm, "warp_size": DEVICE.architecture.warp_size}
+"""What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
@@ -380,6 +385,9 @@ class Follower:
             owner = owner.array()
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
             return owner  # of a compile-time constant
+        if attr in OF_DEVICE:
+            self.known.remarks.append(f"{attr} is {OF_DEVICE[attr]}, as of an {DEVICE.name}")
+            return build.const(OF_DEVICE[attr])
         return attribute(owner, attr) if isinstance(owner, Array) else Unknown(f".{attr}")
 
     def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:

@@ -128,7 +128,8 @@ def launch(x, mode, factor):
     m, n = x.shape
     y = torch.empty_like(x)
     BLOCK, warps = settings(n)
-    scale_kernel[(m,)](x, y, n, MODE=mode, FACTOR=factor, LEAST=LEAST, GRAD=x.requires_grad, BLOCK=BLOCK, num_warps=warps)
+    ctas = min(m, torch.cuda.get_device_properties(x.device).multi_processor_count)
+    scale_kernel[(ctas,)](x, y, n, MODE=mode, FACTOR=factor, LEAST=LEAST, GRAD=x.requires_grad, BLOCK=BLOCK, num_warps=warps)
     return y
 
 
@@ -150,6 +151,7 @@ def test_helpers_of_other_modules_and_defaults_of_callers_are_followed(tmp_path:
     binding, told = launched(str(tmp_path / "package" / "ops" / "scale.py"))
     assert binding is not None
     assert binding.metas == {"MODE": 1, "FACTOR": 0.5, "LEAST": 1, "GRAD": False, "BLOCK": 1024} and binding.options["num_warps"] == 8
+    assert binding.grid == ["min(m, 132)"] and "multi_processor_count is 132" in "".join(told[0].notes)
     assert "x needs no gradient" in "".join(told[0].notes) and "n <= 1024" in binding.facts
 
 

@@ -141,7 +141,10 @@ class _Assembly:
                 absent.append(name)
                 continue
             tuned = name in {k for c in self.skeleton.configs for k in c}
+            before = len(self.known.assumed)
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v)
+            if len(self.known.assumed) > before:
+                self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
                 self.assumed.append(Assumed(f"{name} is f32", ("metas", name)))
             out[name] = made if made is not None else default
