@@ -131,5 +131,5 @@ def test_the_table_tells_the_fastest_reference_and_what_was_not_timed() -> None:
              {"way": "slow", "ours": True, "median": 0.0, "low": 0.0, "high": 0.0, "fault": "off by 2"},
              {"way": "theirs", "ours": False, "median": 3e-6, "low": 1e-6, "high": 3e-6, "fault": ""}]
     text = table.page([{"workload": "conv2d", "shape": "s", "device": "d", "operations": 2e6, "when": "now", "taken": taken}])
-    assert "| conv2d | s | ours | 2.0 us | 1.0 us .. 3.0 us | 1 | theirs | 3.0 us | 1.500 | now |" in text
+    assert "| conv2d | s | ours | 2.0 us | 1.0 us .. 3.0 us | 1 | theirs | 3.0 us | 1.500 | d, now |" in text
     assert "not timed: off by 2" in text
