@@ -182,7 +182,7 @@ def _merged(first: n.Stmt, later: n.Stmt, known: dict[n.Expr, n.Expr]) -> n.Stmt
             return replace(merged(replace(a, mask=None, other=None), b), mask=known[a.mask], other=a.other)
         if isinstance(a, n.Node) and type(a) is type(b):
             changes = {name: merged(getattr(a, name), getattr(b, name)) for name in a.compared_fields}
-            return b if all(changes[name] is getattr(b, name) for name in changes) else replace(b, **changes)
+            return b if all(changes[name] is getattr(b, name) for name in changes) else replace(b, **changes)  # type: ignore[type-var]  # every Node is a dataclass
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             made = tuple(merged(x, y) for x, y in zip(a, b, strict=True))
             return b if all(x is y for x, y in zip(made, b, strict=True)) else made

@@ -66,7 +66,7 @@ from kir.ir.types import MBARRIER, TileType
 from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
-from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.rewrite.match import fresh_var, hardware_of, matched_as, node_as, params_as
 from kir.rewrite.match.local_buffers import mentions, tile_of
 from kir.rewrite.match.materialize import buffers_read, buffers_written
@@ -135,14 +135,14 @@ def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _given_back(program: n.Program, site: Site, context: Context) -> Verdict:
     apart = params_as(site, WarpSpecialize).apart
-    loads, rest = _parts(program, site.path, apart)
+    loop, (loads, rest) = node_as(program, site.path, n.For), _parts(program, site.path, apart)
     names = filled_by(loads)
-    for k, s in enumerate(loop.body if apart and isinstance(loop := node_at(program, site.path), n.For) else ()):
+    for k, s in enumerate(loop.body if apart else ()):
         for name in sorted(filled_by((s,)) if is_load(s) else ()):
             if any(mentions(x, name) for x in loop.body[:k] if not isinstance(x, n.View)):
                 return refuted(f"'{name}' is used before it is filled, when its slot of the iteration before is given back already", name,
                                needs=f"'{name}' used after its copy alone")
-    inside = {id(x) for x in statements((node_at(program, site.path),))}  # type: ignore[arg-type]  # the loop
+    inside = {id(x) for x in statements((loop,))}
     for s in statements(kernel_of(program, site.path).body):
         if isinstance(s, n.Alloc) or id(s) in inside or any(id(x) in inside for x in statements((s,)) if x is not s):
             continue
@@ -337,8 +337,8 @@ def _used(loop: n.For, rings: list[_Ring]) -> n.Block:
         ends.setdefault(max(i for i, s in enumerate(loop.body) if not isinstance(s, n.View) and any(mentions(s, x) for x in names)), []).append(ring)
     out: list[n.Stmt] = []
     for i, s in enumerate(loop.body):
-        ring = next((r for r in rings if r.loads[0] is s), None)
-        out.append(s if ring is None else ring.awaited(loop.var))
+        first = next((r for r in rings if r.loads[0] is s), None)
+        out.append(s if first is None else first.awaited(loop.var))
         out += [r.given_back() for r in ends.get(i, ())]
     return tuple(out)
 

@@ -5,20 +5,25 @@ the place in shared memory repeats with it.
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import dropwhile, takewhile
 
 from kir.analysis.tiles.mapped_views import joined, pixels, shown_view
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import shape_of
-from kir.ir.visit import walk
-from kir.rewrite import Verdict, proved, refuted
+from kir.ir.visit import statements, walk
+from kir.rewrite import Path, Verdict, proved, refuted
+from kir.rewrite.edit import block_at, enclosing, node_at
 from kir.rewrite.match import matched
 from kir.rewrite.match.local_buffers import kind_of_copy
 
 SPANS = {1: 32, 2: 64, 3: 128}
 """Bits of a swizzle of 16-byte atoms over rows of eight -> bytes that it spans."""
+WAIT_FOR_ALL = n.Eval(build.call("bulk_wait", build.const(0)))
+"""A team's wait until all its groups of stores are done."""
 
 
 def is_staging(s: n.Stmt, loads: bool) -> bool:
@@ -123,3 +128,34 @@ def map_fits(s: n.Copy) -> Verdict:
         return refuted(f"a box of '{b.name}' has {size} bytes, so that the next is not aligned to {least}", f"byte {size}",
                        needs=f"a multiple of {least} bytes")
     return proved(f"the map swizzles '{b.name}' as its layout does" if swizzle else f"boxes lie dense in '{b.name}'")
+
+
+def beginning_of_team(program: n.Program, path: Path) -> Path:
+    """The path of the first statement of the block that the whole team of a statement executes once: its role, its loop over warpgroups, or
+    the kernel."""
+    out: Path = (path[0], 0)
+    for p, s in enclosing(program, path):
+        if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
+            out = (*p, "body", 0)
+        elif isinstance(s, n.Roles):
+            out = (*path[:len(p) + 3], 0)
+    return out
+
+
+def sends_before(program: n.Program, path: Path) -> bool:
+    """Whether the team of a statement may have sent stores in groups before it, in an earlier iteration too, and not have waited for them yet."""
+    team, here = beginning_of_team(program, path), node_at(program, path)
+    loops = [s for p, s in enclosing(program, path) if len(p) >= len(team) and isinstance(s, n.For | n.While)]
+    around = tuple(statements(loops[0].body)) if loops else ()
+    return _left_in_flight(takewhile(lambda s: s is not here, statements(block_at(program, team)))) or _left_in_flight(
+        (*dropwhile(lambda s: s is not here, around), *takewhile(lambda s: s is not here, around)))
+
+
+def _left_in_flight(run: Iterable[n.Stmt]) -> bool:
+    sent = False
+    for s in run:
+        if isinstance(s, n.Copy) and s.grouped and s.dst.buffer.space == "global":
+            sent = True
+        elif s == WAIT_FOR_ALL:
+            sent = False
+    return sent

@@ -52,9 +52,11 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.visit import statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import block_at, edit_block, enclosing, kernel_of, node_at
+from kir.rewrite.edit import block_at, edit_block, kernel_of, node_at
 from kir.rewrite.match import block_and_index, matched, node_as
 from kir.rewrite.match.materialize import buffers_written
+
+from ._tma_copies import beginning_of_team
 
 
 def _wait(read: bool = False) -> n.Eval:
@@ -63,18 +65,6 @@ def _wait(read: bool = False) -> n.Eval:
 
 def _is(s: n.Stmt, fn: str) -> bool:
     return isinstance(s, n.Eval) and s.call.fn == fn
-
-
-def _team(program: n.Program, path: Path) -> Path:
-    """The path of the first statement of the block that the whole team of a statement executes once: its role, its loop over warpgroups, or
-    the kernel."""
-    out: Path = (path[0], 0)
-    for p, s in enclosing(program, path):
-        if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
-            out = (*p, "body", 0)
-        elif isinstance(s, n.Roles):
-            out = (*path[:len(p) + 3], 0)
-    return out
 
 
 def _sources(block: n.Block, at: int) -> set[str]:
@@ -91,7 +81,7 @@ def _only_here(program: n.Program, site: Site, context: Context) -> Verdict:
     sources = _sources(block, i)
     first = _first_write(block, sources)
     inside = {id(x) for x in statements(block[first or 0:i])}
-    team = block_at(program, _team(program, site.path))
+    team = block_at(program, beginning_of_team(program, site.path))
     for s in statements(team):
         if id(s) not in inside and not any(id(x) in inside for x in statements((s,))) and buffers_written((s,)) & sources:
             name = min(buffers_written((s,)) & sources)
@@ -126,14 +116,14 @@ class DeferStoreWait(Pass):
         sources = _sources(block, i)
         if not sources or _first_write(block[:i], sources) is None:
             return Miss("what the group reads is not staged in the same block")
-        if sum(_is(s, "bulk_wait") for s in statements(block_at(program, _team(program, path)))) != 1:
+        if sum(_is(s, "bulk_wait") for s in statements(block_at(program, beginning_of_team(program, path)))) != 1:
             return Miss("the team waits for other groups too")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A wait until the sources have been read, before they are staged; and one for everything, at the team's end."""
         path, (block, i) = site.path, block_and_index(program, site.path)
-        node, team = node_at(program, path), _team(program, path)
+        node, team = node_at(program, path), beginning_of_team(program, path)
         first = matched(_first_write(block[:i], _sources(block, i)))
         assert isinstance(node, n.Eval)
         early = replace(_wait(read=True), label=node.label, origin=node.origin)
@@ -146,7 +136,7 @@ class DeferStoreWait(Pass):
         if not (isinstance(node, n.Eval) and node == _wait(read=True)):
             return None
         block, i = block_and_index(program, path)
-        last = block_at(program, _team(program, path))
+        last = block_at(program, beginning_of_team(program, path))
         commit = next((k for k in range(i + 1, len(block)) if _is(block[k], "bulk_commit")), None)
         if commit is None or not last or last[-1] != _wait():
             return Miss("no group is committed after it, or the team does not wait for all at its end")
@@ -157,6 +147,6 @@ class DeferStoreWait(Pass):
         path, i, commit = site.path, int(site.path[-1]), int(site.captures["commit"])
         node = node_as(program, path, n.Eval)
         late = replace(_wait(), label=node.label, origin=node.origin)
-        made = edit_block(program, _team(program, path), lambda b: b[:-1])
+        made = edit_block(program, beginning_of_team(program, path), lambda b: b[:-1])
         made = edit_block(made, path, lambda b: (*b[:i], *b[i + 1:commit + 1], late, *b[commit + 1:]))
         return Rewritten(made, (*path[:-1], commit))

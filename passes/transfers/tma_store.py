@@ -52,7 +52,7 @@ from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sib
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._tensor_descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._tma_copies import is_near, is_staging, map_fits, map_for, with_map, without_unused_maps
+from ._tma_copies import WAIT_FOR_ALL, is_near, is_staging, map_fits, map_for, sends_before, with_map, without_unused_maps
 
 
 def _place(program: n.Program, site: Site) -> n.Region:
@@ -131,6 +131,8 @@ class TmaStore(Pass):
             return Miss("a single warp or thread copies")
         if any(map_for(program, c) is None for c in copies):
             return Miss("no tensor map shows the view that is written")
+        if sends_before(program, path):
+            return Miss("stores before it are not waited for yet, and its wait would be for them too")
         if not all(is_box(c.dst) and is_near(c.src.at) and c.src.other is None for c in copies):
             return Miss("a place is no box of the tensor, or a part of the rows in shared memory")
         return Site(path, self)
@@ -162,6 +164,8 @@ class TmaStore(Pass):
             block, i = block_and_index(program, path)
             if block[i - 1:i] != _before() or block[i + 1:i + 3] != _after():
                 return Miss("the copies are not between a fence and the wait for their group")
+            if sends_before(program, path):
+                return Miss("the wait is for stores before it too")
             return Site(path, self)
         if not (isinstance(node, n.Copy) and node.via == "tma" and node.src.at.buffer.space == "fragment" and node.dst.buffer.space == "global"):
             return None
@@ -195,4 +199,4 @@ def _before() -> n.Block:
 
 
 def _after() -> n.Block:
-    return (n.Eval(build.call("bulk_commit")), n.Eval(build.call("bulk_wait", build.const(0))))
+    return (n.Eval(build.call("bulk_commit")), WAIT_FOR_ALL)

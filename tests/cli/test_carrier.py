@@ -26,6 +26,7 @@ program topk
   in X: f32[R, N]
   out V: f32[R, K]
   out I: i32[R, K]
+  fact K >= 1
   fact K <= N
 kernel main grid (row: R) threads 1
   hole select contract "radix-select/1" reads X[row, 0 +: N] writes V[row, 0 +: K], I[row, 0 +: K]

@@ -53,7 +53,8 @@ class Measure(NamedTuple):
     """Stores of one thread of many that write several elements of its own or of shared memory at once, and values beyond the first that one store
     folds into a scalar, all of which are computed from the same memory."""
     tiles: int
-    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory."""
+    """Size of what is held as whole tiles: bits of the number of elements, over definitions, copies, mma and stores to global memory. A copy
+    of a piece, in an unrolled loop over the pieces, counts as more than one of the whole."""
     threads: int
     """Loops over threads, and bits of the number of threads of a CTA."""
     names: int
@@ -78,6 +79,8 @@ class Measure(NamedTuple):
     """Masked and clipped accesses."""
     numerics: int
     """Approximate functions, and powers of two that stand for exponentials."""
+    carried: int
+    """Local buffers that a loop carries from one iteration to the next: it writes them, and uses them before."""
     statements: int
     nodes: int
 
@@ -218,6 +221,8 @@ class _Counter:
         if isinstance(s, n.While) or (isinstance(s, n.For) and s.kind not in ("thread", "warp", "warpgroup")):
             self.add("coupling", len(inner) * (len(inner) - 1) // 2)
             self.add("prefixes", len(inner) * prefixed)
+            first = _first_uses_of(*(b for _, b in child_blocks(s)))
+            self.add("carried", sum(first.get(name, False) for name in inner))
         return _Counted({name: by for name, by in self.counts.items() if by}, frozenset(_written(s) | inner), prefixed)
 
     def own(self, s: n.Stmt, above: int) -> None:
@@ -268,6 +273,7 @@ class _Counter:
                     self.add("synchronization", 2 * _further_arrays(s.body))
                 elif s.kind != "serial":
                     self.add("annotations")
+                    self.add("tiles", _pieces(s))
                 options = dict(s.attrs)
                 stages = options.pop("stages", 0)
                 self.add("stages", (1 if s.kind == "pipelined" else 0) + (int(stages) if isinstance(stages, int) else 0))
@@ -395,6 +401,37 @@ def _shared_uses(s: n.Stmt) -> dict[str, bool]:
         if isinstance(x, n.Store) and x.at.buffer.space == "shared":
             places[x.at.buffer.name] = places.get(x.at.buffer.name, 0) - 1
     return {name: left == 0 for name, left in places.items()}
+
+
+def _pieces(s: n.For) -> int:
+    """What an unrolled loop adds to the bits of the pieces that it copies to shared memory, so that they are more than those of the whole."""
+    parts = build.int_value(s.hi)
+    if s.kind != "unroll" or parts is None or not build.is_const(s.lo, 0):
+        return 0
+    return sum((parts - 1).bit_length() + 1 for x in s.body if isinstance(x, n.Copy) and x.dst.buffer.space == "shared" and _bits(x.dst.type))
+
+
+def _first_uses_of(*blocks: n.Block) -> dict[str, bool]:
+    """The buffers that blocks touch one after the other, and whether the first to touch each uses what it held."""
+    found = dict[str, bool]()
+    for block in blocks:
+        for s in block:
+            for name, used in once(s, "_first_uses", partial(_first_uses, s)).items():
+                found.setdefault(name, used)
+    return found
+
+
+def _first_uses(s: n.Stmt) -> dict[str, bool]:
+    """`_first_uses_of` a statement: a store or copy to a buffer uses what it held only where it reads it."""
+    target = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else None
+    own = [getattr(s, name) for name in s.compared_fields if name not in ("body", "then", "orelse", "roles", "buffer")]
+    parts = [x for part in own if part is not target for x in (part if isinstance(part, tuple) else (part,)) if isinstance(x, n.Node)]
+    found = dict.fromkeys((name for x in (*parts, *(target.index if target is not None else ())) for name in buffers_named(x)), True)
+    if target is not None:
+        found.setdefault(target.buffer.name, False)
+    for name, used in _first_uses_of(*(b for _, b in child_blocks(s))).items():
+        found.setdefault(name, used)
+    return found
 
 
 def _overwrites(s: n.Stmt, declared: set[str]) -> bool:

@@ -196,6 +196,7 @@ program heads
   in Keys: f32[T, H]
   out Most: f32[H, Q]
   out Where: i32[H, Q]
+  fact Q >= 1
   fact Q <= T
 """
 
