@@ -94,12 +94,12 @@ THIRD_SIZES: dict[str, list[dict[str, int]]] = {
 """Those of the third part: smaller ones, and more of them for each program, as compiling takes longest."""
 SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES}
 KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha",
-        "fused_add_rmsnorm": "rows", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
+        "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
 FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "fmha": "attention", "fmha_causal": "attention",
           "fmha_d128": "attention", "fmha_d128_causal": "attention",
-          "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
-          "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
+          "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence", "gemm_nt": "gemm",
+          "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
 SAME_FAMILY = {"matmul": "gemm"}
 """Families of packages' kernels that are one with a problem's."""
 SURFACES = ("cuda", "triton", "tilelang")
@@ -214,7 +214,7 @@ def _package(job: Job) -> Group:
 
 
 def _about(job: Job) -> Group:
-    """Random legal steps from a recorded launch, and from what it becomes where passes are taken back."""
+    """Random legal steps from a recorded launch, and from what it becomes where passes are undone."""
     out, program = _recorded(job)
     out.name += f"/about/{job['seed']}"
     rng = random.Random(f"{job['kernel']} {job['seed']}")

@@ -7,8 +7,8 @@ from kir.learning.forecast import analytic
 from kir.learning.forecast.data import PairRow
 from kir.learning.forecast.matrices import States, sizes_text
 
-CLASSES = {analytic.REFUSED: "refused, or fits no SM", analytic.SPOILT: "writes other parts of its outputs", analytic.UNLIKE: "writes them more or less often",
-           analytic.SELDOM: "anything else"}
+CLASSES = {analytic.REFUSED: "refused", analytic.SPOILT: "leaves a part of its outputs unwritten",
+           analytic.UNLIKE: "writes more than once what was written once", analytic.SELDOM: "anything else"}
 
 
 def classes(states: States, pairs: Sequence[PairRow]) -> dict[str, tuple[int, int]]:
@@ -23,8 +23,8 @@ def classes(states: States, pairs: Sequence[PairRow]) -> dict[str, tuple[int, in
 
 def of_states(before: Mapping[str, float], after: Mapping[str, float]) -> float:
     """`analytic.failing` from features."""
-    stored = [(side.get("c.stored", 0.0), side.get("c.stored in all", 0.0)) for side in (before, after)]
-    return analytic.failing(after.get("l.illegal", 0.0) > 0, after.get("o.resident", 1.0) > 0, *stored)
+    stored = [analytic.Stored(side.get("c.stored", 0.0), side.get("c.stored in all", 0.0), side.get("o.threads", 0.0)) for side in (before, after)]
+    return analytic.failing(after.get("l.illegal", 0.0) > 0, *stored)
 
 
 def lines(found: Mapping[str, tuple[int, int]]) -> list[str]:

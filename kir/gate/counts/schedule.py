@@ -18,8 +18,9 @@ WHOLE = frozenset({"shared", "memory"})
 """Pipes that an SM has once; of the others each partition has one."""
 PARTITIONS = 4
 LOADED, AHEAD_POWER = 3.0, 2.0
-"""How many times the latency of an idle memory a copy takes that was begun rounds ahead while all SMs copy, and the power with which that adds to a round
-that is about as long: neither hides the other wholly (fitted to pairs that differ in stages: `python -m benchmarks.forecast.analytic_errors space/`)."""
+"""How many times the latency of an idle memory a copy that goes on apart takes while all SMs copy, whether it is waited for at once or rounds later; and the
+power with which what is left of it a round adds to one that is about as long: neither hides the other wholly (fitted to pairs that differ in stages:
+`python -m benchmarks.forecast.analytic_errors space/`)."""
 SECTOR = 32
 
 
@@ -70,7 +71,7 @@ def run(items: Sequence[Item], warps: float, clock: Clock, log: list[Span] | Non
     apart: dict[str, float] = {}
     for op, _, _ in operations(items, 1.0, warps):
         if op.apart == "copy":
-            apart["copy"] = max(apart.get("copy", 0.0), _latency(op, clock))
+            apart["copy"] = max(apart.get("copy", 0.0), LOADED * _latency(op, clock))
         elif op.apart:
             apart[op.apart] = clock.pipes.product if op.apart == "product" else clock.pipes.store
     sm = _Sm(clock, warps, apart, log)
@@ -234,7 +235,7 @@ class _Sm:
                 carried = 0.0
             period = max(least, length, carried)
             if flying := max((self.apart.get(kind, 0.0) / depth for kind, depth in mark.ahead), default=0.0):
-                period = (period ** AHEAD_POWER + (LOADED * flying) ** AHEAD_POWER) ** (1.0 / AHEAD_POWER)
+                period = (period ** AHEAD_POWER + flying ** AHEAD_POWER) ** (1.0 / AHEAD_POWER)
             self.tell("rounds", f"{left:.0f} more of {loop.var}", max((self.now, *self.free.values())), self.now + left * period)
             self._shift(left * period, mark, before)
             for k in self.used:

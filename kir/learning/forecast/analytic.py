@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kir.analysis.target.legalize import legalize
+from kir.base.dataclass import dataclass
 from kir.gate.cost import Cost, program_cost
 from kir.hardware.target import Architecture, Device
 from kir.ir.nodes import Program
@@ -19,11 +20,11 @@ SAME, SHARE, MOST = 0.05, 0.55, 1.4
 (`python -m benchmarks.forecast.analytic_errors`: the errors grow with what is modelled)."""
 OTHER_BOUND, UNCOMPILED = 0.15, 0.06
 """What is added where the two are bound by different resources, and where there is no machine code of both."""
-REFUSED, SPOILT, UNLIKE, SELDOM = 0.95, 0.6, 0.3, 0.02
-"""How likely a program fails that is refused, that writes other parts of its outputs than the program before it, that writes them more or less often, and
-any other (`python -m benchmarks.forecast failures`: how often they did)."""
-STORED_APART = 0.05
-"""Logarithm of a quotient of bytes from which they are not the same."""
+REFUSED, SPOILT, UNLIKE, SELDOM = 0.99, 0.97, 0.23, 0.024
+"""How likely a program fails that the architecture refuses, that leaves a part of its outputs unwritten, that writes more than once what was written once,
+and any other (`python -m benchmarks.forecast failures`: how often they did)."""
+STORED_APART, UNWRITTEN = 0.05, 0.5
+"""Logarithms of a quotient of bytes from which they are not the same, and from which what is missing is more than a last tile counted whole."""
 UNKNOWN = 3.0
 """How many times wider a forecast is that should not be relied on."""
 
@@ -42,7 +43,7 @@ class Analytic:
         middle = math.log(seconds[0] / seconds[1])
         defer = _unsure(before, after, pair.target.device)
         wide = spread(middle, bound(before) != bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
-        fails = failing(refused(pair.after, pair.target.architecture) > 0, all(c.occupancy.ctas > 0 for c in after), stored(before), stored(after))
+        fails = failing(refused(pair.after, pair.target.architecture) > 0, stored(before), stored(after))
         return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), fails, _reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
 
 
@@ -51,18 +52,35 @@ def refused(program: Program, architecture: Architecture) -> int:
     return once(program, f"_refused {architecture.name}", lambda: len(legalize(program, architecture)))
 
 
-def stored(costs: Sequence[Cost]) -> tuple[float, float]:
-    """Bytes of the outputs that the kernels of a program write: each once, and as often as they do."""
-    return sum(c.tallies.get("stored", 0.0) for c in costs), sum(c.tallies.get("stored in all", 0.0) for c in costs)
+@dataclass(frozen=True)
+class Stored:
+    """Bytes of its outputs that a program writes, each `once`, and as often as it does (`often`); and the threads of a CTA of its slowest kernel."""
+
+    once: float
+    often: float
+    threads: float
 
 
-def failing(refused: bool, fits: bool, before: tuple[float, float], after: tuple[float, float]) -> float:
-    """How likely a later program fails: it is refused, its CTAs fit no SM, or it leaves another part of the outputs written than the earlier one, or writes
-    them another number of times (each as `stored` has it)."""
-    if refused or not fits:
+def stored(costs: Sequence[Cost]) -> Stored:
+    """What the kernels of a program write, as the cost model counts it."""
+    slow = max(costs, key=lambda c: c.seconds, default=None)
+    threads = slow.work.threads if slow is not None and slow.work is not None else 0
+    return Stored(sum(c.tallies.get("stored", 0.0) for c in costs), sum(c.tallies.get("stored in all", 0.0) for c in costs), float(threads))
+
+
+def failing(refused: bool, before: Stored, after: Stored) -> float:
+    """How likely a later program fails. The count of a part of the outputs is believed where both programs write each byte once and the later one has no more
+    threads: with more of them, some do other work."""
+    def apart(a: float, b: float) -> float:
+        return math.log(max(b, 1.0) / max(a, 1.0))
+    if refused:
         return REFUSED
-    apart = max(abs(math.log(max(b, 1.0) / max(a, 1.0))) for a, b in zip(before, after, strict=True))
-    return SPOILT if abs(math.log(max(after[0], 1.0) / max(before[0], 1.0))) > STORED_APART else UNLIKE if apart > STORED_APART else SELDOM
+    fewer, more = apart(before.once, after.once) < -UNWRITTEN, apart(before.often, after.often) > STORED_APART
+    if apart(before.once, before.often) > STORED_APART:
+        return SELDOM
+    if fewer and apart(after.once, after.often) <= STORED_APART and after.threads <= before.threads:
+        return SPOILT
+    return UNLIKE if more and abs(apart(before.once, after.once)) <= STORED_APART else SELDOM
 
 
 def of_seconds(seconds: tuple[float, float], before: Mapping[str, float], after: Mapping[str, float], compiled: bool = True, fails: float = 0.0) -> Forecast:
