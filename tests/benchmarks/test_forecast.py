@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_models_are_the_same_in_any_number_of_processes() -> None:
 
 
 def test_the_sign_of_an_effect_comes_again_or_not() -> None:
-    same = {"shape": "s", "sizes": {"N": 1}, "after": "b", "step": "", "source": "walk", "family": "x"}
+    same: dict[str, Any] = {"shape": "s", "sizes": {"N": 1}, "after": "b", "step": "", "source": "walk", "family": "x"}
     told = [("h200", "g", "a", 1.2, 1.1, 1.3), ("h200", "g/again", "a", 1.1, 0.9, 1.2), ("h100-sxm", "g", "a", 0.9, 0.8, 0.95),
             ("h200", "g", "c", 3.0, 2.9, 3.1)]
     pairs = [PairRow(device=device, group=group, before=before, speedup=s, low=low, high=high, speedup_cold=s, **same) for device, group, before, s, low,
