@@ -47,8 +47,6 @@ FAILURES = 2
 """Plans of a family that may come to nothing in a row before the family is given up on a start."""
 HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
-MEANT = 0.9
-"""The part of a plan's steps that is taken where it is what was meant."""
 UNSEEN = 0.6
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
 LEFT_OUT = 1.0
@@ -208,22 +206,14 @@ class Search:
         self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
         self._first()
         best = sorted(self.known.values(), key=_promise)
-        for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds or self._first_of_kin(c)):
+        for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
             self._grow(key, ROUND)
         families: dict[tuple[str, str], list[Candidate]] = {}
         for c in sorted(self.known.values(), key=_promise):
             families.setdefault((c.plan.family, c.surface), []).append(c)
         least = min((c.seconds for c in self.known.values()), default=math.inf)
-        tried = ([c for c in mine if c.seconds < HOPELESS * (mine[0].seconds if self._first_of_kin(mine[0]) else least)] for mine in families.values())
-        return [c for row in itertools.zip_longest(*tried) for c in row if c is not None][:count]
-
-    def _first_of_kin(self, c: Candidate) -> bool:
-        """Whether a candidate is the most promising of a family that was learned on the same operator, of which nothing has been gated: a forecast, which
-        guesses what a compiler will spill, is no reason to leave what was meant for such kernels untried."""
-        if c.plan.family not in self.kin or c.share < MEANT:
-            return False
-        mine = [x for x in self.known.values() if (x.plan.family, x.surface) == (c.plan.family, c.surface)]
-        return all(x.measured is None for x in mine) and min(mine, key=_promise) is c
+        rows = itertools.zip_longest(*families.values())
+        return [c for row in rows for c in row if c is not None and c.seconds < HOPELESS * least][:count]
 
     def _subject(self) -> dict[str, Any]:
         s = self.setting
@@ -431,7 +421,7 @@ class Search:
         best = self._best()
         if best is not None and best.measured is not None:
             limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
-            rest = [c for c in rest if self._estimate(c) < limit or (self.judge.measures and self._first_of_kin(c))]
+            rest = [c for c in rest if self._estimate(c) < limit]
         elif not self.judge.measures:
             rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
         seen = {c.plan.family for c in self.gated}

@@ -14,11 +14,9 @@ import pytest
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.hardware.target import target
-from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Plan, Setting
@@ -135,26 +133,6 @@ def test_states_that_are_equal_up_to_normal_form_are_counted_once() -> None:
     keys = [c.key for c in done.tried]
     assert len(keys) == len(set(keys)) == 2
     assert done.pruned["the same program as another plan's"] == 2
-
-
-@pytest.mark.parametrize(("family", "there"), [("softmax_tilelang", True), ("rmsnorm_tilelang", False)])
-def test_what_was_learned_on_the_same_operator_is_tried_whatever_the_forecast(family: str, there: bool) -> None:
-    """A forecast that thinks what a family makes hopeless leaves out the family that was learned on norms, but not that learned on this operator."""
-    def names(forecaster: Forecaster) -> set[str]:
-        search = Search(PROBLEM.naive, SETTING, Stopwatch(), (LineageSource(),), forecaster=forecaster, from_starts=[Start("naive", PROBLEM.naive)])
-        made = search.proposals(40)
-        doomed.update(content_hash(c.program) for c in search.known.values() if c.plan.family == family)
-        return {c.plan.family for c in made}
-
-    class Doom:
-        name = "doom"
-
-        def __call__(self, pair: Pair) -> Forecast:
-            told = Analytic()(pair)
-            return replace(told, seconds=(told.seconds[0], 1.0)) if content_hash(pair.after) in doomed else told
-    doomed: set[str] = set()
-    assert family in names(Analytic())
-    assert (family in names(Doom())) is there
 
 
 def test_cards_are_one_more_source(monkeypatch: pytest.MonkeyPatch) -> None:
