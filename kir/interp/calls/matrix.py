@@ -172,7 +172,7 @@ def _wgmma(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
         load_store.write(m, resolve(m, acc, acting), acting, Val(made.reshape(back), ok.reshape(back) if m.checking else None), None, False)
         m.counters.count_flops("tensor", 2 * 16 * n * k * (f.lanes // WARP_SIZE))
 
-    issue(m, resolve(m, acc, f).memory, f, act)
+    issue(m, acc, (a,), f, act)
     return ()
 
 

@@ -227,8 +227,9 @@ class Checker(Happened):
             memory.shadow = Shadow(memory.lanes * memory.size // memory.granule)
 
     def _registers(self, memory: Memory, f: Frame, verb: str) -> None:
-        if memory.pending:
-            o = memory.pending[0]
+        flying = memory.pending or (memory.read_by if verb == "write" else ())
+        if flying:
+            o = flying[0]
             origin = o.site.origin if o.site is not None else None
             other = Access.at("pending product", self.m.anchor(o.site), self.m.thread_name(f, 0), origin)
             self.m.report("async", "error", f"{verb} of '{memory.name}' while a wgmma on it is pending", f, id="KIR-I016",

@@ -6,7 +6,7 @@ its issuer knew, and which nobody knows about until completion is observed.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,10 +21,10 @@ from kir.interp.numerics.values import Val
 from kir.interp.scheduling.barriers import barriers, settle
 from kir.interp.state.frame import Frame, Group, Operation, Queue
 from kir.interp.state.machine import Machine
-from kir.interp.state.memory import Memory, Place, locate
+from kir.interp.state.memory import Place, locate
 from kir.interp.state.result import Access
 from kir.interp.state.tasks import Mbarrier
-from kir.ir.nodes import Copy, Mma, TensorMap
+from kir.ir.nodes import Copy, Load, Mma, Region, TensorMap
 
 
 def perform(m: Machine, made: Operation) -> None:
@@ -124,23 +124,29 @@ def _move(m: Machine, s: Copy, readers: Frame, writers: Frame, source: Place, ta
 
 def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
     """A wgmma left in flight: its operands are read and its accumulator written until a wait."""
-    issue(m, resolve(m, s.acc, f).memory, f, lambda acting: multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting)))
+    left = [s.a.at] if isinstance(s.a, Load) else []
+    issue(m, s.acc, left, f, lambda acting: multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting)))
 
 
-def issue(m: Machine, registers: Memory, f: Frame, act: Callable[[Frame], None]) -> None:
-    """A product in flight on `registers`; `act` does it as the agents that stand for it."""
+def issue(m: Machine, acc: Region, left: Sequence[Region], f: Frame, act: Callable[[Frame], None]) -> None:
+    """A product in flight that updates the registers `acc` and reads those of `left`; `act` does it as the agents that stand for it."""
+    registers = resolve(m, acc, f).memory
+    sources = tuple(resolve(m, r, f).memory for r in left if r.buffer.space in ("fragment", "register"))
     _, agents = m.agents_for(f, "wgmma", True)
     acting = f.snapshot(agents, 1)
     if m.checking:
-        m.checker.on_wgmma(registers, f)
+        for used in (registers, *sources):
+            m.checker.on_wgmma(used, f)
 
     def run() -> None:
         held, registers.pending = registers.pending, []
         act(acting)
         registers.pending = held
 
-    made = Operation("wgmma", run, f.active(), m.site, agents, agents, f, (), registers)
+    made = Operation("wgmma", run, f.active(), m.site, agents, agents, f, (), registers, sources)
     registers.pending.append(made)
+    for source in sources:
+        source.read_by.append(made)
     _launch(m, made, f)
 
 
@@ -211,6 +217,8 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
             perform(m, made)
             if made.registers is not None and made in made.registers.pending:
                 made.registers.pending.remove(made)
+                for source in made.sources:
+                    source.read_by.remove(made)
             for agents in ((made.reader,) if read_only else (made.reader, made.writer)):
                 m.observe(f, agents, due & made.lanes)
                 if agents is not None:

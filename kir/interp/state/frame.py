@@ -35,6 +35,7 @@ class Operation:
     frame: Frame | None = None
     signals: tuple[tuple[Mbarrier, int], ...] = ()
     registers: Memory | None = None
+    sources: tuple[Memory, ...] = ()
     acted: bool = False
 
 

@@ -35,7 +35,8 @@ class Instances(Protocol):
 @dataclass(eq=False)
 class Memory:
     """Bytes [lanes, size]. `valid` (checking mode) has a flag per granule of `granule` bytes; `written` and `fenced` count the
-    generic writes to registers and those that a `wgmma_fence` has seen; `pending` names asynchronous operations in flight."""
+    generic writes to registers and those that a `wgmma_fence` has seen; `pending` names products in flight that update them,
+    `read_by` those that read them (as the left operand of a wgmma)."""
 
     name: str
     space: str
@@ -50,6 +51,7 @@ class Memory:
     written_at: Any = None
     """The statement of the last generic write to registers."""
     pending: list[Any] = field(default_factory=list)
+    read_by: list[Any] = field(default_factory=list)
     _views: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

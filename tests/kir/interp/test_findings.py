@@ -433,3 +433,35 @@ kernel main grid (b: 2) threads 32 cluster (2)
 def test_the_ctas_of_a_cluster_meet() -> None:
     assert not check(CLUSTER.format(arrive="cluster_arrive()", wait="cluster_wait()"))
     assert "KIR-I014" in {f.id for f in check(CLUSTER.format(arrive="let a = 0", wait="let w = 0")) if f.severity == "error"}
+
+
+LEFT_IN_REGISTERS = """kir 1
+program p
+  in X: f16[64, 64]
+  in W: f16[64, 64]
+  out Y: f32[64, 64]
+kernel main grid (b: 1) threads 128
+  shared Ws: f16[64, 64] layout swizzle(3, 4, 3) align 1024
+  Ws = W
+  fragment acc: f32[64, 64] = 0.0
+  fragment left: f16[64, 64] = X
+  fence_async()
+  barrier()
+  wgmma_fence()
+  mma acc += left * Ws via wgmma pending
+  wgmma_commit()
+  wgmma_wait(0)
+  Y = acc
+"""
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("  wgmma_fence()\n", ""),  # the accumulator and the left side were written, and no fence follows
+    ("  fragment left: f16[64, 64] = X\n  fence_async()\n  barrier()\n  wgmma_fence()\n",
+     "  fence_async()\n  barrier()\n  wgmma_fence()\n  fragment left: f16[64, 64] = X\n"),  # only the left side was written since the fence
+    ("  wgmma_wait(0)\n", "  left = broadcast(0.0:f16, 64, 64)\n  wgmma_wait(0)\n")])  # the product may still read it
+def test_the_registers_that_a_product_reads_are_fenced_and_kept(old: str, new: str) -> None:
+    inputs = {name: np.ones((64, 64), np.float16) for name in ("X", "W")}
+    assert old in LEFT_IN_REGISTERS
+    assert not run(parse_program(LEFT_IN_REGISTERS, "p.kir"), inputs, mode="check").findings
+    assert {f.id for f in run(parse_program(LEFT_IN_REGISTERS.replace(old, new), "p.kir"), inputs, mode="check").errors} == {"KIR-I016"}

@@ -24,6 +24,8 @@ CTAS = {"gemm_sm90_persistent": (", 132)", ", 2)"), "gemm_sm90_lanes": (", 132)"
 SAME_VALUE = "every lane of the warp (or thread of the CTA) holds the same value here and stores it: weak, and reported as such"
 NOBODY = "the last warpgroup arrives at a named barrier that nobody waits at"
 BY_MAP = "only TMA reads the buffer, and the tensor map, not the buffer, says how its bytes are ordered"
+LATER_GROUP = "the next commit closes the group, and every wait after it is for all groups"
+SAME_MAP = "the kernels write the workspace and read it by this one map, which nobody else looks at"
 EQUIVALENT = {
     "conv2d_sm90: unswizzle reads of main/Cs": BY_MAP,
     "gemm_sm90: unswizzle reads of main/Cs": BY_MAP,
@@ -33,6 +35,12 @@ EQUIVALENT = {
     "rmsnorm: unguard main/thread_loop/if#0": SAME_VALUE,
     "rmsnorm: unguard main/thread_loop/if#1": SAME_VALUE,
     "fmha_causal_sm90: unguard main/roles/consumer/consumers/if#1": NOBODY,
+    **{f"{name}: {mutant}": why for name in ("gdn_d128_sm90", "gdn_d128_sm90_pair") for mutant, why in {
+        "drop bulk_commit prepare/bulk_commit#0": LATER_GROUP,
+        "drop wgmma_commit prepare/wgmma_commit#0": LATER_GROUP,
+        "unswizzle map A_map": SAME_MAP,
+        "unswizzle map P_map": SAME_MAP,
+        "unswizzle reads of recur/Os": BY_MAP}.items()},
 }
 """Mutants that compute the same on every schedule, with the reason."""
 
