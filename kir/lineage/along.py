@@ -19,7 +19,7 @@ from kir.lineage.engine import PassEngine, conditions_of
 from kir.lineage.records.record import Header
 from kir.lineage.walk import Move
 from kir.rewrite import Trace, apply
-from kir.rewrite.pipelines.pipeline import TraceStep, find_site
+from kir.rewrite.pipelines.pipeline import TraceStep
 from kir.rewrite.residue import NOTHING
 
 
@@ -61,12 +61,15 @@ class AlongEngine(PassEngine):
             yield Candidate(item.name, item.intent or item.name, step.back.at, f"~{item}@{step.back.at}", step)
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
-        """Take the step back. Raises :class:`KirError` where the pass does not offer it (a state that it leads to would be none to compile, say), and
-        as :func:`kir.rewrite.apply` does."""
+        """Take the step back. Raises :class:`KirError` KIR-R004 where the pass keeps what that leads to out of walks, and as :func:`kir.rewrite.apply`
+        does."""
         step: TraceStep = candidate.handle
-        item, site = find_site(step.after, step.back)
-        apply(step.after, item, site, "backward", assume=step.back.assume, context=self.context)
         forward, params = step.record.step, step.witness.params
+        site = next((each for each in params.inverse_sites(step.after) if (each.path, each.params) == (step.witness.path, params)), None)
+        if site is None:
+            raise error("KIR-R004", f"{params.name} is not taken back here, though it could be: no compiler is given the state that it leads to",
+                        anchor=step.back.at, needs="another step before it, or other parameters")
+        apply(step.after, params, site, "backward", assume=step.back.assume, context=self.context)
         return Move(
             program=step.before,
             forward=_plain(step),
