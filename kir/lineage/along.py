@@ -1,4 +1,4 @@
-"""A walk whose way is known: a pipeline was run from the naive program to the expert, and each of its steps is taken back in turn.
+"""A walk whose way is known: a pipeline was run from the naive program to the expert, and each of its steps is undone in turn.
 
 Nothing is searched. The states are those that the pipeline went through, to the letter; all else is as in any walk: each step back is tried with every
 check of the framework, each state is gated, and a state that is refused ends the walk.
@@ -25,18 +25,18 @@ from kir.rewrite.residue import NOTHING
 
 @dataclass(frozen=True)
 class AlongEngine(PassEngine):
-    """Passes taken back in the order in which ``trace`` applied them, the last first: a program of the trace has one candidate."""
+    """Passes undone in the order in which ``trace`` applied them, the last first: a program of the trace has one candidate."""
 
     trace: Trace | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def along(cls, header: Header, trace: Trace) -> AlongEngine:
         """The engine of a walk from a trace's program to its base. Raises KirError KIR-S032 for a trace with a step that no lineage has: one that was
-        forced, or takes a pass back."""
+        forced, or undoes a pass."""
         for number, each in enumerate(trace.steps, start=1):
             step = each.record.step
             if step.force or step.direction == "backward":
-                raise error("KIR-S032", f"step {number} of the pipeline {'was forced' if step.force else 'takes a pass back'}", subject=_plain(each),
+                raise error("KIR-S032", f"step {number} of the pipeline {'was forced' if step.force else 'undoes a pass'}", subject=_plain(each),
                             needs="steps forward whose conditions hold: a lineage's transitions are those")
         asked = PassEngine.of(header)
         return cls(asked.naive_arguments, asked.assume, asked.context, trace=trace)
@@ -54,20 +54,20 @@ class AlongEngine(PassEngine):
         return {program_text(each.after): each for each in self.trace.steps}
 
     def candidates(self, program: Program, delayed: Sequence[str] = ()) -> Iterator[Candidate]:
-        """The step that gave the program, to be taken back."""
+        """The step that gave the program, to be undone."""
         step = self._steps.get(program_text(program))
         if step is not None:
             item = step.witness.params
             yield Candidate(item.name, item.intent or item.name, step.back.at, f"~{item}@{step.back.at}", step)
 
     def backward(self, program: Program, candidate: Candidate) -> Move:
-        """Take the step back. Raises :class:`KirError` KIR-R004 where the pass keeps what that leads to out of walks, and as :func:`kir.rewrite.apply`
+        """Undo the step. Raises :class:`KirError` KIR-R004 where the pass keeps what that leads to out of walks, and as :func:`kir.rewrite.apply`
         does."""
         step: TraceStep = candidate.handle
         forward, params = step.record.step, step.witness.params
         site = next((each for each in params.inverse_sites(step.after) if (each.path, each.params) == (step.witness.path, params)), None)
         if site is None:
-            raise error("KIR-R004", f"{params.name} is not taken back here, though it could be: no compiler is given the state that it leads to",
+            raise error("KIR-R004", f"{params.name} is not undone here, though it could be: no compiler is given the state that it leads to",
                         anchor=step.back.at, needs="another step before it, or other parameters")
         apply(step.after, params, site, "backward", assume=step.back.assume, context=self.context)
         return Move(

@@ -1,4 +1,4 @@
-"""Walks along a pipeline: what it made is taken back step by step to the program that it began with, and nothing is passed over."""
+"""Walks along a pipeline: what it made is undone step by step to the program that it began with, and nothing is passed over."""
 from __future__ import annotations
 
 from functools import cache
@@ -82,10 +82,10 @@ def test_a_step_that_leads_to_what_no_compiler_is_given_is_said(tmp_path: Path) 
     of = made("fmha_d128_tilelang")
     lineage = walked(of, tmp_path)
     assert lineage.outcome.ended == "stuck" and lineage.rejected[-1].backward.startswith("~mma")
-    assert "mma is not taken back here" in lineage.outcome.reason
+    assert "mma is not undone here" in lineage.outcome.reason
 
 
-@pytest.mark.parametrize(("pipeline", "why"), [("tile{extent=64}@main; ~tile@main", "takes a pass back"), ("tile{extent=64}@main force", "was forced")])
+@pytest.mark.parametrize(("pipeline", "why"), [("tile{extent=64}@main; ~tile@main", "undoes a pass"), ("tile{extent=64}@main force", "was forced")])
 def test_a_pipeline_with_another_kind_of_step_is_refused(pipeline: str, why: str) -> None:
     done = run(load_problem("softmax").naive, pipeline)
     with pytest.raises(KirError, match="KIR-S032") as refused:
