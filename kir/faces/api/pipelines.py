@@ -35,13 +35,15 @@ def pipeline_of(text: str) -> Pipeline:
 
 @dataclass(frozen=True)
 class Stored:
-    """A pipeline run over a problem's naive program: its `trace`, its `name` and where it is kept, and the surface that it is written for ("kir": none)."""
+    """A pipeline run over a problem's naive program: its `trace`, its `name` and where it is kept, the surface that it is written for ("kir": none), and the
+    parameters that were `fixed`, a line each."""
 
     trace: Trace
     name: str
     source: str
     surface: str
     problem: str
+    fixed: str = ""
 
 
 def names_pipeline(text: str) -> bool:
@@ -64,7 +66,8 @@ def stored(text: str, problem: str = "", wanted: Mapping[str, str] | None = None
         if space.kind != "pipeline" or not space.home:
             raise usage("KIR-S018", f"'{space.name}' tunes a {space.kind}: there is no way to go back along", needs="a pipeline over a problem's naive program")
         done = first_trace(space, load_problem(problem or space.home), target(aim), wanted)
-        return Stored(done, space.name, f"pipelines/{space.name}", space.surface, problem or space.home)
+        return Stored(done, space.name, f"pipelines/{space.name}", space.surface, problem or space.home,
+                      "".join(f"{name} = {value}\n" for name, value in sorted((wanted or {}).items())))
     if not problem or wanted:
         raise usage("KIR-C002", f"{text} says no problem whose naive program it begins with" if not problem else f"{text} has no parameters that --set fixes",
                     attempt="" if problem else "--problem NAME")

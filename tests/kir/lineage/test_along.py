@@ -94,7 +94,8 @@ def test_a_pipeline_with_another_kind_of_step_is_refused(pipeline: str, why: str
 
 
 def test_parameters_may_be_fixed_and_a_pipeline_without_holes_needs_a_problem(tmp_path: Path) -> None:
-    assert "extent=128" in str(stored("fmha_sm90", wanted={"rows": "128"}).trace.steps[7].record.step)
+    of = stored("fmha_sm90", wanted={"rows": "128"})
+    assert "extent=128" in str(of.trace.steps[7].record.step) and of.fixed == "rows = 128\n"
     file = tmp_path / "own.pipeline"
     file.write_text("tile{extent=64}@main")
     of = stored(str(file), "softmax")

@@ -66,7 +66,7 @@ def command(
     along = _along(file, problem, bind, against, numbers or [], targets) if names_pipeline(file) else None
     if along is not None:
         problem = along.problem
-        expert = Expert(along.trace.program, along.name, along.source, along.surface)
+        expert = Expert(along.trace.program, along.name, along.source, along.surface, along.fixed)
     else:
         problem, under = for_problem(file, bind, problem, against, numbers or [])
         expert = load_expert(file, under)
