@@ -238,6 +238,8 @@ class Memory(LoadWriter):
         """A tensor descriptor for a region and the coordinates of its corner; a dimension without a span has one element of the box.
         Raises KIR-B002 where a box cannot say it."""
         self._checked(at)
+        if at.buffer.name in self.views:
+            raise refuse("KIR-B002", f"'{at.buffer.name}' is a view of other elements, which no tensor descriptor shows")
         spans = [i for i in at.index if isinstance(i, n.Span)]
         if not spans or any(i.step != 1 for i in spans) or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in at.index):
             raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box",
@@ -265,7 +267,8 @@ class Memory(LoadWriter):
         out = []
         for name, (buffer, box) in self.descriptors.items():
             shape, strides = (", ".join(to.text(x) for x in xs) for xs in (buffer.shape, strides_of(buffer)))
-            out.append(f"{name} = tl.make_tensor_descriptor({to.names[buffer.name]}, shape=[{shape}], strides=[{strides}], "
+            base = to.names[self.flat.get(buffer.name, buffer.name)]
+            out.append(f"{name} = tl.make_tensor_descriptor({base}, shape=[{shape}], strides=[{strides}], "
                        f"block_shape=[{', '.join(map(str, box))}])")
         return out
 
