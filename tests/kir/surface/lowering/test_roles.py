@@ -98,8 +98,9 @@ def test_a_role_waits_for_boxes_of_its_own() -> None:
 
 
 def test_one_of_several_warpgroups_waits_for_no_box() -> None:
-    text = WAITING.replace("threads 192", "threads 320").replace("2..6", "2..10").replace("      fragment acc", "      for wg in 0..2 parallel warpgroup\n      fragment acc")
-    head, split, rest = text.partition("      for wg in 0..2 parallel warpgroup\n")
+    split = "      for wg in 0..2 parallel warpgroup\n"
+    text = WAITING.replace("threads 192", "threads 320").replace("2..6", "2..10").replace("      fragment acc", f"{split}      fragment acc")
+    head, _, rest = text.partition(split)
     with pytest.raises(KirError) as bad:
         lowered(parse_program(head + split + "".join(f"  {line}\n" for line in rest.splitlines())))
     assert bad.value.diagnostics[0].id == "KIR-B030" and "one of several warpgroups" in bad.value.diagnostics[0].message
