@@ -8,8 +8,9 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
+from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Unknown, Value
+from kir.surface.launches.values import Array, Unknown, Value, variables
 
 from .host_run import Follower, HostFile, Kernel
 from .host_values import Lazy
@@ -35,11 +36,11 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
             follower = Follower({f.path.stem: f for f in files}, on_call, load, usual)
             start(follower)
             for each in follower.launches:
-                if each.kernel == kernel and (each.place not in found or _open(each) < _open(found[each.place])):
+                if each.kernel == kernel and (each.place not in found or _left(each) < _left(found[each.place])):
                     found[each.place] = each
 
     follow(_entries(files, kernel))
-    if any(map(_open, found.values())):
+    if any(_open(each) or _apart(each) for each in found.values()):
         follow(_callers(files, kernel))
     if any(map(_open, found.values())):
         follow(_entries(files, kernel), usual=True)
@@ -50,6 +51,20 @@ def _open(launch: HostLaunch) -> int:
     """How many of a launch's values nothing says: neither what they are, nor what they are by default."""
     said = (*launch.named.values(), *launch.grid, *launch.factory.values())
     return sum(isinstance(v, Unknown) or (isinstance(v, Lazy) and v.array_ is None and v.default is None) for v in said)
+
+
+def _apart(launch: HostLaunch) -> int:
+    """How many sizes nothing ties to a tensor: numbers given beside tensors whose extents the host code does not speak of. Their caller may."""
+    given = (*launch.named.values(), *launch.arguments)
+    arrays = [a for v in given if isinstance(a := v.array_ if isinstance(v, Lazy) else v, Array) and a.shape is not None]
+    numbers = [e for v in given if isinstance(e := v.number_ if isinstance(v, Lazy) else v, n.Expr)]
+    shown = {x for a in arrays for d in a.shape or () for x in variables(launch.known.resolved(d))}
+    return len({x for e in numbers for x in variables(launch.known.resolved(e))} - shown)
+
+
+def _left(launch: HostLaunch) -> tuple[int, int]:
+    """What a launch leaves open: values, and sizes that it ties to no tensor."""
+    return _open(launch), _apart(launch)
 
 
 def _files(source: Path, kernel: str, load: Callable[[Path], HostFile | None]) -> Iterator[HostFile]:

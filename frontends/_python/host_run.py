@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -271,7 +272,12 @@ class Follower:
             if leaves and not s.orelse:
                 self._holds(_opposite(test))
                 return
-            answer = not leaves and (self._launching(file, s.body) or not s.orelse or not self._launching(file, s.orelse))
+            first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
+            if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: what the first launches is seen, and the second goes on
+                with suppress(_Return, _Raised):
+                    self.run(file, s.body, dict(scope))
+                leaves = True
+            answer = not leaves and (first or not s.orelse or not second)
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:

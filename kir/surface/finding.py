@@ -53,6 +53,7 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     binding = with_shapes(found.binding, made) if wanted else found.binding
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
+    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts]
     return replace(found, binding=binding if open_shapes(binding) else with_axes(binding, made), assumed=(*found.assumed, *said))
 
 

@@ -263,6 +263,30 @@ def test_the_usual_call_leaves_out_what_is_none_by_default_and_a_tuner_s_tiles_a
     assert binding.grid == ["ceildiv(64, ROWS) * ceildiv(B, n_step)"], "the step is a number though a method of it is called"
 
 
+def test_a_caller_ties_sizes_to_tensors_and_both_ways_of_a_branch_are_followed(tmp_path: Path) -> None:
+    caller = """
+def inner(x, y, B, H, D):
+    sums_kernel[(triton.cdiv(B * H, 32),)](x, y, None, B, D, H, False, ROWS=32, COLS=64)
+    return y
+
+
+def other(x):
+    return x
+
+
+def outer(x):
+    B, H, D = x.shape
+    y = torch.empty((B * H,), device=x.device)
+    if x.stride(0) == x.data_ptr() and x.size(0) > 7:
+        return other(x)
+    return inner(x, y, B, H, D)
+"""
+    (tmp_path / "sums.py").write_text(TUNED.partition("def sums(")[0] + caller, encoding="utf-8")
+    binding, _ = launched(str(tmp_path / "sums.py"))
+    assert binding is not None and binding.sizes == ["B"] and binding.tensors["x_ptr"].shape == ["B", 64, 64], "D and H are the tensor's, and compile-time"
+    assert binding.tensors["y_ptr"].shape == ["B * 64"]
+
+
 def test_only_the_own_package_of_those_installed_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Following torch and triton themselves took twenty seconds, and taught nothing."""
     site = tmp_path / "site-packages"
@@ -306,4 +330,5 @@ def test_a_dispatch_over_a_number_takes_its_first_case_and_the_block_follows(tmp
     binding, told = launched(str(tmp_path / "twice.cu"))
     assert binding is not None and {k: binding.metas[k] for k in ("threads_x", "threads_y", "WIDTH")} == {"threads_x": 32, "threads_y": 8, "WIDTH": 4}
     assert binding.tensors["x"].shape == ["stride_x * rows"] and binding.tensors["y"].shape == ["stride_y * rows"], "rows apart by their strides"
-    assert "d up to 1024" in "".join(told[0].notes)
+    assert {"d % 4 == 0", "stride_x >= d", "stride_x % 4 == 0", "stride_y >= d"} <= set(binding.facts), "what gcd divides; rows that do not run together"
+    assert "d up to 1024" in "".join(told[0].notes) and "stride_x >= d" in "".join(told[0].notes)

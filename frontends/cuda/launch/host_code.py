@@ -564,7 +564,11 @@ class _Follower:
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if last == "gcd" and len(args) == 2:
-            return self.known.fresh()
+            divisor = self.known.fresh()
+            for each in args:
+                if isinstance(each, n.Expr) and is_number(each) and not isinstance(each, n.Const):
+                    self.known.fact(build.compare("eq", build.mod(each, divisor), 0))
+            return divisor
         if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
             return build.ceildiv(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if name.startswith(("torch::", "at::")) and args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kir.base.dataclass import dataclass
@@ -61,7 +61,8 @@ def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value],
     metas = {k: _width(metas.get(k.removesuffix("_bytes"))) or v if v == UNKNOWN and k.endswith("_bytes") else v for k, v in metas.items() if k not in sizes}
     named = [*dict.fromkeys([*(k for k in skeleton.metas if k in sizes), *skeleton.sizes])]
     examples = {k: e for k in named if isinstance(v := given.get(k), n.Expr) and (e := launch.known.example(v)) is not None}
-    binding = skeleton.changed(sizes=named, facts=[f"{x} >= 1" for x in named], metas=metas, absent=[*skeleton.absent, *absent])
+    kept = made.facts_on(named, {k: v for k, v in given.items() if k not in sizes})
+    binding = skeleton.changed(sizes=named, facts=[*(f"{x} >= 1" for x in named), *kept], metas=metas, absent=[*skeleton.absent, *absent])
     return Found(binding, launch.place, tuple(made.assumed), examples)
 
 
@@ -216,6 +217,17 @@ class _Assembly:
             k += 1
             name = f"{hint}_{k}" if hint not in _RESERVED else f"n_{hint}"
         return name
+
+    def facts_on(self, sizes: Sequence[str], given: Mapping[str, Value]) -> list[str]:
+        """What the host promises of sizes that it calls as the kernel does: what it checks, and what the numbers that it gives are made of."""
+        called = {x: name for x, (_, name) in self.known.names.items() if name in sizes}
+        made = [build.compare("eq", e, self.known.pinned(e)) for e in given.values() if isinstance(e, n.Binary) and is_number(e)]
+        out = []
+        for f in (*map(self.known.resolved, self.known.facts), *made):
+            own = set(variables(f))
+            if own and own <= called.keys():
+                out.append(expr_text(substitute(f, {x: n.Var(called[x], I32) for x in own})))
+        return list(dict.fromkeys(out))
 
     def _facts(self, sizes: Iterable[str]) -> list[str]:
         out = [f"{x} >= 1" for x in sizes if not any(re.match(rf"{re.escape(x)}\s*>=", f) for f in self.skeleton.facts)]

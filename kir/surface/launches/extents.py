@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
@@ -56,11 +57,28 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
                 return binding
             outside |= {name for x in found.findings if x.kind == "bounds" for name in left if x.buffer in (name, f"{name}_flat", now.tensors[name].name)}
         if not outside:
-            return now
+            return now.changed(facts=list(dict.fromkeys([*now.facts, *_of_rows(now, made, tried[0], [name for name in left if left[name]])])))
         for name in outside:
             left[name] += 1
             if left[name] == len(candidates):
                 return binding
+
+
+def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapping[str, int], names: Sequence[str]) -> Iterator[str]:
+    """Facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length divides."""
+    for name in names:
+        parts = str(binding.tensors[name].shape[0]).split(" * ")
+        strides = [x for x in parts if "stride" in x]
+        if len(parts) != 2 or len(strides) != 1:
+            continue
+        one = {**sizes, **{x: 1 for x in parts if x not in strides}}  # a single row: how far does the kernel reach?
+        for length in sorted((x for x in binding.sizes if x not in parts and "stride" not in x), key=lambda x: one[x]):
+            program = made(binding.changed(tensors={**binding.tensors, name: replace(binding.tensors[name], shape=[length])}))
+            found = _ran(program, one)
+            if found is not None and not any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat") for x in found.findings):
+                yield f"{strides[0]} >= {length}"
+                yield from (fact.replace(length, strides[0], 1) for fact in binding.facts if re.fullmatch(rf"{length} % \d+ == 0", fact))
+                break
 
 
 def _products(sizes: Sequence[str]) -> Iterator[str | int]:
