@@ -184,8 +184,18 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 @pytest.fixture
 def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A library made of the lineage alone; few of its cards can be tried on enough other kernels."""
+    return library(lineage, tmp_path, capsys)
+
+
+@pytest.fixture
+def drafted(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The same cards, not tried on other kernels, which takes most of the time."""
+    return library(lineage, tmp_path, capsys, "--no-trials")
+
+
+def library(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Path:
     out = tmp_path / "learned"
-    assert run(["learn", str(lineage), "-o", str(out), "--json"]) == 0
+    assert run(["learn", str(lineage), "-o", str(out), "--json", *more]) == 0
     assert sum(told(capsys)["states"].values()) == 6
     return out / "cards"
 
@@ -215,8 +225,8 @@ def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, ca
     assert "did you mean 'intent'?" in capsys.readouterr().err
 
 
-def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lineage: Path, learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf = ["--library", str(learned)]
+def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lineage: Path, drafted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf = ["--library", str(drafted)]
     first, second, last = (str(lineage / "states" / name) for name in ("K00.kir", "K01.kir", sorted(p.name for p in (lineage / "states").glob("K*.kir"))[-1]))
     assert run(["skills", "apply", "multi-threaded-block.kernel", first, *shelf]) == 0
     assert capsys.readouterr().out == Path(second).read_text()
@@ -232,9 +242,9 @@ def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lin
     assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
-def test_a_card_applies_to_kernels_of_other_surfaces(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_applies_to_kernels_of_other_surfaces(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The pattern decides where; what it makes is written on any surface."""
-    shelf = ["--library", str(learned)]
+    shelf = ["--library", str(drafted)]
     (tmp_path / "k.cu").write_text("__global__ void k(const float* X, float* Y, int N) { Y[blockIdx.x] = X[blockIdx.x] * 2.0f; }")
     (tmp_path / "k.toml").write_text('kernel = "k"\nsizes = ["N"]\nfacts = ["N >= 1", "N <= 65536"]\ngrid = ["N"]\n[metas]\nthreads_x = 1\n'
                                      '[tensors]\nX = { shape = ["N"], dtype = "f32" }\nY = { shape = ["N"], dtype = "f32" }\n')
@@ -258,10 +268,10 @@ def test_a_card_applies_to_kernels_of_other_surfaces(learned: Path, tmp_path: Pa
     assert "cards of that intent or pass: " in said and "multi-threaded-block.kernel" in said
 
 
-def test_outcomes_are_recorded_and_tended(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outcomes_are_recorded_and_tended(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import shutil
 
-    shelf = ["--library", str(shutil.copytree(learned, tmp_path / "cards"))]
+    shelf = ["--library", str(shutil.copytree(drafted, tmp_path / "cards"))]
     assert run(["skills", "outcome", "multi-threaded-block.kernel", "k.cu", "helped", "--speedup", "1.5", *shelf]) == 0
     assert run(["skills", "tend", *shelf]) == 0 and run(["skills", "tend", "--undo", *shelf]) == 0
     assert "nothing" in capsys.readouterr().out
