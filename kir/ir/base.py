@@ -18,7 +18,8 @@ def attrs(**items: Attr) -> Attrs:
 
 
 if TYPE_CHECKING:
-    from functools import cached_property as derived
+    from functools import cached_property
+    derived = cached_property
 else:
     class derived:
         """A property worked out once for each node: `functools.cached_property` without its lock, which costs more than most of what is worked out."""

@@ -12,7 +12,7 @@ from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, load_problem
 from kir.rewrite import Site, apply, judge, passes, sites
-from kir.rewrite.driver import unfit
+from kir.rewrite.driver import rejection_reason
 from kir.rewrite.meaning import difference
 from kir.rewrite.pipelines.text import Direction
 from tests.laws.walks import held, parts
@@ -110,5 +110,5 @@ def test_what_is_offered_applies(program: str) -> None:
         item = cls.with_options({})
         validity = {each.id for each in item.preconditions if each.kind == "validity"}
         for site in offered(name, program):
-            if all(v for id_, v in judge(p, site) if id_ in validity) and not unfit(p, site):
+            if all(v for id_, v in judge(p, site) if id_ in validity) and not rejection_reason(p, site):
                 apply(p, item, site)
