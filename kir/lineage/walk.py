@@ -173,7 +173,7 @@ class Walked:
 
 
 class Walk:
-    """One walk. Build it, then call :meth:`run` once."""
+    """One walk. Build it, then call :meth:`run` once. ``until`` is the content of the program at which it ends; without, the first naive one."""
 
     def __init__(
         self,
@@ -184,11 +184,12 @@ class Walk:
         budget: Budget,
         *,
         delayed: Sequence[str] = (),
+        until: str = "",
         workers: int = 2,
         progress: Progress | None = None,
     ) -> None:
         self.start, self.engine, self.judge, self.journal, self.budget = start, engine, judge, journal, budget
-        self.delayed, self.workers = tuple(delayed), max(1, workers)
+        self.delayed, self.until, self.workers = tuple(delayed), until, max(1, workers)
         self.progress = progress or (lambda text, kept, attempts: None)
         self.steps: list[Step] = []
         self.seen: set[str] = set()
@@ -284,7 +285,15 @@ class Walk:
                 return "budget", over
             for refused in exhausted or []:
                 self._record(refused)
-            return "stuck", "no registered pass that decreases the measure can be undone"
+            return "stuck", self._stuck()
+
+    def _stuck(self) -> str:
+        """Why no step was left to take."""
+        here = self.engine.content(self.current)
+        refused = next((step for step in reversed(self.steps) if step.status == "rejected" and step.before.content == here), None)
+        if self.until and refused is not None:
+            return f"{refused.backward} leads to what is refused ({refused.stage}): {refused.reason}"
+        return "no registered pass that decreases the measure can be undone"
 
     def _barred_here(self) -> set[str]:
         """Candidates already decided against in the current state."""
@@ -303,7 +312,7 @@ class Walk:
     def _propose(self, tip: Program, pending: Sequence[_Pending], barred: set[str]) -> _Pending | list[Step]:
         """The next candidate of ``tip`` that can be applied, or all refusals when there is none."""
         refused: list[Step] = []
-        if not self.engine.violations(tip):
+        if self.engine.content(tip) == self.until if self.until else not self.engine.violations(tip):
             return refused
         before = self.state(tip)
         seen = self.seen | {self.engine.content(each.after) for each in pending}

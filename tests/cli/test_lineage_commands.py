@@ -275,3 +275,55 @@ def test_outcomes_are_recorded_and_tended(drafted: Path, tmp_path: Path, capsys:
     assert run(["skills", "outcome", "multi-threaded-block.kernel", "k.cu", "helped", "--speedup", "1.5", *given]) == 0
     assert run(["skills", "tend", *given]) == 0 and run(["skills", "tend", "--undo", *given]) == 0
     assert "nothing" in capsys.readouterr().out
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    file = tmp_path / "rows.pipeline"
+    file.write_text("tile{extent=8}@main; multi-threaded-block{threads=32}@main;\n")
+    return file
+
+
+def test_a_pipeline_is_walked_back_along_its_steps(own: Path, judged: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    assert walk(own, folder, "--json") == 0
+    value = told(capsys)
+    assert (value["ended"], value["steps"], value["replay_exact"]) == ("naive", 2, True)
+    assert parse_program((folder / "states" / "K00.kir").read_text()) == load_problem("softmax").naive
+    assert json.loads((folder / "lineage.json").read_text())["header"]["source"] == str(own)
+
+
+def test_a_killed_walk_along_a_pipeline_is_taken_up(own: Path, judged: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def kill(call: int) -> None:
+        if call == 3:
+            raise KeyboardInterrupt
+
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert walk(own, whole) == 0
+    judged(PaperJudge(kill))
+    assert walk(own, part) == 130 and not (part / "lineage.json").exists()
+    judged(PaperJudge())
+    assert walk(own, part) == 0
+    assert (part / "lineage.json").read_text() == (whole / "lineage.json").read_text()
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (["fmha_sm9"], 2, ["KIR-S018", "neither a file nor a stored pipeline 'fmha_sm9'", "'fmha_sm90'"]),
+    (["gemm_sm90_cluster"], 2, ["KIR-S018", "tunes a program"]),
+    (["fmha_sm90", "--set", "rowz=3"], 2, ["KIR-U009", "no parameter 'rowz'", "'rows'"]),
+    (["fmha_sm90", "--set", "rows=77"], 2, ["KIR-U009", "does not take 77", "one of 192, 128"]),
+    (["fmha_sm90", "--set", "rows"], 2, ["KIR-C002", "not NAME=VALUE"]),
+    (["fmha_sm90", "--problem", "softmax"], 1, ["KIR-F011", "'L' is not defined here", "--problem fmha, for which fmha_sm90 is written"]),
+    (["gemm_sm90", "--problem", "gemm_nt"], 1, ["of the pipeline", "--problem gemm, for which gemm_sm90 is written"]),
+    (["fmha_sm90", "--problem", "nothing"], 2, ["KIR-G901", "there is no problem 'nothing'"]),
+    (["fmha_sm90", "--bind", "b.toml"], 2, ["KIR-C002", "--bind needs a kernel, and this is a pipeline"]),
+    (["gone.pipeline", "--problem", "softmax"], 2, ["KIR-S018", "there is no file gone.pipeline"]),
+    (["OWN"], 2, ["KIR-C002", "says no problem"]),
+    (["OWN", "--problem", "softmax", "--set", "rows=1"], 2, ["KIR-C002", "has no parameters"]),
+])
+def test_a_pipeline_that_cannot_be_walked_is_refused(words: list[str], code: int, said: list[str], own: Path, tmp_path: Path,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lineage", *(str(own) if word == "OWN" else word for word in words), "-o", str(tmp_path / "out")]) == code
+    shown = capsys.readouterr().err
+    assert all(each in shown for each in said) and "Traceback" not in shown, shown
+    assert not (tmp_path / "out" / "lineage.json").exists()
