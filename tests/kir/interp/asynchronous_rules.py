@@ -389,6 +389,6 @@ RULES: dict[str, tuple[str, tuple[Broken, ...]]] = {
 }
 
 DECIDED = frozenset({"a copy that an mbarrier counts", "an mbarrier of several rounds", "a bulk copy", "groups of cp.async",
-                     "shared memory that every trip writes", "registers of a warpgroup", "products in flight", "a left operand that is a value", "products by lanes",
-                     "products by lanes of warps apart"})
+                     "shared memory that every trip writes", "registers of a warpgroup", "products in flight", "a left operand that is a value",
+                     "products by lanes", "products by lanes of warps apart"})
 """Right programs of which `kir check` leaves nothing open."""
