@@ -171,7 +171,7 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     until = clock.drawn(r)
     done = ended(first, until)
     if second is not None:
-        ended(second, r.uniform(0.0, clock.begins))
+        row.counts["killed"] += not ended(second, r.uniform(0.0, clock.begins))
     row.counts["killed"] += not done
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
     if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
@@ -298,7 +298,7 @@ def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
     lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments between their "
              "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is "
              "not whole, or a command that does not go on.", "",
-             "| command | points | killed | with a second process | ended by itself | let run to its end at last | "
+             "| command | points | processes killed | with a second process | ended by itself | let run to its end at last | "
              "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():
         last = "yes" if row.counts["came to the end after the last kill"] else "no"

@@ -17,9 +17,10 @@ from typing import Any
 from kir.analysis.algebra.terms import Term, Undecided
 
 Powers = tuple[tuple[int, int], ...]
-Exponent = tuple[tuple[int, Fraction], ...]
+Number = int | Fraction
+Exponent = tuple[tuple[int, Number], ...]
 Mono = tuple[Powers, Exponent]
-Poly = dict[Mono, Fraction]
+Poly = dict[Mono, Number]
 UNIT: Mono = ((), ())
 MOST_TERMS = 20_000
 """Monomials of one polynomial."""
@@ -47,7 +48,7 @@ class Normal:
             if t in self.kept:
                 stack.pop()
                 continue
-            parts = _parts(t)
+            parts = _summands(t, self.kept) if t.op == "add" else _parts(t)
             missing = [x for x in parts if x not in self.kept]
             if missing:
                 stack += missing
@@ -60,7 +61,7 @@ class Normal:
         """Whether both are shown to be equal."""
         if a is b:
             return True
-        left = self.plus([(self.of(a), Fraction(1)), (self.of(b), Fraction(-1))])
+        left = self.plus([(self.of(a), 1), (self.of(b), -1)])
         for _ in range(MOST_DENOMINATORS):
             below = {atom for (powers, _), _ in left.items() for atom, power in powers if power < 0 and self.keys[atom][0] == "sum"}
             if not left or not below:
@@ -71,8 +72,8 @@ class Normal:
     def _multiplied_out(self, p: Poly, atom: int) -> Poly:
         """A polynomial times what it is divided by: that is not zero."""
         most, whole = max(-dict(powers).get(atom, 0) for powers, _ in p), dict(self.keys[atom][1])
-        powers_of: list[Poly] = [{UNIT: Fraction(1)}]
-        parts: list[tuple[Poly, Fraction]] = []
+        powers_of: list[Poly] = [{UNIT: 1}]
+        parts: list[tuple[Poly, Number]] = []
         for (powers, exponent), c in p.items():
             times = most + dict(powers).get(atom, 0)
             while len(powers_of) <= times:
@@ -85,11 +86,11 @@ class Normal:
         p = [self.kept[x] for x in parts]
         match t.op:
             case "num":
-                return {UNIT: t.args[0]} if t.args[0] else {}
+                return {UNIT: _whole(t.args[0])} if t.args[0] else {}
             case "in" | "ln2":
                 return self.atom((t.op, *t.args))
             case "add":
-                return self.plus([(x, Fraction(1)) for x in p])
+                return self.plus([(x, 1) for x in p])
             case "mul":
                 return self.product(p[0], p[1])
             case "div":
@@ -113,7 +114,7 @@ class Normal:
 
     def atom(self, key: Any) -> Poly:
         """The polynomial of one atom."""
-        return {(((self._number(key), 1),), ()): Fraction(1)}
+        return {(((self._number(key), 1),), ()): 1}
 
     def _number(self, key: Any) -> int:
         found = self.atoms.get(key)
@@ -129,7 +130,7 @@ class Normal:
             self.by_number.append(m)
         return found
 
-    def plus(self, parts: Iterable[tuple[Poly, Fraction]]) -> Poly:
+    def plus(self, parts: Iterable[tuple[Poly, Number]]) -> Poly:
         """A sum of polynomials, each times a number."""
         out: Poly = {}
         for p, factor in parts:
@@ -158,7 +159,7 @@ class Normal:
             a, b = b, a
         return self.plus([(self.times(m, b), c) for m, c in a.items()])
 
-    def times(self, m: Mono, p: Mapping[Mono, Fraction]) -> Poly:
+    def times(self, m: Mono, p: Mapping[Mono, Number]) -> Poly:
         """A polynomial times a monomial."""
         if m == UNIT:
             return dict(p)
@@ -168,21 +169,21 @@ class Normal:
         for other, c in p.items():
             made = (_joined(m[0], other[0]), _joined(m[1], other[1]))
             special = special or any(abs(power) > 1 and self.keys[a][0] == "sqrt" for a, power in made[0])
-            out[made] = out.get(made, Fraction(0)) + c
+            out[made] = out.get(made, 0) + c
         return self._squared(out) if special else {k: v for k, v in out.items() if v}
 
     def _squared(self, p: Poly) -> Poly:
         """Two equal roots are what is under them."""
-        out: list[tuple[Poly, Fraction]] = []
+        out: list[tuple[Poly, Number]] = []
         for (powers, exponent), c in p.items():
-            made: Poly = {(tuple((a, k) for a, k in powers if self.keys[a][0] != "sqrt"), exponent): Fraction(1)}
+            made: Poly = {(tuple((a, k) for a, k in powers if self.keys[a][0] != "sqrt"), exponent): 1}
             for a, k in powers:
                 if self.keys[a][0] == "sqrt":
                     inside = dict(self.keys[a][1])
                     for _ in range(abs(k) // 2):
                         made = self.product(made, inside if k > 0 else self.inverse(inside))
                     if k % 2:
-                        made = self.product(made, {(((a, 1 if k > 0 else -1),), ()): Fraction(1)})
+                        made = self.product(made, {(((a, 1 if k > 0 else -1),), ()): 1})
             out.append((made, c))
         return self.plus(out)
 
@@ -194,9 +195,9 @@ class Normal:
         (powers, exponent), c = lead, p[lead]
         over: Mono = (tuple((a, -k) for a, k in powers), tuple((m, -x) for m, x in exponent))
         if len(p) == 1:
-            return {over: 1 / c}
-        rest = self.times(over, {m: x / c for m, x in p.items()})
-        return self.times(over, {(((self._number(("sum", _key(rest))), -1),), ()): 1 / c})
+            return {over: _ratio(1, c)}
+        rest = self.times(over, {m: _ratio(x, c) for m, x in p.items()})
+        return self.times(over, {(((self._number(("sum", _key(rest))), -1),), ()): _ratio(1, c)})
 
     def _leading(self, p: Poly) -> Mono:
         """The first monomial in an order that multiplication keeps."""
@@ -204,12 +205,14 @@ class Normal:
 
     def exponential(self, p: Poly) -> Poly:
         """e to a polynomial."""
-        factor, made, exponent = Fraction(1), {UNIT: Fraction(1)}, dict[int, Fraction]()
+        factor: Number = 1
+        made: Poly = {UNIT: 1}
+        exponent: dict[int, Number] = {}
         for m, c in p.items():
             atom = m[0][0][0] if len(m[0]) == 1 and not m[1] and m[0][0][1] == 1 else -1
             key = self.keys[atom] if atom >= 0 else ("",)
             if key[0] == "ln2" and c.denominator == 1 and abs(c) < 200:
-                factor *= Fraction(2) ** int(c)
+                factor *= _whole(Fraction(2) ** int(c))
             elif key[0] == "log" and c.denominator == 1 and abs(c) < 8:
                 inside = dict(key[1])
                 for _ in range(abs(int(c))):
@@ -225,16 +228,16 @@ class Normal:
         exponent = self._leading(p)[1]
         out = {self.by_number[m]: c for m, c in exponent}
         rest = self.times(((), tuple((m, -c) for m, c in exponent)), p)
-        if rest == {UNIT: Fraction(1)}:
+        if rest == {UNIT: 1}:
             return out
         if rest == {UNIT: Fraction(2)}:
-            return self.plus([(out, Fraction(1)), (self.atom(("ln2",)), Fraction(1))])
-        return self.plus([(out, Fraction(1)), (self.atom(("log", _key(rest))), Fraction(1))])
+            return self.plus([(out, 1), (self.atom(("ln2",)), 1)])
+        return self.plus([(out, 1), (self.atom(("log", _key(rest))), 1)])
 
     def root(self, p: Poly) -> Poly:
         """The square root."""
         if set(p) <= {UNIT}:
-            value = p.get(UNIT, Fraction(0))
+            value = p.get(UNIT, 0)
             for_root = [_whole_root(value.numerator), _whole_root(value.denominator)] if value >= 0 else [None]
             if None not in for_root:
                 return {UNIT: Fraction(for_root[0] or 0, for_root[1] or 1)} if value else {}
@@ -243,51 +246,84 @@ class Normal:
     def maximum(self, sides: Iterable[Poly]) -> Poly:
         """The largest of polynomials: sides that are maxima are taken apart, and what all share is taken out."""
         every: dict[Any, Poly] = {}
+        sides = list(sides)
+        lifted: dict[Mono, Number] = {}
+        for side in sides:
+            for m, c in side.items():
+                if c < 0 and self._of_maximum(m):
+                    lifted[m] = max(lifted.get(m, 0), -c)
+        if lifted:  # max(a, b - m) is max(a + m, b) - m
+            return self.plus([(self.maximum([self.plus([(x, 1), (lifted, 1)]) for x in sides]), 1), (lifted, -1)])
         for side in sides:
             for x in self._apart(side):
                 every[_key(x)] = x
         first = max(every.values(), key=cmp_to_key(_by_difference))
-        rest = {_key(d): d for x in every.values() if (d := self.plus([(x, Fraction(1)), (first, Fraction(-1))]))}
+        rest = {_key(d): d for x in every.values() if (d := self.plus([(x, 1), (first, -1)]))}
         rest = {k: d for k, d in rest.items() if not (set(d) == {UNIT} and d[UNIT] < 0)}
         if not rest:
             return first
         lowest = min(rest.values(), key=cmp_to_key(_by_difference))
         scale = abs(lowest[min(lowest)])
-        key = ("max", frozenset(_key({m: c / scale for m, c in d.items()}) for d in rest.values()))
-        return self.plus([(first, Fraction(1)), (self.atom(key), scale)])
+        key = ("max", frozenset(_key({m: _ratio(c, scale) for m, c in d.items()}) for d in rest.values()))
+        return self.plus([(first, 1), (self.atom(key), scale)])
+
+    def _of_maximum(self, m: Mono) -> bool:
+        return not m[1] and len(m[0]) == 1 and m[0][0][1] == 1 and bool(self.keys[m[0][0][0]][0] == "max")
 
     def _apart(self, p: Poly) -> list[Poly]:
         for m, c in p.items():
-            if c > 0 and not m[1] and len(m[0]) == 1 and m[0][0][1] == 1 and self.keys[m[0][0][0]][0] == "max":
+            if c > 0 and self._of_maximum(m):
                 others = {k: x for k, x in p.items() if k != m}
                 inner = [dict(k) for k in self.keys[m[0][0][0]][1]]
-                return [y for x in ({}, *inner) for y in self._apart(self.plus([(x, c), (others, Fraction(1))]))]
+                return [y for x in ({}, *inner) for y in self._apart(self.plus([(x, c), (others, 1)]))]
         return [p]
 
     def _condition(self, op: str, a: Poly, b: Poly) -> Any:
         """A comparison as `p > 0`, `p >= 0`, `p == 0`, and whether it is turned round."""
         if op in ("lt", "le"):
             a, b, op = b, a, {"lt": "gt", "le": "ge"}[op]
-        return ("cmp", op, _key(self.plus([(a, Fraction(1)), (b, Fraction(-1))])))
+        return ("cmp", op, _key(self.plus([(a, 1), (b, -1)])))
 
     def chosen(self, op: str, compared: list[Poly], a: Poly, b: Poly) -> Poly:
         """`a` where two sides compare, else `b`."""
-        apart = self.plus([(a, Fraction(1)), (b, Fraction(-1))])
+        apart = self.plus([(a, 1), (b, -1)])
         if not apart:
             return a
         _, op, key = self._condition(op, *compared)
         p = dict(key)
-        if op in ("gt", "ge") and p and set(p) == set(apart) and len({apart[m] / p[m] for m in p}) == 1:  # where the sides meet, both are equal
+        if op in ("gt", "ge") and p and set(p) == set(apart) and len({_ratio(apart[m], p[m]) for m in p}) == 1:  # where the sides meet, both are equal
             m = next(iter(p))
-            return self.plus([(b, Fraction(1)), (self.maximum([p, {}]), apart[m] / p[m])])
-        return self.plus([(b, Fraction(1)), (self.atom(("ite", op, key, _key(apart))), Fraction(1))])
+            return self.plus([(b, 1), (self.maximum([p, {}]), _ratio(apart[m], p[m]))])
+        return self.plus([(b, 1), (self.atom(("ite", op, key, _key(apart))), 1)])
+
+
+def _whole(x: Fraction) -> Number:
+    """A number as an int where it is one: sums and products of those are quicker."""
+    return x.numerator if x.denominator == 1 else x
+
+
+def _ratio(a: Number, b: Number) -> Number:
+    return _whole(Fraction(a) / b)
+
+
+def _summands(t: Term, kept: Mapping[Term, Poly]) -> tuple[Term, ...]:
+    """The terms that a sum of sums adds up, those whose forms are known as one."""
+    out: list[Term] = []
+    stack = list(t.args)
+    while stack:
+        x = stack.pop()
+        if x.op == "add" and x not in kept:
+            stack += x.args
+        else:
+            out.append(x)
+    return tuple(out)
 
 
 def _parts(t: Term) -> tuple[Term, ...]:
     return tuple(x for x in t.args if isinstance(x, Term))
 
 
-def _key(p: Mapping[Mono, Fraction]) -> tuple[tuple[Mono, Fraction], ...]:
+def _key(p: Mapping[Mono, Number]) -> tuple[tuple[Mono, Number], ...]:
     return tuple(sorted(p.items()))
 
 

@@ -91,8 +91,8 @@ class Terms:
     def mul(self, a: Term, b: Term) -> Term:
         if "inf" in (a.op, b.op):
             x, y = (a, b) if a.op == "inf" else (b, a)
-            if y.op == "inf" or (y.op == "num" and y.args[0] != 0):
-                return self.make("inf", x.args[0] * (y.args[0] if y.op == "inf" else 1 if y.args[0] > 0 else -1))
+            if y.op == "inf" or (sign := _sign(y)):
+                return self.make("inf", x.args[0] * (y.args[0] if y.op == "inf" else sign))
             raise Undecided("an infinity is multiplied")
         if a.op == b.op == "num":
             return self.number(a.args[0] * b.args[0])
@@ -179,6 +179,15 @@ class Terms:
                 if "inf" in [a.op for a in args]:
                     raise Undecided(f"'{fn}' of an infinity")
                 return self.make("fn", fn, *args)
+
+
+def _sign(x: Term) -> int:
+    """1 or -1 for what is known to be above or below zero for all inputs; else 0."""
+    if x.op == "num":
+        return (x.args[0] > 0) - (x.args[0] < 0)
+    if x.op in ("mul", "div"):
+        return _sign(x.args[0]) * _sign(x.args[1])
+    return int(x.op in ("ln2", "exp"))
 
 
 def _is(x: Term, value: int) -> bool:
