@@ -9,7 +9,7 @@ import numpy as np
 from kir.analysis.algebra.execution import Run
 from kir.analysis.algebra.memory import Array
 from kir.analysis.algebra.normal import Normal
-from kir.analysis.algebra.terms import Term, Terms, Undecided
+from kir.analysis.algebra.terms import Term, Terms, Undecided, Value
 from kir.analysis.target.metas import at_defaults
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
@@ -45,7 +45,8 @@ def _compared(first: Mapping[str, Array], second: Mapping[str, Array], terms: Te
     count = alike = 0
     for name, x in first.items():
         for at in np.ndindex(*x.shape):
-            p, q = x[at], second[name][at]
+            p: Value = x[at]
+            q: Value = second[name][at]
             count += 1
             if p is None or q is None:
                 return Answer("not decided", f"{name}{list(at)} is not written", count, alike)

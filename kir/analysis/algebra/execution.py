@@ -25,8 +25,11 @@ from kir.ir.visit import children
 
 LEVELS = frozenset({"warpgroup", "warp", "thread"})
 WARP = 32
-QUIET = frozenset({"fence", "fence_async", "fence_mbar_init", "wgmma_fence", "wgmma_commit", "wgmma_wait", "async_commit", "async_wait", "bulk_commit", "bulk_wait",
-                   "set_registers", "nanosleep", "prefetch", "prefetch_descriptor", "assume", "assertion", "grid_dependency_wait", "grid_dependency_launch"})
+STATEMENT = 4
+"""Operations that a statement is counted as."""
+QUIET = frozenset({"fence", "fence_async", "fence_mbar_init", "wgmma_fence", "wgmma_commit", "wgmma_wait", "async_commit", "async_wait", "bulk_commit",
+                   "bulk_wait", "set_registers", "nanosleep", "prefetch", "prefetch_descriptor", "assume", "assertion", "grid_dependency_wait",
+                   "grid_dependency_launch"})
 """Calls that change no value where nothing races."""
 OF_WARPS = frozenset({"shfl_xor", "shfl_up", "shfl_down", "shfl_idx", "vote_any", "vote_all", "ballot", "warp_reduce", "active_mask", "mma_sync", "ldmatrix",
                       "stmatrix", "warp_sync"})
@@ -86,7 +89,7 @@ class Run:
     """A run of a program at sizes."""
 
     def __init__(self, program: n.Program, sizes: Mapping[str, int], terms: Terms) -> None:
-        self.program, self.terms = program, terms
+        self.program, self.terms, self.longest = program, terms, max(1, terms.most // STATEMENT)
         self.functions = {f.name: f for f in program.functions}
         self.counters: dict[tuple[int, tuple[int, ...]], Counter] = {}
         self.steps = 0
@@ -154,7 +157,7 @@ class Run:
         """The statements of a block."""
         for s in block:
             self.steps += 1
-            if self.steps > 400_000:
+            if self.steps > self.longest:
                 raise Undecided("it is too long")
             yield from self.statement(s, scope)
 
@@ -173,7 +176,7 @@ class Run:
                 self._view(s, scope)
             case n.Store():
                 at = place(scope.find(s.at.buffer.name), s.at.index, scope, self.value)
-                write(at, self._real(s.at.buffer, self.value(s.value, scope)), self._wanted(s.mask, scope), s.clip)
+                write(at, self.value(s.value, scope), self._wanted(s.mask, scope), s.clip)
             case n.Copy():
                 self._copy(s, scope)
             case n.Mma():
@@ -364,7 +367,7 @@ class Run:
             for lane in at:
                 for i in range(2 * num):
                     out[lane][i] = values[8 * int(which[lane, i]) + int(row[lane, i])][int(column[lane, i])]
-            return out  # type: ignore[return-value]  # arrays are values
+            return out
         for lane, args in at.items():
             for i in range(2 * num):
                 values[8 * int(which[lane, i]) + int(row[lane, i])][int(column[lane, i])] = args[1][i]
@@ -383,19 +386,16 @@ class Run:
         if b.space == "shared":
             scope.shared[id(s)] = data
         if s.init is not None:
-            data[...] = self._real(b, self.value(s.init, scope))
+            data[...] = self.value(s.init, scope)
         self._buffer(b, scope, data)
-
-    def _real(self, b: n.Buffer, v: Value) -> Value:
-        """A value as elements of a buffer: literals of floats are terms."""
-        return v
 
     def _view(self, s: n.View, scope: Scope) -> None:
         below = scope.find(s.at.buffer.name)
         if s.axes:
             scope.names[s.buffer.name] = Handle(s.buffer, None, s, scope, self._shape(s.buffer, scope))
             return
-        if below.view is not None or below.data is None or s.buffer.dtype != below.buffer.dtype or below.buffer.layout is not None or s.buffer.strides is not None:
+        other = s.buffer.dtype != below.buffer.dtype or below.buffer.layout is not None or s.buffer.strides is not None
+        if below.view is not None or below.data is None or other:
             raise Undecided("memory is seen as something else")
         shape = self._shape(s.buffer, scope)
         first = [int(numbers(self.value(i.lo if isinstance(i, n.Span) else i, scope))) for i in s.at.index] or [0] * len(below.shape)
@@ -436,7 +436,7 @@ class Run:
             return np.stack([self.multiplied(x, y, z) for x, y, z in zip(a, b, acc, strict=True)])
         out = new(acc.shape)
         for i, j in np.ndindex(*acc.shape):
-            total = acc[i, j]
+            total: Value = acc[i, j]
             for x, y in zip(a[i], b[:, j], strict=True):
                 if x is None or y is None or total is None:
                     total = None

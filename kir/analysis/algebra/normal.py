@@ -210,11 +210,11 @@ class Normal:
         exponent: dict[int, Number] = {}
         for m, c in p.items():
             atom = m[0][0][0] if len(m[0]) == 1 and not m[1] and m[0][0][1] == 1 else -1
-            key = self.keys[atom] if atom >= 0 else ("",)
+            key: Any = self.keys[atom] if atom >= 0 else ("",)
             if key[0] == "ln2" and c.denominator == 1 and abs(c) < 200:
                 factor *= _whole(Fraction(2) ** int(c))
             elif key[0] == "log" and c.denominator == 1 and abs(c) < 8:
-                inside = dict(key[1])
+                inside: Poly = dict(key[1])
                 for _ in range(abs(int(c))):
                     made = self.product(made, inside if c > 0 else self.inverse(inside))
             else:
@@ -290,7 +290,7 @@ class Normal:
         if not apart:
             return a
         _, op, key = self._condition(op, *compared)
-        p = dict(key)
+        p: Poly = dict(key)
         if op in ("gt", "ge") and p and set(p) == set(apart) and len({_ratio(apart[m], p[m]) for m in p}) == 1:  # where the sides meet, both are equal
             m = next(iter(p))
             return self.plus([(b, 1), (self.maximum([p, {}]), _ratio(apart[m], p[m]))])
@@ -344,7 +344,8 @@ def _joined(a: Any, b: Any) -> Any:
 def _compare(a: Mono, b: Mono) -> int:
     """An order of monomials that does not change when both are multiplied by one."""
     for mine, other in zip(a, b, strict=True):
-        x, y = dict(mine), dict(other)  # type: ignore[call-overload]  # pairs either way
+        x: dict[int, Number] = dict(mine)
+        y: dict[int, Number] = dict(other)
         for k in sorted({*x, *y}):
             if x.get(k, 0) != y.get(k, 0):
                 return 1 if x.get(k, 0) > y.get(k, 0) else -1

@@ -23,7 +23,7 @@ class Term:
     def __bool__(self) -> bool:
         raise Undecided("a branch, an address or a loop depends on the inputs")
 
-    __int__ = __index__ = __float__ = __bool__  # type: ignore[assignment]  # none of them has an answer
+    __int__ = __index__ = __float__ = __bool__
 
 
 Value = Any
@@ -184,7 +184,7 @@ class Terms:
 def _sign(x: Term) -> int:
     """1 or -1 for what is known to be above or below zero for all inputs; else 0."""
     if x.op == "num":
-        return (x.args[0] > 0) - (x.args[0] < 0)
+        return int(x.args[0] > 0) - int(x.args[0] < 0)
     if x.op in ("mul", "div"):
         return _sign(x.args[0]) * _sign(x.args[1])
     return int(x.op in ("ln2", "exp"))

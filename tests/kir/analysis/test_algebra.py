@@ -45,8 +45,8 @@ def evaluated(e: Tree, at: dict[str, float]) -> float:
     a, *rest = (evaluated(x, at) for x in e[1:])
     b = rest[0] if rest else 0.0
     try:
-        return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "max": lambda: max(a, b), "min": lambda: min(a, b), "exp": lambda: math.exp(a),
-                "sigmoid": lambda: 1 / (1 + math.exp(-a)), "abs": lambda: abs(a), "over": lambda: a / (1 + math.exp(b))}[e[0]]()
+        return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "max": lambda: max(a, b), "min": lambda: min(a, b),
+                "exp": lambda: math.exp(a), "sigmoid": lambda: 1 / (1 + math.exp(-a)), "abs": lambda: abs(a), "over": lambda: a / (1 + math.exp(b))}[e[0]]()
     except OverflowError:
         return math.inf
 
