@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 CASES, PAGE = ROOT / "tests" / "passes" / "cases", ROOT / "docs" / "tables" / "algebra.md"
 SMALL = (8, 4, 16, 32, 64, 12, 7)
 """Sizes that are tried where a case names none."""
-MOST = 100_000
+MOST = 200_000
 """Operations of one side."""
 REASONS = 14
 

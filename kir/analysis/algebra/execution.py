@@ -20,12 +20,12 @@ from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.layouts import layout_tables
 from kir.ir.rebuild.plans import launches
-from kir.ir.types import DType, TupleType, dtype_of
+from kir.ir.types import DType, TupleType, dtype_of, rounded
 from kir.ir.visit import children
 
 LEVELS = frozenset({"warpgroup", "warp", "thread"})
 WARP = 32
-STATEMENT = 4
+STATEMENT = 2
 """Operations that a statement is counted as."""
 QUIET = frozenset({"fence", "fence_async", "fence_mbar_init", "wgmma_fence", "wgmma_commit", "wgmma_wait", "async_commit", "async_wait", "bulk_commit",
                    "bulk_wait", "set_registers", "nanosleep", "prefetch", "prefetch_descriptor", "assume", "assertion", "grid_dependency_wait",
@@ -511,7 +511,7 @@ class Run:
             case int():
                 return e
             case n.Const():
-                return self.terms.number(float(e.value)) if e.dtype.is_float else bool(e.value) if e.dtype.is_bool else int(e.value)
+                return self.terms.number(float(rounded(e.value, e.dtype))) if e.dtype.is_float else bool(e.value) if e.dtype.is_bool else int(e.value)
             case n.Var():
                 return scope.find(e.name)
             case n.Unary():

@@ -211,9 +211,9 @@ class Normal:
         for m, c in p.items():
             atom = m[0][0][0] if len(m[0]) == 1 and not m[1] and m[0][0][1] == 1 else -1
             key: Any = self.keys[atom] if atom >= 0 else ("",)
-            if key[0] == "ln2" and c.denominator == 1 and abs(c) < 200:
+            if key[0] == "ln2" and c.denominator == 1 and -200 < c < 200:
                 factor *= _whole(Fraction(2) ** int(c))
-            elif key[0] == "log" and c.denominator == 1 and abs(c) < 8:
+            elif key[0] == "log" and c.denominator == 1 and -8 < c < 8:
                 inside: Poly = dict(key[1])
                 for _ in range(abs(int(c))):
                     made = self.product(made, inside if c > 0 else self.inverse(inside))
@@ -263,7 +263,8 @@ class Normal:
         if not rest:
             return first
         lowest = min(rest.values(), key=cmp_to_key(_by_difference))
-        scale = abs(lowest[min(lowest)])
+        scale = lowest[min(lowest)]
+        scale = scale if scale > 0 else -scale
         key = ("max", frozenset(_key({m: _ratio(c, scale) for m, c in d.items()}) for d in rest.values()))
         return self.plus([(first, 1), (self.atom(key), scale)])
 

@@ -30,7 +30,7 @@ Value = Any
 """A number of Python, or a term; None where nothing has been written."""
 LN2 = (math.log(2.0), float(np.float32(math.log(2.0))))
 LOG2E = (1.0 / math.log(2.0), math.log2(math.e), float(np.float32(math.log2(math.e))))
-"""Numbers that are written for a constant that no float is: they stand for it."""
+"""Numbers that are written for a constant that no float is, or for it times a power of two: they stand for that."""
 REALS = {"exp2_approx": "exp2", "log2_approx": "log2", "rsqrt_approx": "rsqrt", "sin_approx": "sin", "cos_approx": "cos", "tanh_approx": "tanh",
          "rcp_approx": "rcp", "sqrt_approx": "sqrt", "add_rounded": "add", "sub_rounded": "sub", "mul_rounded": "mul", "div_rounded": "div",
          "div_approx": "div", "div_rz": "div", "sqrt_rounded": "sqrt", "rcp_rounded": "rcp", "fma_rounded": "fma", "to_tf32": "same"}
@@ -67,10 +67,12 @@ class Terms:
             raise Undecided("a NaN is written")
         if math.isinf(value):
             return self.make("inf", 1 if value > 0 else -1)
-        if abs(value) in (*LN2, *LOG2E):
-            ln2 = self.make("ln2")
-            made = ln2 if abs(value) in LN2 else self.div(self.number(Fraction(1)), ln2)
-            return made if value > 0 else self.mul(self.number(Fraction(-1)), made)
+        digits, power = math.frexp(abs(value))
+        for known, is_ln2 in ((LN2, True), (LOG2E, False)):
+            for each in known:
+                if digits == math.frexp(each)[0]:  # times a power of two, which no float rounds
+                    times = self.make("num", Fraction(2) ** (power - math.frexp(each)[1]) * (1 if value > 0 else -1))
+                    return self.mul(times, self.make("ln2")) if is_ln2 else self.div(times, self.make("ln2"))
         return self.make("num", Fraction(value))
 
     def of(self, x: Value) -> Term:
