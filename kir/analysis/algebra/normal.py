@@ -22,6 +22,7 @@ Exponent = tuple[tuple[int, Number], ...]
 Mono = tuple[Powers, Exponent]
 Poly = dict[Mono, Number]
 UNIT: Mono = ((), ())
+BITWISE = frozenset({"xor", "and", "or"})
 MOST_TERMS = 20_000
 """Monomials of one polynomial."""
 MOST_DENOMINATORS = 8
@@ -105,12 +106,28 @@ class Normal:
                 return self.root(p[0])
             case "ite":
                 return self.chosen(t.args[0], p[:-2], p[-2], p[-1])
+            case "fn" if t.args[0].partition(" ")[0] in BITWISE:
+                return self.bitwise(t.args[0], p)
             case "fn":
                 return self.atom(("fn", t.args[0], *(_key(x) for x in p)))
             case "cmp":
                 return self.atom(self._condition(t.args[0], p[0], p[1]))
             case _:
                 raise Undecided(f"'{t.op}'")
+
+    def bitwise(self, name: str, p: list[Poly]) -> Poly:
+        """A bitwise operation in any order: of what is there twice, one stays, or of an `xor` none."""
+        every: set[Any] = set()
+        for x in p:
+            m = next(iter(x), UNIT)
+            key = self.keys[m[0][0][0]] if x == {m: 1} and len(m[0]) == 1 and m[0][0][1] == 1 and not m[1] else ("",)
+            parts = key[2] if key[:2] == ("bits", name) else {_key(x)}
+            every = every ^ set(parts) if name.startswith("xor") else every | set(parts)
+        if name.startswith("xor"):
+            every -= {()}
+        if len(every) < 2:
+            return dict(next(iter(every), ()))
+        return self.atom(("bits", name, frozenset(every)))
 
     def atom(self, key: Any) -> Poly:
         """The polynomial of one atom."""

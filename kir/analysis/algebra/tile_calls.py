@@ -57,6 +57,8 @@ def binary(terms: Terms, op: str, dtype: DType) -> Callable[[Value, Value], Valu
             for x, y in ((a, b), (b, a)):
                 if not isinstance(x, Term):
                     return y if bool(x) == (op == "and") else op == "or"
+        if op in ("and", "or") and isinstance(a, Term) and isinstance(b, Term):  # of 0 and 1, the smaller or the larger
+            return terms.min(a, b) if op == "and" else terms.max(a, b)
         if isinstance(a, Term) or isinstance(b, Term):
             return terms.make("fn", op, *(x if isinstance(x, Term) else terms.number(Fraction(int(x))) for x in (a, b)))
         return bool(WHOLE[op](int(a), int(b))) if op in WHOLE else COMPARED[op](a, b)
@@ -65,6 +67,11 @@ def binary(terms: Terms, op: str, dtype: DType) -> Callable[[Value, Value], Valu
         if isinstance(a, Term) or isinstance(b, Term):
             if op in ("add", "sub", "mul"):
                 return terms.call(op, [terms.of(a), terms.of(b)])
+            if op in ("max", "min") and all(_plain(x) for x in (a, b)):
+                end = -(1 << (dtype.bits - 1)) if op == "max" else (1 << (dtype.bits - 1)) - 1
+                if dtype.kind == "int" and end in (a, b):
+                    return b if a == end else a
+                return terms.call(op, [terms.of(a), terms.of(b)])
             return terms.make("fn", f"{op} {dtype}", terms.of(a), terms.of(b))
         if op in COMPARED:
             return COMPARED[op](a, b)
@@ -72,6 +79,22 @@ def binary(terms: Terms, op: str, dtype: DType) -> Callable[[Value, Value], Valu
             raise Undecided("a division by zero")
         return wrapped(WHOLE[op](int(a), int(b)), dtype)
     return real if dtype.is_float else truth if dtype.is_bool else whole
+
+
+def _plain(x: Value) -> bool:
+    """Whether a whole number is an input, or the largest or least of some: nothing that may have wrapped."""
+    if not isinstance(x, Term):
+        return True
+    if x.op == "mul":
+        return x.args[0].op == "num" and x.args[0].args[0] == -1 and x.args[1].op == "max" and all(_negated(y) for y in x.args[1].args)
+    return x.op in ("in", "num") or (x.op == "max" and all(_plain(y) for y in x.args))
+
+
+def _negated(x: Term) -> bool:
+    """The same of the negative of one, as the least of some is made."""
+    if x.op == "mul":
+        return x.args[0].op == "num" and x.args[0].args[0] == -1 and _plain(x.args[1])
+    return x.op == "num" or (x.op == "max" and all(_negated(y) for y in x.args))
 
 
 def _with_infinity(op: str, x: Term, y: Term) -> bool:
@@ -85,7 +108,7 @@ def unary(terms: Terms, op: str, dtype: DType) -> Callable[[Value], Value]:
         if op == "neg" and (dtype.is_float or isinstance(x, Term)):
             return terms.neg(terms.of(x))
         if isinstance(x, Term):
-            return terms.make("fn", f"{op} {dtype}", x)
+            return terms.sub(terms.number(Fraction(1)), x) if dtype.is_bool else terms.make("fn", f"{op} {dtype}", x)
         return wrapped(-x, dtype) if op == "neg" else not x if dtype.is_bool else wrapped(~x, dtype)
     return made
 

@@ -193,3 +193,15 @@ def test_what_is_not_followed_is_not_decided(body: str, why: str) -> None:
 def test_too_much_work_is_not_decided() -> None:
     program = parse_program(HEAD + SOFTMAX)
     assert equal_over_reals(program, parse_program(HEAD + ONLINE), {"N": 64}, most=50).why == "it is too large"
+
+
+WHOLE = "kir 1\nprogram p\n  in X: i32[4]\n  in Y: i32[4]\n  out Z: i32[4]\nkernel main grid (i: 4) threads 1\n  Z[i] = {value}\n"
+
+
+@pytest.mark.parametrize(("a", "b", "status"), [
+    ("max(X[i], Y[i])", "max(Y[i], max(X[i], -2147483648))", "proved"), ("min(X[i], Y[i])", "min(min(Y[i], X[i]), Y[i])", "proved"),
+    ("(X[i] ^ Y[i]) ^ X[i]", "Y[i]", "proved"), ("X[i] * (Y[i] + 3)", "X[i] * 3 + Y[i] * X[i]", "proved"), ("X[i] | (Y[i] | X[i])", "Y[i] | X[i]", "proved"),
+    ("max(X[i] + 1, Y[i] + 1)", "max(X[i], Y[i]) + 1", "not decided"),  # a sum may wrap
+    ("max(X[i], Y[i])", "min(X[i], Y[i])", "not decided"), ("X[i] ^ Y[i]", "X[i] | Y[i]", "not decided"), ("X[i] // 2 + X[i] // 2", "X[i]", "not decided")])
+def test_whole_numbers_wrap(a: str, b: str, status: str) -> None:
+    assert equal_over_reals(parse_program(WHOLE.format(value=a)), parse_program(WHOLE.format(value=b)), {}).status == status
