@@ -153,6 +153,7 @@ def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp
         (["replay", "nowhere"], 2, "there is no lineage.json"),
         (["diff", "softmax.kir"], 2, "--step N"),
         (["diff", "softmax.kir", "gone.kir"], 2, "there is no file gone.kir"),
+        (["diff", "softmax.kir", "softmax.kir", "--algebra", "--set", "N=many"], 2, "not NAME=NUMBER"),
     ],
 )
 def test_bad_input_is_one_located_error(
