@@ -9,6 +9,7 @@ from kir.ir import nodes as n
 
 from ..values.values import Frame, Memory, NotUnderstood, Num, Open, TensorType, TypeOf, Value, describe
 from .evaluate import evaluate
+from .open_values import item_of_open
 from .reader import Reader, Undecided
 
 
@@ -26,7 +27,7 @@ def declared(r: Reader, name: str, kind: Value) -> Value:
     own = name
     if isinstance(kind, TensorType):
         shape = tuple(_extent(r, d) for d in kind.shape)
-        strides = None if kind.strides is None else tuple(_extent(r, d) for d in kind.strides)
+        strides = None if kind.strides is None else tuple(_extent(r, d) for d in _each(r, kind.strides, len(shape)))
         if strides is not None and strides == _row_major(shape):
             strides = None
         buffer = n.Buffer(own, r.dtype(kind.dtype), shape, "global", None, strides)
@@ -37,6 +38,15 @@ def declared(r: Reader, name: str, kind: Value) -> Value:
         raise NotUnderstood(f"the parameter '{name}' is {describe(kind)}")
     r.params.append(n.Param(own, "scalar", dtype))
     return Num(n.Var(own, dtype))
+
+
+def _each(r: Reader, strides: tuple[Value, ...], count: int) -> tuple[Value, ...]:
+    """The stride of each dimension, also where one name stands for all of them. Raises NotUnderstood."""
+    if len(strides) == 1 and isinstance(strides[0], Open) and count > 1:
+        return tuple(item_of_open(r, strides[0], k) for k in range(count))
+    if len(strides) != count:
+        raise NotUnderstood(f"a tensor of {count} dimensions with {len(strides)} strides")
+    return strides
 
 
 def _extent(r: Reader, v: Value) -> n.Expr:

@@ -204,6 +204,42 @@ def dots(M, K):
 """, lambda g: {"A": g.integers(-9, 9, (40, 16)).astype(np.int8), "B": g.integers(-9, 9, 16).astype(np.int8)},
     lambda a: {"C": a["A"].astype(np.int32) @ a["B"].astype(np.int32)}, Binding(sizes=["M", "K"], facts=[*between("M", "K"), "K % 4 == 0"]))
 
+OWN_FRAGMENTS = Kernel("""
+def dots(M):
+    @T.prim_func
+    def kernel(X: T.Tensor((M, 64), "float32"), W: T.Tensor((64,), "float32"), Y: T.Tensor((M, 64), "float32")):
+        with T.Kernel(M, threads=32) as row:
+            lane = T.get_thread_binding(0)
+            part = T.alloc_fragment((1,), "float32")
+            part[0] = 0.0
+            for j in T.serial(2):
+                part[0] += X[row, lane * 2 + j] * W[lane * 2 + j]
+            whole = T.warp_reduce_sum(part[0])
+            other = T.alloc_fragment((1,), "float32")
+            other[0] = 0.0
+            for j in T.serial(2):
+                other[0] += whole * W[lane * 2 + j]
+            Y[row, lane] = other[0]
+            Y[row, lane + 32] = whole
+    return kernel
+""", lambda g: {"X": g.integers(0, 9, (2, 64)).astype(F32), "W": g.integers(0, 9, (64,)).astype(F32)}, lambda a: {"Y": _dots(a)},
+    Binding(sizes=["M"], facts=between("M")))
+STRIDED = Kernel("""
+def doubled(M, strides):
+    @T.prim_func
+    def kernel(X: T.StridedTensor((M, 32), strides, "float32"), Y: T.Tensor((M, 32), "float32")):
+        with T.Kernel(M, threads=32) as row:
+            for j in T.Parallel(32):
+                Y[row, j] = T.if_then_else(X[row, j] > 4, T.float32(float("nan")), X[row, j] * 2)
+    return kernel
+""", lambda g: {"X": g.integers(0, 9, (3, 32)).astype(F32)}, lambda a: {"Y": np.where(a["X"] > 4, np.nan, a["X"] * 2)},
+    Binding(sizes=["M"], facts=between("M"), metas={"strides_0": 32, "strides_1": 1}))
+
+
+def _dots(a: Arrays) -> np.ndarray:
+    whole = a["X"] @ a["W"]
+    return np.concatenate([whole[:, None] * a["W"].reshape(32, 2).sum(1), np.repeat(whole[:, None], 32, 1)], 1).astype(F32)
+
 
 def _kept(a: Arrays) -> np.ndarray:
     out = np.empty_like(a["X"])
@@ -216,7 +252,8 @@ def _kept(a: Arrays) -> np.ndarray:
 
 
 KERNELS = {"typed in the body": TYPED, "reducers": REDUCERS, "copies of threads": OWN_COPIES, "vector atomics": PAIRS, "values outside": PADDED,
-           "one row": ONE_ROW, "groups of warps": GROUPS, "products of bytes": BYTES}
+           "one row": ONE_ROW, "groups of warps": GROUPS, "products of bytes": BYTES,
+           "fragments of threads": OWN_FRAGMENTS, "strides in one name": STRIDED}
 
 
 @pytest.mark.parametrize("name", KERNELS)
