@@ -21,6 +21,7 @@ from kir.ir.rebuild.callers import called
 from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import same_program
+from kir.learning.corpus.roundtrip.one import examine
 from kir.surface import backend
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import F16, F32, Arrays, Kernel, between, loaded, means_what_it_says_and_is_read_back
@@ -449,3 +450,32 @@ def factory(n):
         metas: dict[str, int | float | bool | str] = {"n": 256, "get_device_capability_0": answer[0], "get_device_capability_1": answer[1]}
         made = TileLangFrontend().instantiate(file, "kernel", Binding(metas=metas))
         assert made.kernels[0].grid[0].extent == n.Const(blocks, made.kernels[0].grid[0].extent.type)  # type: ignore[arg-type]  # an i32
+
+
+SIDED = """
+def scaled(M, N, gain, strides=None):
+    shape = (N, M) if gain else (M,)
+    steps = (M, 1) if strides is None else strides
+    @T.prim_func
+    def kernel(X: T.StridedTensor((N, M), steps, "float32"), G: T.Tensor(shape, "float32"), Y: T.Tensor((N, M), "float32")):
+        with T.Kernel(N, threads=32) as row:
+            for j in T.Parallel(M):
+                if gain:
+                    Y[row, j] = X[row, j] * G[row, j]
+                else:
+                    Y[row, j] = X[row, j] + G[j]
+    return kernel
+"""
+
+
+def test_a_function_that_a_condition_of_the_binding_makes_another_kernel_is_read_as_each(tmp_path: Path) -> None:
+    sides = TileLangFrontend().sides(written(tmp_path, SIDED), "kernel")
+    assert {label for label, _ in sides} == {
+        f"{a}, {b}" for a in ("is(strides,None)", "not(is(strides,None))") for b in ("gain", "not(gain)")}
+    for label, made in sides:
+        assert not opaque(made) and verify(made) == () and parse_program(program_text(made)) == made
+        gain = next(p.of for p in made.params if p.name == "G")
+        assert isinstance(gain, n.Buffer) and len(gain.shape) == (1 if "not(gain)" in label else 2)
+    assert opaque(read(tmp_path / "source.py"))[0].startswith("it is another kernel where")
+    records = {r["kernel"]: r["state"] for r in examine(tmp_path / "source.py", frozenset(), lambda name: None)}
+    assert records == {f"kernel where {label}": "equal" for label, _ in sides}
