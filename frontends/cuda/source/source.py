@@ -20,7 +20,8 @@ from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
 from .preprocessor import Mapped, Preprocessor
-from .tree import Project, build_of, project_of
+from .stated_macros import stated_macros
+from .tree import Project, build_of, project_of, root_of
 
 Node = tree_sitter.Node
 MAX_INCLUDES = 64
@@ -194,7 +195,7 @@ def predefined(name: str) -> dict[str, str]:
 
 FOREIGN = {**dict.fromkeys(("CUTLASS_DEVICE", "CUTE_DEVICE"), "__forceinline__ __device__"),
            **dict.fromkeys(("CUTLASS_HOST_DEVICE", "CUTE_HOST_DEVICE", "THRUST_HOST_DEVICE"), "__forceinline__ __device__ __host__"),
-           **dict.fromkeys(("C10_DEVICE", "C10_HOST_DEVICE", "THRUST_DEVICE"), "__device__"), "CUTE_GRID_CONSTANT": "__grid_constant__",
+           **dict.fromkeys(("C10_DEVICE", "C10_HOST_DEVICE", "THRUST_DEVICE"), "__device__"), "C10_WARP_SIZE": "32", "CUTE_GRID_CONSTANT": "__grid_constant__",
            **dict.fromkeys(("CUTLASS_GRID_CONSTANT", "C10_RESTRICT", "CUTLASS_PRAGMA_UNROLL", "CUTE_UNROLL"), "")}
 """Macros of headers that are often not there, where all that they say is what a declaration is."""
 
@@ -217,6 +218,9 @@ class Sources:
         if not depth and not self.units:
             build = build_of(path)
             self.folders += build.folders
+            if (root := root_of(path)) is not None:
+                stated = stated_macros(root, known_target(self.target).architecture.capability)
+                self.preprocessor.predefine((name, value) for name, value in stated if name not in self.preprocessor.macros)
             self.preprocessor.predefine(build.macros)
         try:
             data = path.read_bytes()
@@ -279,6 +283,7 @@ class Sources:
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
+    "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair)\b"),
     "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }
 """Own headers that no include names, by what a file that needs them says."""

@@ -37,9 +37,15 @@ class Project:
         return min(found, key=lambda p: (-_common(p, by), len(p.parts), str(p)), default=None)
 
 
+def root_of(source: Path) -> Path | None:
+    """The folder of the project around a file: the highest folder above it with one of `MARKS`, else the highest that is a Python package."""
+    above = [p for p in reversed(list(source.resolve().parents)[:HIGHEST]) if len(p.parts) > 2]
+    return next((p for p in above if any((p / m).exists() for m in MARKS)), None) or next((p for p in above if (p / "__init__.py").exists()), None)
+
+
 def project_of(source: Path) -> Project:
-    """The project around a file: the highest folder above it with one of `MARKS`, and the headers below."""
-    root = next((p for p in reversed(list(source.resolve().parents)[:HIGHEST]) if len(p.parts) > 2 and any((p / m).exists() for m in MARKS)), None)
+    """The project around a file, and the headers in it."""
+    root = root_of(source)
     if root is None:
         return Project(None)
     headers: dict[str, list[Path]] = {}

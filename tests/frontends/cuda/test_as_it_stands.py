@@ -73,6 +73,31 @@ def test_compile_commands_give_folders_and_macros(tmp_path: Path) -> None:
     assert reasons(file) == []
 
 
+USES = "#ifdef WITH_IT\n__device__ float of(float a) { return a; }\n#endif\n__global__ void k(float* x) { x[0] = of(WIDTH * 1.f); }\n"
+SCRIPTS = {
+    "options in Python": ("setup.py", "def flags():\n    return ['-O3', '-DWITH_IT', '-DWIDTH=4']\n", ""),
+    "an f-string of the target": ("build/arch.py",
+                                  "class A:\n    def f(self):\n        return [f'-DWIDTH={self.major * 100 + self.minor * 10}', '-DWITH_IT']\n", ""),
+    "macros of an extension": ("setup.py", "if torch.cuda.is_available():\n    define_macros += [('WITH_IT', None), ('WIDTH', '4')]\n", ""),
+    "definitions of CMake": ("CMakeLists.txt", "add_compile_definitions(WITH_IT)\ntarget_compile_definitions(x PRIVATE WIDTH=4)\n", ""),
+    "two values": ("setup.py", "A = ['-DWITH_IT', '-DWIDTH=4']\nB = ['-DWIDTH=5']\n", "WIDTH"),
+    "a condition of another kind": ("setup.py", "if fast:\n    A = ['-DWITH_IT', '-DWIDTH=4']\n", "'of'"),
+    "a condition of CMake": ("CMakeLists.txt", "if (FAST)\n  add_compile_definitions(WITH_IT WIDTH=4)\nendif()\n", "'of'"),
+    "a pair that is no macro": ("setup.py", "define_macros = []\nNAMES = [('WITH_IT', None), ('WIDTH', '4')]\n", "'of'"),
+    "what is no Python": ("setup.py", "A = ['-DWITH_IT' '-DWIDTH=4'\n", "'of'"),
+}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_build_scripts_state_macros(tmp_path: Path, what: str) -> None:
+    name, script, missing = SCRIPTS[what]
+    written(tmp_path, script, name)
+    if name != "setup.py":
+        written(tmp_path, "", "pyproject.toml")
+    found = reasons(written(tmp_path, USES, "csrc/k.cu"))
+    assert any(missing in x for x in found) if missing else found == [], found
+
+
 def test_commands_that_are_none_are_passed_over(tmp_path: Path) -> None:
     written(tmp_path, '{"not": "a list"', "compile_commands.json")
     assert reasons(written(tmp_path, PLAIN)) == []
@@ -106,6 +131,11 @@ FORMS = {
                                       "__global__ void k(float* x) { V<float, 4> v; v.put(x[1]); V<float, 2> w; w.put(v.get()); x[0] = w.get(); }\n",
     "a union without a name": "struct P { union { float x, r; }; float y; };\n__global__ void k(float* x) { P p; p.r = x[0]; p.y = 2.f; x[1] = p.x + p.y; }\n",
     "an enumeration without a name": "typedef enum : int { A = 2, B } M;\n__global__ void k(float* x) { x[0] = B; }\n",
+    "bases and pairs of the standard library": "template <typename A, typename B> struct F : public std::unary_function<A, B> { __device__ B operator()(A a) "
+                                               "{ return static_cast<B>(a); } };\n__device__ std::pair<float, int> two(float a) { return {a, 2}; }\n"
+                                               "__global__ void k(float* x) { F<float, float> f; auto p = std::make_pair(1.f, x[1]); auto q = two(x[2]); "
+                                               "x[0] = f(p.second) * q.second + q.first; }\n",
+    "the width of a warp by its name in torch": "__global__ void k(float* x) { float part[C10_WARP_SIZE]; part[3] = x[1]; x[0] = part[3]; }\n",
     "a macro in capitals of another library": "CUTLASS_HOST_DEVICE float f(float a) { return a; }\n__global__ void k(float* x) { x[0] = f(x[1]); }\n",
 }
 
