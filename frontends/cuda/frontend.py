@@ -28,7 +28,7 @@ from .launch.host_code import cuda_calls, cuda_launches
 from .launch.host_parts import Passed
 from .launch.specializations import specializations
 from .reader import reading
-from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type, unit_of
 from .source.syntax import declared_name, text
 from .suffixes import SUFFIXES
 from .symbols.index import Index
@@ -75,8 +75,7 @@ class CudaFrontend:
             raise error("KIR-F201", f"{source.name} cannot be read: {bad.__class__.__name__}") from bad
         key = (str(source), target, stamp)
         if key not in self._opened:
-            sources = Sources(target)
-            main = sources.read(source)
+            sources, main = unit_of(source, target)
             index = Index()
             for unit in sources.units:
                 index.add(unit)

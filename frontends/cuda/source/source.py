@@ -15,13 +15,13 @@ import tree_sitter
 import tree_sitter_cpp
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import Origin, error
+from kir.base.diagnostic import KirError, Origin, error
 from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
 from .preprocessor import Mapped, Preprocessor
 from .stated_macros import stated_macros
-from .tree import Project, build_of, project_of, root_of
+from .tree import Project, build_of, includer_of, project_of, root_of
 
 Node = tree_sitter.Node
 MAX_INCLUDES = 64
@@ -278,6 +278,24 @@ class Sources:
         if self.project is None:
             self.project = project_of(by)
         return self.project.header(name, by)
+
+
+def unit_of(source: Path, target: str) -> tuple[Sources, Unit]:
+    """A file in its translation unit: its own, or, of a header that includes nothing of its project, that of the file that includes it. Raises KirError
+    KIR-F201 to KIR-F205."""
+    sources = Sources(target)
+    main = sources.read(source)
+    if source.suffix == ".cu" or sum(1 for u in sources.units if own_header(u.path.name) is None) > 1 or root_of(source) is None:
+        return sources, main
+    by = includer_of(source, project_of(source))
+    if by is None:
+        return sources, main
+    whole = Sources(target)
+    try:
+        whole.read(by)
+    except KirError:
+        return sources, main
+    return next(((whole, u) for u in whole.units if u.path.resolve() == source.resolve()), (sources, main))
 
 
 _NAMED_IN = {

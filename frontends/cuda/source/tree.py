@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -15,6 +16,8 @@ MARKS = ("setup.py", "pyproject.toml", "PKG-INFO", "CMakeLists.txt", "compile_co
 """Files that stand at the top of a project."""
 MOST_FILES = 20_000
 """Entries of a project that are looked at."""
+DEEPEST = 4
+"""Headers between a header and the unit that it is read in, at most."""
 HIGHEST = 12
 """Folders above a file that are looked at."""
 _HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl", ".cu", ".hxx")
@@ -35,6 +38,29 @@ class Project:
             parts = parts[1:]
         found = [p for p in self.headers.get(Path(name).name, ()) if p.parts[-len(parts):] == parts]
         return min(found, key=lambda p: (-_common(p, by), len(p.parts), str(p)), default=None)
+
+
+def includer_of(header: Path, project: Project) -> Path | None:
+    """The translation unit of a project that includes a header, itself or through others: of several the nearest."""
+    texts: dict[Path, bytes] = {}
+    found, seen = [header.resolve()], {header.resolve()}
+    for _ in range(DEEPEST):
+        names = [re.compile(rb'#\s*include\s*["<](?:[^">]*/)?' + re.escape(x.name.encode()) + rb'[">]') for x in found]
+        found = []
+        for path in sorted((p for paths in project.headers.values() for p in paths), key=lambda p: (-_common(p, header), str(p))):
+            if path not in texts:
+                try:
+                    texts[path] = path.read_bytes()
+                except OSError:
+                    texts[path] = b""
+            if path.resolve() not in seen and any(x.search(texts[path]) for x in names):
+                if path.suffix == ".cu":
+                    return path
+                found.append(path.resolve())
+                seen.add(path.resolve())
+        if not found:
+            return None
+    return None
 
 
 def root_of(source: Path) -> Path | None:
