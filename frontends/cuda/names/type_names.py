@@ -80,6 +80,8 @@ class Types:
         known = named_type(name) or self.r.library.type(name, ())
         if known is not None:
             return known
+        if len(plain := [w for w in name.split() if w not in ("const", "volatile")]) < len(name.split()):
+            return self.named(" ".join(plain), scope, node)
         words = " ".join(sorted(name.split(), key=lambda w: w != "unsigned"))
         known = named_type(words)
         if known is not None:

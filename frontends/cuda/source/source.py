@@ -200,12 +200,23 @@ FOREIGN = {**dict.fromkeys(("CUTLASS_DEVICE", "CUTE_DEVICE"), "__forceinline__ _
 """Macros of headers that are often not there, where all that they say is what a declaration is."""
 
 
+_DISPATCH = """#define AT_DISPATCH_SWITCH(type, name, ...) __VA_ARGS__
+#define AT_DISPATCH_CASE(which, ...) AT_DISPATCH_ONE(which, __VA_ARGS__);
+#define AT_DISPATCH_CASE_FLOATING_TYPES(...) AT_DISPATCH_FLOATING_TYPES(0, 0, __VA_ARGS__);
+#define AT_DISPATCH_CASE_INTEGRAL_TYPES(...) AT_DISPATCH_INTEGRAL_TYPES(0, 0, __VA_ARGS__);
+#define AT_DISPATCH_CASE_ALL_TYPES(...) AT_DISPATCH_ALL_TYPES(0, 0, __VA_ARGS__);
+#define AT_DISPATCH_CASE_FLOATING_TYPES_AND_HALF(...) AT_DISPATCH_FLOATING_TYPES_AND_HALF(0, 0, __VA_ARGS__);
+"""
+"""What torch's Dispatch.h makes of a switch over dtypes: one call for each of its cases."""
+
+
 class Sources:
     """The files of one translation unit, in the order in which they are reached, each once."""
 
     def __init__(self, target: str, folders: tuple[Path, ...] = ()) -> None:
         """`folders` are looked into before those that the project's build names."""
         self.preprocessor = Preprocessor({**FOREIGN, **predefined(target)})
+        self.preprocessor.run("Dispatch.h", _DISPATCH, lambda name, quoted, where: None)
         self.preprocessor.known_headers = lambda name, quoted: is_system(name)
         self.folders, self.target = folders, target
         self.project: Project | None = None

@@ -98,6 +98,16 @@ def test_build_scripts_state_macros(tmp_path: Path, what: str) -> None:
     assert any(missing in x for x in found) if missing else found == [], found
 
 
+def test_a_header_that_includes_nothing_is_read_in_the_unit_that_includes_it(tmp_path: Path) -> None:
+    written(tmp_path, "", "setup.py")
+    written(tmp_path, "#define WIDTH 4\nstruct Row { float x[WIDTH]; };\n", "csrc/types.h")
+    header = written(tmp_path, "static __global__ void k(Row* r, float* y) { y[0] = r[0].x[WIDTH - 1]; }\n", "csrc/k.cuh")
+    assert reasons(header)
+    written(tmp_path, '#include "types.h"\n#include "k.cuh"\n', "csrc/main.cu")
+    header.write_text(header.read_text() + "\n")  # another version: what was read before is kept
+    assert reasons(header) == [] and [k.name for k in reader().kernels(header)] == ["k"]
+
+
 def test_commands_that_are_none_are_passed_over(tmp_path: Path) -> None:
     written(tmp_path, '{"not": "a list"', "compile_commands.json")
     assert reasons(written(tmp_path, PLAIN)) == []
@@ -135,6 +145,16 @@ FORMS = {
                                                "{ return static_cast<B>(a); } };\n__device__ std::pair<float, int> two(float a) { return {a, 2}; }\n"
                                                "__global__ void k(float* x) { F<float, float> f; auto p = std::make_pair(1.f, x[1]); auto q = two(x[2]); "
                                                "x[0] = f(p.second) * q.second + q.first; }\n",
+    "const behind a type": "__global__ void k(float* x, long const n, int const* y) { x[0] = x[n] + y[0]; }\n",
+    "tables that are read through a pointer": "static const __device__ unsigned long long grid[2] = {0x0807060504030201ull, 4ull};\n"
+                                              "__global__ void k(float* x, const int* q) "
+                                              "{ const unsigned char* g = (const unsigned char*)(grid + q[0]); x[0] = g[threadIdx.x & 7] * 2.f; }\n",
+    "a function that is never left": "template <int K> __device__ int f(float x) { if constexpr (K == 1) { return int(x); } assert(false); "
+                                     "__builtin_unreachable(); }\n__global__ void k(float* x) { x[0] = f<0>(x[1]) + ::tanhf(x[2]); }\n",
+    "types by torch's names": "template <typename T> struct C {};\ntemplate <> struct C<c10::Half> { using own = __half; };\n"
+                              "template <> struct C<at::BFloat16> { using own = __nv_bfloat16; };\n"
+                              "__global__ void k(__half* x, c10::Float8_e4m3fn* y) { C<__half>::own h = x[1]; x[0] = h; "
+                              "y[0] = static_cast<c10::Float8_e4m3fn>(2.f); }\n",
     "the width of a warp by its name in torch": "__global__ void k(float* x) { float part[C10_WARP_SIZE]; part[3] = x[1]; x[0] = part[3]; }\n",
     "a macro in capitals of another library": "CUTLASS_HOST_DEVICE float f(float a) { return a; }\n__global__ void k(float* x) { x[0] = f(x[1]); }\n",
 }
@@ -220,6 +240,18 @@ HOSTS = {
     "a host template that is instantiated": ("template <int W> void go(const float* a, float* b, int n) { k<float, W><<<n, 32 * W>>>(a, b, n); }\n"
                                              "template void go<2>(const float*, float*, int);\ntemplate void go<3>(const float*, float*, int);\n",
                                              ["k<T = f32, N = 2>[64]", "k<T = f32, N = 3>[96]"]),
+    "a switch of torch's by cases": ("#define CASES(...) AT_DISPATCH_CASE(at::ScalarType::Half, __VA_ARGS__) "
+                                     "AT_DISPATCH_CASE(at::ScalarType::Float, __VA_ARGS__)\n"
+                                     "#define MINE(TYPE, ...) AT_DISPATCH_SWITCH(TYPE, \"k\", CASES(__VA_ARGS__))\nvoid go(torch::Tensor a, torch::Tensor b) { "
+                                     "MINE(a.scalar_type(), [&] { ::k<scalar_t, 2><<<4, 32>>>(a.data_ptr<scalar_t>(), b.data_ptr<scalar_t>(), 9); }); }\n",
+                                     ["k<T = f16, N = 2>[32]", "k<T = f32, N = 2>[32]"]),
+    "overloads by their result": ("template <typename T, int N> __global__ std::enable_if_t<(N > 2)> w(T* b, int n) { b[n / N] = T(1); }\n"
+                                  "template <typename T, int N> __global__ std::enable_if_t<(N <= 2)> w(T* b, int n) { b[n] = T(2); }\n"
+                                  "void go(float* b) { w<float, 8><<<1, 32>>>(b, 3); w<float, 0><<<1, 32>>>(b, 3); }\n",
+                                  ["k<half, 1>[256]", "w<T = f32, N = 8>[32]", "w<T = f32, N = 0>[32]"]),
+    "a host template that another file's function calls": ("template <typename I> void go(I* a, int n) { k<I, 3><<<n, 64>>>(a, a, n); }\n"
+                                                           "void top(void* p, int n) { n1::go<double>(reinterpret_cast<double*>(p), n); }\n",
+                                                           ["k<T = f64, N = 3>[64]"]),
     "an instantiation": ("template __global__ void k<float, 5>(const float*, float*, int);\n", ["k<float, 5>[256]"]),
     "nothing": ("", ["k<half, 1>[256]"]),
 }
