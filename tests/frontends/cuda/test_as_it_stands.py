@@ -225,6 +225,17 @@ def test_a_device_variable_of_a_parameters_name_is_refused(tmp_path: Path) -> No
 
 # ------------------------------------------------------------------------------------------------------------------- specializations
 
+OVERLOADS = """template <typename T, int N> __global__ std::enable_if_t<(N > 2)> k(T* b, int n) { b[n / N] = T(1); }
+template <typename T, int N> __global__ std::enable_if_t<(N <= 2)> k(T* b, int n) { b[n] = T(2); }
+void go(float* b) { k<float, 8><<<1, 32>>>(b, 3); k<float, 0><<<1, 32>>>(b, 3); }
+"""
+
+
+def test_an_overload_is_the_one_whose_result_there_is(tmp_path: Path) -> None:
+    found = {r["kernel"]: r["state"] for r in examine(written(tmp_path, OVERLOADS), frozenset(), lambda name: None)}
+    assert found == {"k<T = f32, N = 8>[32]": "equal", "k<T = f32, N = 0>[32]": "equal"}
+
+
 KERNEL = "template <typename T, int N> __global__ void k(const T* a, T* b, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n" \
          "  if (i < n) b[i] = a[i] * T(N);\n}\n"
 HOSTS = {
@@ -245,10 +256,6 @@ HOSTS = {
                                      "#define MINE(TYPE, ...) AT_DISPATCH_SWITCH(TYPE, \"k\", CASES(__VA_ARGS__))\nvoid go(torch::Tensor a, torch::Tensor b) { "
                                      "MINE(a.scalar_type(), [&] { ::k<scalar_t, 2><<<4, 32>>>(a.data_ptr<scalar_t>(), b.data_ptr<scalar_t>(), 9); }); }\n",
                                      ["k<T = f16, N = 2>[32]", "k<T = f32, N = 2>[32]"]),
-    "overloads by their result": ("template <typename T, int N> __global__ std::enable_if_t<(N > 2)> w(T* b, int n) { b[n / N] = T(1); }\n"
-                                  "template <typename T, int N> __global__ std::enable_if_t<(N <= 2)> w(T* b, int n) { b[n] = T(2); }\n"
-                                  "void go(float* b) { w<float, 8><<<1, 32>>>(b, 3); w<float, 0><<<1, 32>>>(b, 3); }\n",
-                                  ["k<half, 1>[256]", "w<T = f32, N = 8>[32]", "w<T = f32, N = 0>[32]"]),
     "a host template that another file's function calls": ("template <typename I> void go(I* a, int n) { k<I, 3><<<n, 64>>>(a, a, n); }\n"
                                                            "void top(void* p, int n) { n1::go<double>(reinterpret_cast<double*>(p), n); }\n",
                                                            ["k<T = f64, N = 3>[64]"]),
