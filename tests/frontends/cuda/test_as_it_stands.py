@@ -145,6 +145,8 @@ FORMS = {
                                                "{ return static_cast<B>(a); } };\n__device__ std::pair<float, int> two(float a) { return {a, 2}; }\n"
                                                "__global__ void k(float* x) { F<float, float> f; auto p = std::make_pair(1.f, x[1]); auto q = two(x[2]); "
                                                "x[0] = f(p.second) * q.second + q.first; }\n",
+    "auto with a star": "struct V { float data[4]; };\n__global__ void k(float* x) { auto* __restrict__ v = reinterpret_cast<V*>(x); V t = v[1]; "
+                        "const auto* w = x + 2; x[9] = t.data[1] + w[3]; }\n",
     "const behind a type": "__global__ void k(float* x, long const n, int const* y) { x[0] = x[n] + y[0]; }\n",
     "tables that are read through a pointer": "static const __device__ unsigned long long grid[2] = {0x0807060504030201ull, 4ull};\n"
                                               "__global__ void k(float* x, const int* q) "
