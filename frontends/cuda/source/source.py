@@ -312,6 +312,7 @@ def unit_of(source: Path, target: str) -> tuple[Sources, Unit]:
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
+    "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)_to_fp8\b|\b__nv_cvt_fp8_to_halfraw\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair)\b"),
     "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }

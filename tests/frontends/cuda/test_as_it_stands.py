@@ -200,6 +200,25 @@ def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
     assert [int(result.outputs["votes"][k]) for k in (0, 32, 64)] == [int((x > 0).sum()), 0, 1]
 
 
+HALVES = """__global__ void k(const __half* x, unsigned short* y, unsigned char* z, float* w) {
+  const int t = threadIdx.x;
+  __half_raw r = x[t];
+  y[t] = r.x;
+  z[t] = __nv_cvt_halfraw_to_fp8(x[t], __NV_SATFINITE, __NV_E5M2);
+  w[t] = __half2float(__nv_cvt_fp8_to_halfraw(z[t], __NV_E5M2)) + __half2float(r);
+}
+"""
+
+
+def test_halves_are_the_bits_that_they_are_converted_to(tmp_path: Path) -> None:
+    tensors = "".join(f'[tensors.{name}]\nshape = [4]\ndtype = "{dtype}"\nrole = "{role}"\n' for name, dtype, role in (
+        ("x", "f16", "in"), ("y", "u16", "out"), ("z", "u8", "out"), ("w", "f32", "out")))
+    program = bound(written(tmp_path, HALVES), f'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 4\n{tensors}')
+    x = np.array([1.0, -2.5, 0.375, 96.0], np.float16)
+    outputs = run(program, {"x": x}, {}).outputs
+    assert (outputs["y"] == x.view(np.uint16)).all() and (outputs["z"] == x.view(np.uint16) >> 8).all() and (outputs["w"] == 2 * x).all()
+
+
 DEVICE = """__device__ int counts[4];
 __constant__ float table[4];
 __global__ void k(const void* raw, float* y) {
