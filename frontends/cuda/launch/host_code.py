@@ -62,9 +62,13 @@ def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
     functions = _launching_functions(units, main)
     follower = _Follower(functions, units, every=True)
     wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
-    for (unit, node), arguments in [*wanted, *((each, None) for each in functions.values())]:
-        follower.followed = 0
+    alone = sorted(functions.values(), key=lambda each: bool(template_names(each[1])))
+    for (unit, node), arguments in [*wanted, *((each, None) for each in alone)]:
+        follower.followed, known = 0, len(follower.launches)
         follower.entry(unit, node, templates=arguments)
+        if arguments is None and template_names(node):  # types that nobody gives are guessed: only where no caller gives them
+            called = {each.kernel for each in follower.launches[:known]}
+            follower.launches[known:] = [each for each in follower.launches[known:] if each.kernel not in called]
         if len(follower.launches) > MOST_LAUNCHES:
             break
     return follower.launches[:MOST_LAUNCHES]
@@ -428,9 +432,13 @@ class _Follower:
         if isinstance(held, Closure):
             return self._closure(held, [self.value(x, scope) for x in listed.named_children])
         launched = next((words for at, words in self.unit.launches if f.end_byte <= self._byte(at) <= listed.start_byte), None)
-        name_node = f.child_by_field_name("name") if f.type == "template_function" else f
-        name = text(name_node) if name_node is not None else text(f)
-        templates = self._templates(f, scope)
+        last = f
+        while last.type == "qualified_identifier" and (below := last.child_by_field_name("name")) is not None:
+            last = below
+        name_node = last.child_by_field_name("name") if last.type == "template_function" else last
+        before = text(f)[:last.start_byte - f.start_byte]
+        name = f"{before}{text(name_node if name_node is not None else last)}"
+        templates = self._templates(last, scope)
         if launched is not None:
             self._launched(name, e, launched, templates, [self.value(x, scope) for x in listed.named_children], scope)
             return None
