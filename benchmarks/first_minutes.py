@@ -53,7 +53,8 @@ class Minute:
 def minute(surface: str, kernel: str, seconds: float) -> Minute:
     """Run the one command and read what it said."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", "from kir.faces.cli import main; main()", "lineage", kernel, "-o", f"{folder}/walk", "--seconds", f"{seconds:g}", "--json"]
+        start = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
+        command = [*start, "lineage", kernel, "-o", f"{folder}/walk", "--seconds", f"{seconds:g}", "--json"]
         begun, before = time.monotonic(), os.times()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         wall, after = time.monotonic() - begun, os.times()
