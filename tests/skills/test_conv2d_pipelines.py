@@ -46,14 +46,16 @@ def test_a_convolution_is_right_and_lowered(name: str, dtype: str, point: dict[s
     assert "mode=im2col" in program_text(made) and "via wgmma pending" in program_text(made)
 
 
-def test_a_convolution_for_triton_gathers_pixels_and_sends_taps_by_descriptors() -> None:
-    made, wanted = filled("conv2d_triton", "f16", {"rows": 64, "columns": 64, "stages": 2, "threads": 128})
+@pytest.mark.parametrize(("surface", "said"), [("triton", ("make_tensor_descriptor(Wt,", "make_tensor_descriptor(Y,", "mask=")),
+                                               ("tilelang", ("T.Pipelined(", "X[(i + i_tile * 64) // (H * W),", "T.gemm(Xms, Wtms, acc, transpose_B=True)"))])
+def test_a_convolution_in_tiles_gathers_pixels(surface: str, said: tuple[str, ...]) -> None:
+    made, wanted = filled(f"conv2d_{surface}", "f16", {"rows": 64, "columns": 64, "stages": 2, "threads": 128})
     shape = wanted.shape("tail")
     inputs = wanted.inputs(shape, seed=4)
     found = run(made, inputs, wanted.scalars(shape), mode="check")
     assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
-    text = backend("triton").emit(made).text
-    assert "make_tensor_descriptor(Wt," in text and "make_tensor_descriptor(Y," in text and "mask=" in text
+    text = backend(surface).emit(made).text
+    assert all(each in text for each in said), text
 
 
 @pytest.mark.nvcc

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
+from kir.analysis.tiles.seen_through import seen_through, without_idle_views
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir import nodes as n
@@ -44,7 +45,7 @@ def write(program: n.Program) -> Written:
     refusals = program_refusals(program)
     if refusals:
         return Written(None, tuple(refusals))
-    said = prepared(marked(program), generic)
+    said = prepared(without_idle_views(seen_through(marked(program))), generic)
     chunks: list[list[Line]] = []
     entries: list[Entry] = []
     top = spelled(k.name for k in said.kernels)

@@ -47,6 +47,24 @@ def seen_through(program: n.Program) -> n.Program:
     return replace(program, kernels=tuple(kernels)) if tuple(kernels) != program.kernels else program
 
 
+def without_idle_views(program: n.Program) -> n.Program:
+    """The program without the views of other elements that nothing uses."""
+    def kept(block: n.Block, used: frozenset[str]) -> n.Block:
+        out: list[n.Stmt] = []
+        for s in block:
+            for steps, inner in child_blocks(s):
+                s = with_block(s, steps, kept(inner, used))
+            if not (isinstance(s, n.View) and s.axes and s.buffer.name not in used):
+                out.append(s)
+        return tuple(out)
+    kernels = []
+    for k in program.kernels:
+        used = frozenset(x.buffer.name for x in walk(k) if isinstance(x, n.Region))
+        idle = any(isinstance(s, n.View) and s.axes and s.buffer.name not in used for s in statements(k.body))
+        kernels.append(replace(k, body=kept(k.body, used)) if idle else k)
+    return replace(program, kernels=tuple(kernels)) if tuple(kernels) != program.kernels else program
+
+
 def _block(block: n.Block, views: dict[str, n.View]) -> n.Block:
     out: list[n.Stmt] = []
     for s in block:
