@@ -53,7 +53,8 @@ class Minute:
 def minute(surface: str, kernel: str, seconds: float) -> Minute:
     """Run the one command and read what it said."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "kir", "lineage", kernel, "-o", f"{folder}/walk", "--seconds", f"{seconds:g}", "--json"]
+        start = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
+        command = [*start, "lineage", kernel, "-o", f"{folder}/walk", "--seconds", f"{seconds:g}", "--json"]
         begun, before = time.monotonic(), os.times()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         wall, after = time.monotonic() - begun, os.times()
@@ -86,7 +87,9 @@ def page(rows: list[Minute], seconds: float) -> str:
              f"Made by `python -m benchmarks.first_minutes --seconds {seconds:g}` on {os.cpu_count()} cores ({platform.machine()}), one kernel at a time;",
              f"{shown} of {len(rows)} kernels gave a walk.", "",
              "| surface | kernel | seconds (of processors) | steps back | it ended | assumed | left open |", "| --- | --- | --- | --- | --- | --- | --- |"]
-    lines += [f"| {r.surface} | `{r.kernel}` | {r.wall:.0f} ({r.own:.0f}) | {r.steps if r.steps >= 0 else ''} | {r.ended} | {r.assumed} | {r.open} |" for r in rows]
+    for r in rows:
+        steps = r.steps if r.steps >= 0 else ""
+        lines.append(f"| {r.surface} | `{r.kernel}` | {r.wall:.0f} ({r.own:.0f}) | {steps} | {r.ended} | {r.assumed} | {r.open} |")
     return "\n".join(lines) + "\n"
 
 

@@ -296,7 +296,11 @@ def test_only_the_own_package_of_those_installed_is_followed(tmp_path: Path, mon
         file.write_text(text.replace("import triton.language as tl\n", "import triton.language as tl\nimport other\n"), encoding="utf-8")
     read: list[Path] = []
     whole = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda self: (read.append(self), whole(self))[1])
+
+    def noted(self: Path) -> bytes:
+        read.append(self)
+        return whole(self)
+    monkeypatch.setattr(Path, "read_bytes", noted)
     binding, _ = launched(str(site / "package" / "ops" / "scale.py"))
     assert binding is not None and binding.metas["BLOCK"] == 1024
     assert site / "package" / "utils" / "blocks.py" in read and not [p for p in read if "other" in p.parts]

@@ -186,14 +186,17 @@ class _Follower:
                 pass
 
     def _one_case(self, s: Node, scope: dict[str, Value]) -> bool:
-        """A switch over a number that nothing decides: the first case that names a number is taken, and the number is that one. False for other switches."""
+        """A switch over a number that nothing decides: the first case that names a number is taken, and the number is that one. False for
+        other switches."""
         condition, body = s.child_by_field_name("condition"), s.child_by_field_name("body")
         of = self.value(condition.named_children[-1], scope) if condition is not None and condition.named_children else Unknown()
         of = self.known.resolved(of) if isinstance(of, n.Expr) else of
-        case = next((c for c in body.named_children if c.type == "case_statement" and c.child_by_field_name("value") is not None), None) if body is not None else None
-        if not isinstance(of, n.Var) or case is None:
+        within = body.named_children if body is not None else []
+        cases = [(c, v) for c in within if c.type == "case_statement" and (v := c.child_by_field_name("value")) is not None]
+        if not isinstance(of, n.Var) or not cases:
             return False
-        value = self.value(case.child_by_field_name("value"), scope)  # type: ignore[arg-type]  # it has one
+        case, told = cases[0]
+        value = self.value(told, scope)
         if not isinstance(value, n.Const):
             return False
         self.known.same(of, value)
@@ -573,9 +576,9 @@ class _Follower:
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if last == "gcd" and len(args) == 2:
             divisor = self.known.fresh()
-            for each in args:
-                if isinstance(each, n.Expr) and is_number(each) and not isinstance(each, n.Const):
-                    self.known.fact(build.compare("eq", build.mod(each, divisor), 0))
+            for number in args:
+                if isinstance(number, n.Expr) and is_number(number) and not isinstance(number, n.Const):
+                    self.known.fact(build.compare("eq", build.mod(number, divisor), 0))
             return divisor
         if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
             return build.ceildiv(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
