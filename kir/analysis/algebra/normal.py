@@ -120,7 +120,7 @@ class Normal:
         every: set[Any] = set()
         for x in p:
             m = next(iter(x), UNIT)
-            key = self.keys[m[0][0][0]] if x == {m: 1} and len(m[0]) == 1 and m[0][0][1] == 1 and not m[1] else ("",)
+            key: Any = self.keys[m[0][0][0]] if x == {m: 1} and len(m[0]) == 1 and m[0][0][1] == 1 and not m[1] else ("",)
             parts = key[2] if key[:2] == ("bits", name) else {_key(x)}
             every = every ^ set(parts) if name.startswith("xor") else every | set(parts)
         if name.startswith("xor"):
