@@ -24,7 +24,7 @@ from kir.problem import load_problem
 
 MOST_WRONG = 5e-3
 """How far results in f16 of normal inputs may be from those of torch."""
-SURFACES = {"sm90": "cuda", "sm90_persistent": "cuda", "triton": "triton", "tilelang": "tilelang"}
+SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 
 
@@ -89,8 +89,7 @@ class Kernel:
 def kernels(row: Row) -> tuple[Kernel, ...]:
     """Those for a row."""
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
-    return (*experts, *(Kernel(f"{row.home}_{end}", row=row if end == "tilelang" else None) for end in SURFACES
-                        if not (row.causal and end == "sm90_persistent")))  # tiles under a diagonal have not as many keys each
+    return (*experts, *(Kernel(f"{row.home}_{end}", row=row if end == "tilelang" else None) for end in SURFACES))
 
 
 def cases() -> Iterator[Case]:

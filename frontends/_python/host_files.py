@@ -8,8 +8,9 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
+from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Unknown, Value
+from kir.surface.launches.values import Array, Unknown, Value, variables
 
 from .host_run import Follower, HostFile, Kernel
 from .host_values import Lazy
@@ -25,22 +26,24 @@ OnCall = Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, 
 def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDef], bool], on_call: OnCall) -> list[HostLaunch]:
     """The launches of a kernel in its file, and in other files of its folder that name it or its file. What a main program or a test calls comes
     first: there the sizes are known. Of one place in the text the launch of which the most is known, of equals the first; where something is open, whoever
-    calls the function that launches is followed too, since its defaults may say it."""
+    calls the function that launches is followed too, since its defaults may say it, and then the usual call, without the arguments that are None by default."""
     load = cache(partial(_loaded, is_kernel=is_kernel))
     files = list(islice(_files(source, kernel, load), MOST_FILES))
     found: dict[str, HostLaunch] = {}
 
-    def follow(starts: Iterator[Callable[[Follower], None]]) -> None:
+    def follow(starts: Iterator[Callable[[Follower], None]], usual: bool = False) -> None:
         for start in starts:
-            follower = Follower({f.path.stem: f for f in files}, on_call, load)
+            follower = Follower({f.path.stem: f for f in files}, on_call, load, usual)
             start(follower)
             for each in follower.launches:
-                if each.kernel == kernel and (each.place not in found or _open(each) < _open(found[each.place])):
+                if each.kernel == kernel and (each.place not in found or _left(each) < _left(found[each.place])):
                     found[each.place] = each
 
     follow(_entries(files, kernel))
-    if any(map(_open, found.values())):
+    if any(_open(each) or _apart(each) for each in found.values()):
         follow(_callers(files, kernel))
+    if any(map(_open, found.values())):
+        follow(_entries(files, kernel), usual=True)
     return list(found.values())
 
 
@@ -48,6 +51,20 @@ def _open(launch: HostLaunch) -> int:
     """How many of a launch's values nothing says: neither what they are, nor what they are by default."""
     said = (*launch.named.values(), *launch.grid, *launch.factory.values())
     return sum(isinstance(v, Unknown) or (isinstance(v, Lazy) and v.array_ is None and v.default is None) for v in said)
+
+
+def _apart(launch: HostLaunch) -> int:
+    """How many sizes nothing ties to a tensor: numbers given beside tensors whose extents the host code does not speak of. Their caller may."""
+    given = (*launch.named.values(), *launch.arguments)
+    arrays = [a for v in given if isinstance(a := v.array_ if isinstance(v, Lazy) else v, Array) and a.shape is not None]
+    numbers = [e for v in given if isinstance(e := v.number_ if isinstance(v, Lazy) else v, n.Expr)]
+    shown = {x for a in arrays for d in a.shape or () for x in variables(launch.known.resolved(d))}
+    return len({x for e in numbers for x in variables(launch.known.resolved(e))} - shown)
+
+
+def _left(launch: HostLaunch) -> tuple[int, int]:
+    """What a launch leaves open: values, and sizes that it ties to no tensor."""
+    return _open(launch), _apart(launch)
 
 
 def _files(source: Path, kernel: str, load: Callable[[Path], HostFile | None]) -> Iterator[HostFile]:

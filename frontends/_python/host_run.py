@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -84,16 +85,21 @@ class _Return(Exception):
         self.value = value
 
 
+OF_NUMBERS = frozenset({"bit_length", "bit_count", "is_integer", "numerator", "denominator"})
+"""Attributes that show an argument to be a number."""
+
+
 class _Raised(Exception):
     """The host code refuses its call here."""
 
 
 class Follower:
-    """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports."""
+    """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
+    `usual`: an entry's arguments that are None by default are None, else they are what they turn out to be."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
-                 load: Callable[[Path], HostFile | None] = lambda path: None) -> None:
-        self.files, self.on_call, self.load = files, on_call, load
+                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: bool = False) -> None:
+        self.files, self.on_call, self.load, self.usual = files, on_call, load, usual
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
@@ -125,9 +131,11 @@ class Follower:
         """A function called by whom nobody sees: its arguments are what they turn out to be; those that a test is given by a mark, as there."""
         scope = self.module(file)
         given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in _parameters(f)}, **self._marked(file, f, scope)}
+        optional = _defaults(f)
         for p in _parameters(f):
             default = self._default(file, f, p, scope)
-            if p.arg not in given or (isinstance(given[p.arg], Lazy) and isinstance(default, (bool, str))):
+            left_out = isinstance(default, (bool, str)) or (self.usual and default is None and p.arg in optional)
+            if p.arg not in given or (isinstance(given[p.arg], Lazy) and left_out):
                 given[p.arg] = default
         try:
             self.call(Called(file, f, scope), [], given)
@@ -155,9 +163,7 @@ class Follower:
         return v
 
     def _default(self, file: HostFile, f: ast.FunctionDef | ast.Lambda, p: ast.arg, scope: dict[str, Value]) -> Value:
-        names = [*f.args.posonlyargs, *f.args.args]
-        pairs = dict(zip([a.arg for a in names[len(names) - len(f.args.defaults):]], f.args.defaults))
-        pairs |= {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None}
+        pairs = _defaults(f)
         if p.arg not in pairs:
             return None
         found = self.value(file, pairs[p.arg], scope)
@@ -266,7 +272,12 @@ class Follower:
             if leaves and not s.orelse:
                 self._holds(_opposite(test))
                 return
-            answer = not leaves and (self._launching(file, s.body) or not s.orelse or not self._launching(file, s.orelse))
+            first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
+            if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: what the first launches is seen, and the second goes on
+                with suppress(_Return, _Raised):
+                    self.run(file, s.body, dict(scope))
+                leaves = True
+            answer = not leaves and (first or not s.orelse or not second)
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:
@@ -381,6 +392,9 @@ class Follower:
             return external(f"{owner.dotted}.{attr}")
         if isinstance(owner, Kernel):
             return owner if attr in ("run", "kernel", "fn", "warmup") else Unknown(attr)
+        if isinstance(owner, Lazy) and attr in OF_NUMBERS and owner.array_ is None:
+            owner.number()
+            return Unknown(attr)
         if isinstance(owner, Lazy) and owner.number_ is None and owner.name not in ("self", "ctx", "cls"):
             owner = owner.array()
         if attr == "value" and isinstance(owner, (n.Const, bool, str, float)):
@@ -547,8 +561,8 @@ class Follower:
 
 
 def module_files(at: Path, module: str, level: int) -> Iterator[Path]:
-    """Where a module that a file imports may lie: beside it or above it where the import says how far (`level` dots), else below the outermost package
-    that holds the file, then beside it."""
+    """Where a module that a file imports may lie: beside it or above it where the import says how far (`level` dots), else beside the outermost package
+    that holds the file, then beside it. Among installed packages only the file's own is looked into: another's host code says nothing of a launch."""
     home = at.parent
     if level:
         homes = [home.parents[level - 2] if level > 1 else home] if level - 1 <= len(home.parents) else []
@@ -556,7 +570,8 @@ def module_files(at: Path, module: str, level: int) -> Iterator[Path]:
         outer = home
         while (outer / "__init__.py").is_file():
             outer = outer.parent
-        homes = list(dict.fromkeys((outer, home)))
+        installed = outer != home and outer.name in ("site-packages", "dist-packages") and module.partition(".")[0] != home.relative_to(outer).parts[0]
+        homes = [home] if installed else list(dict.fromkeys((outer, home)))
     for each in homes:
         inside = each.joinpath(*filter(None, module.split(".")))
         yield from (inside.with_suffix(".py"), inside / "__init__.py") if module else (inside / "__init__.py",)
@@ -568,6 +583,13 @@ def _constant(v: Value) -> Value:
 
 def _parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
     return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
+
+
+def _defaults(f: ast.FunctionDef | ast.Lambda) -> dict[str, ast.expr]:
+    """The defaults of a function's parameters, by name."""
+    names = [*f.args.posonlyargs, *f.args.args]
+    pairs = dict(zip([a.arg for a in names[len(names) - len(f.args.defaults):]], f.args.defaults))
+    return pairs | {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None}
 
 
 def _opposite(test: Value) -> Value:

@@ -115,6 +115,8 @@ def _dtype(named: Mapping[str, Value], default: str) -> str:
 def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
     """What a function of a package gives."""
     word = f.last
+    if word == "dtype" and args and isinstance(args[0], Dtype):
+        return args[0]
     if word in MAKERS and f.dotted.split(".")[0] in ("torch", "numpy", "np", "cupy", "cp", "jax", "random", word):
         return _made(known, word, args, named)
     if word.endswith("_like") and args and (like := array(args[0])) is not None:

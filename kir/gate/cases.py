@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.gate.goals import predicted
+from kir.gate.goals import predicted, promised
 from kir.gate.operands import cut_off
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
 from kir.interp import run
@@ -288,15 +288,16 @@ def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130)) -> 
     """Values of the sizes at which every fact holds: from each base upward, one size after the other."""
     sizes = [p for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
     out: list[dict[str, int]] = []
+    facts = promised(program)
     for base in bases:
         values: dict[str, int] = {}
         for offset, p in enumerate(sizes):
             for candidate in range(base + offset, base + offset + 4097):
                 trial = {**values, p.name: candidate}
-                if not any(_truth(fact, program, trial) is False for fact in program.facts):
+                if not any(_truth(fact, program, trial) is False for fact in facts):
                     values = trial
                     break
-        if len(values) == len(sizes) and all(_truth(fact, program, values) for fact in program.facts) and values not in out:
+        if len(values) == len(sizes) and all(_truth(fact, program, values) for fact in facts) and values not in out:
             out.append(values)
     return out
 

@@ -386,6 +386,21 @@ class _Walker:
 
 # -------------------------------------------------------------------------------------------------------------------------------- facts
 
+def promised(program: n.Program) -> tuple[n.Expr, ...]:
+    """What callers promise of a program's sizes: its facts, and what every CTA assumes of sizes alone before it branches."""
+    sizes = {p.name for p in program.params if p.role == "size"}
+    out = dict.fromkeys(program.facts)
+    blocks = [k.body for k in program.kernels]
+    while blocks:
+        for s in blocks.pop():
+            if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
+                blocks.append(s.body)
+            elif isinstance(s, n.Eval) and s.call.fn == "assume":
+                said = [e for e in s.call.args if isinstance(e, n.Expr) and {x.name for x in walk(e) if isinstance(x, n.Var)} <= sizes]
+                out.update(dict.fromkeys(said))
+    return tuple(out)
+
+
 def holding(program: n.Program, shapes: Sequence[Mapping[str, int]], facts: Iterable[n.Expr], extents: Sequence[tuple[n.Expr, Array]] = (),
             most: tuple[Sequence[Sequence[n.Expr]], int] | None = None) -> Array:
     """At which sizes every fact may hold and each expression of `extents` has the values beside it; what is not known from the sizes counts as held.

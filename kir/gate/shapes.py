@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
-from kir.gate.goals import WRAP, Goal, Prediction, holding, predicted, rings
+from kir.gate.goals import WRAP, Goal, Prediction, holding, predicted, promised, rings
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
@@ -122,7 +122,7 @@ def _names(text: str) -> set[str]:
 def of_programs(program: n.Program, against: n.Program) -> Space:
     """The sizes at which two programs with the same parameters may both be called."""
     sizes = tuple(p.name for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType))
-    facts = (*program.facts, *against.facts)
+    facts = (*program.facts, *promised(against))
     shapes = [p.of.shape for p in program.params if isinstance(p.of, n.Buffer)]
 
     def allowed(pool: Sequence[Sizes]) -> Array:
@@ -181,7 +181,7 @@ def values_of(cuts: Sequence[int], stages: int, moduli: Sequence[int]) -> list[i
 def _moduli(programs: Iterable[n.Program]) -> list[int]:
     found = {2, 4, 8, 16}
     for program in programs:
-        for fact in program.facts:
+        for fact in promised(program):
             found |= {x.b.value for x in walk(fact) if isinstance(x, n.Binary) and x.op in ("mod", "trem") and isinstance(x.b, n.Const)
                       and isinstance(x.b.value, int) and x.b.value > 1}
     return sorted(found)[-8:]

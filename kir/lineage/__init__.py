@@ -4,6 +4,6 @@
 :mod:`.folder` the files on disk, :mod:`.replay` the way forward, :mod:`.engine` and :mod:`.judge` the ties to the
 rewriting framework and the gate.
 
-Order: carrier, convergence, order, candidates, legalize_for_surface, records, walk, engine, plan, crossing, kept, judge, parameter_replay, replay,
+Order: carrier, convergence, order, candidates, legalize_for_surface, records, walk, engine, along, plan, crossing, kept, judge, parameter_replay, replay,
 run.
 """

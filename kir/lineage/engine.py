@@ -161,7 +161,7 @@ class PassEngine:
         """Apply a stored step's forward direction. Raises :class:`KirError` when it does not apply or is refused."""
         stored = Step.from_json(step.witness)
         item, site = find_site(program, stored)
-        return apply(program, item, site, "forward", assume=stored.assume, left=stored.residue, context=self.context).program
+        return apply(program, item, site, "forward", assume=stored.assume, guard=stored.guard, left=stored.residue, context=self.context).program
 
     def exact(self, step: Recorded) -> str:
         """The stored step as pipeline text, residue and place included."""

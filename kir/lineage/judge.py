@@ -34,9 +34,10 @@ MOST_SHOWN = 6
 """Differences between two compiled programs that a record names."""
 
 
-INSTEAD = {"tilelang": "cuda"}
+INSTEAD = {"tilelang": "cuda", "triton": "cuda"}
 """Where a state is compiled that its own surface refuses. TileLang's compiler infers the layouts of all fragments together, and refuses states
-between an expert and its naive end whose fragments it cannot reconcile; the CUDA backend lowers any tile program."""
+between an expert and its naive end whose fragments it cannot reconcile; Triton writes a tile as a whole, and a naive thread writes one element of the
+tile that it keeps. The CUDA backend lowers any tile program."""
 
 
 def kept_folder() -> Path:

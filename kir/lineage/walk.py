@@ -173,7 +173,7 @@ class Walked:
 
 
 class Walk:
-    """One walk. Build it, then call :meth:`run` once."""
+    """One walk. Build it, then call :meth:`run` once. ``until`` is the content of the program at which it ends; without, the first naive one."""
 
     def __init__(
         self,
@@ -184,11 +184,12 @@ class Walk:
         budget: Budget,
         *,
         delayed: Sequence[str] = (),
+        until: str = "",
         workers: int = 2,
         progress: Progress | None = None,
     ) -> None:
         self.start, self.engine, self.judge, self.journal, self.budget = start, engine, judge, journal, budget
-        self.delayed, self.workers = tuple(delayed), max(1, workers)
+        self.delayed, self.until, self.workers = tuple(delayed), until, max(1, workers)
         self.progress = progress or (lambda text, kept, attempts: None)
         self.steps: list[Step] = []
         self.seen: set[str] = set()
@@ -202,7 +203,7 @@ class Walk:
         self.judged[self.engine.content(self.start)] = judgement
         self.seen.add(self.engine.content(self.start))
         first = self.state(self.start, judgement)
-        self._take_up(first)
+        self._resume(first)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="gate") as pool:
             ended, reason = self._loop(pool)
         kept = [step for step in self.steps if step.status == "accepted"]
@@ -231,7 +232,7 @@ class Walk:
             measured=dict(judgement.measured) if judgement else {},
         )
 
-    def _take_up(self, first: State) -> None:
+    def _resume(self, first: State) -> None:
         """Go to where an earlier run of the same walk stopped. Raises :class:`KirError` KIR-S013 when it began with another program."""
         earlier = list(self.journal.done())
         if earlier and earlier[0].before.text != first.text:
@@ -284,7 +285,15 @@ class Walk:
                 return "budget", over
             for refused in exhausted or []:
                 self._record(refused)
-            return "stuck", "no registered pass that decreases the measure can be undone"
+            return "stuck", self._stuck()
+
+    def _stuck(self) -> str:
+        """Why no step was left to take."""
+        here = self.engine.content(self.current)
+        refused = next((step for step in reversed(self.steps) if step.status == "rejected" and step.before.content == here), None)
+        if self.until and refused is not None:
+            return f"{refused.backward} leads to what is refused ({refused.stage}): {refused.reason}"
+        return "no registered pass that decreases the measure can be undone"
 
     def _barred_here(self) -> set[str]:
         """Candidates already decided against in the current state."""
@@ -303,11 +312,11 @@ class Walk:
     def _propose(self, tip: Program, pending: Sequence[_Pending], barred: set[str]) -> _Pending | list[Step]:
         """The next candidate of ``tip`` that can be applied, or all refusals when there is none."""
         refused: list[Step] = []
-        if not self.engine.violations(tip):
+        if self.engine.content(tip) == self.until if self.until else not self.engine.violations(tip):
             return refused
         before = self.state(tip)
         seen = self.seen | {self.engine.content(each.after) for each in pending}
-        for candidate in self._by_luck(self.engine.candidates(tip, self.delayed)):
+        for candidate in self._defer_failed(self.engine.candidates(tip, self.delayed)):
             if candidate.text in barred:
                 continue
             outcome = self._attempt(tip, before, candidate, seen)
@@ -318,7 +327,7 @@ class Walk:
             return _Pending(refused, step, tip, program, Future())
         return refused
 
-    def _by_luck(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    def _defer_failed(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         """The candidates in order, those that the gate refused in an earlier state last."""
         unlucky: list[Candidate] = []
         for candidate in candidates:

@@ -11,12 +11,14 @@ from kir.base.diagnostic import Diagnostic, KirError, error, usage
 from kir.ir.binding import Binding
 from kir.ir.bindings.binding_uses import unmentioned
 from kir.ir.bindings.specialize import specialize
-from kir.ir.nodes import Program
+from kir.ir.nodes import Call, Program, Var
+from kir.ir.visit import walk
 from kir.surface import Frontend
-from kir.surface.launches.assembled import Assumed, Found
+from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes
-from kir.surface.launches.extents import open_shapes, with_shapes
+from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
+from kir.surface.launches.values import taken_for
 
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
@@ -43,14 +45,32 @@ def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Prog
 
 def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
-    found = _decided(found, reader.parse(path, kernel))
+    program = reader.parse(path, kernel)
+    found = _decided(_tiled(found, program), program)
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
     binding = with_shapes(found.binding, made) if wanted else found.binding
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
-    return replace(found, binding=binding if open_shapes(binding) else with_axes(binding, made), assumed=(*found.assumed, *said))
+    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts]
+    if not open_shapes(binding):
+        loose, binding = binding, with_ties(binding, made)
+        said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
+                 if t.shape != loose.tensors[name].shape]
+        binding = with_axes(binding, made)
+    return replace(found, binding=binding, assumed=(*found.assumed, *said))
+
+
+def _tiled(found: Found, program: Program) -> Found:
+    """With a power of two for each extent of a tile that the host code leaves to a tuner: any computes the same, and a small tile is gated soonest."""
+    lengths = dict.fromkeys(v.name for x in walk(program) if isinstance(x, Call) and x.fn == "iota" for v in x.args if isinstance(v, Var))
+    left = [name for name in lengths if name in found.tuned and found.binding.metas.get(name) == UNKNOWN]
+    if not left:
+        return found
+    metas = {**found.binding.metas, **dict.fromkeys(left, taken_for(len(left)))}
+    said = [Assumed(f"{name} is {metas[name]}", ("metas", name)) for name in left]
+    return replace(found, binding=found.binding.changed(metas=metas), assumed=(*found.assumed, *said))
 
 
 def _decided(found: Found, program: Program) -> Found:

@@ -50,7 +50,10 @@ def of_tile(kernel: n.Kernel, tile: str) -> Walk:
 
 def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
     """For each role that uses rings, how many slots it takes for a tile. Raises NoRing."""
-    names = set(Rings.of(kernel).bars)
+    rings = Rings.of(kernel)
+    if rings.once:
+        raise NoRing("what is brought once would be brought for the next tile while the one before may still read it")
+    names = set(rings.bars)
     out: dict[int, n.Expr] = {}
     for i, r in enumerate(roles.roles):
         loops = _counting(r.body, names)
@@ -62,16 +65,15 @@ def trips(kernel: n.Kernel, roles: n.Roles) -> dict[int, n.Expr]:
 
 
 def _counting(block: n.Block, names: set[str]) -> list[n.For]:
-    """The counted loops of a role that wait on the mbarriers of rings."""
+    """The counted loops of a role that wait on mbarriers."""
     return [s for s in statements(block) if isinstance(s, n.For) and counted(s) and any(
-        isinstance(x, n.Eval) and x.call.fn == "mbar_wait" and any(mentions(x, y) for y in names) for x in s.body)]
+        isinstance(x, n.Eval) and x.call.fn == "mbar_wait" for x in s.body) and any(mentions(s, x) for x in names)]
 
 
 def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, named: bool) -> n.Kernel:
     """The kernel with a loop over tiles in each role; with `named`, their number is a value before the roles. Raises NoRing."""
     parts, rings = of_tile(kernel, tile.name), Rings.of(kernel)
     slots = trips(kernel, parts.roles)
-    _given_back(parts.roles, rings)
     taken = names_in(program, kernel)
     dtype = dtype_of(tile.extent.type)
     pid = fresh_var("pid", taken, dtype)
@@ -93,7 +95,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
                 used |= names_read(s.value)
                 kept.insert(0, s)
         if k in slots:
-            body = _counted_on(body, rings, build.mul(i, slots[k]), i)
+            body = _counted_on(body, rings, build.mul(i, slots[k]))
         block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), pid)}) for s in (*kept, *body))
         if not first:
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
@@ -122,7 +124,7 @@ def _inside(body: n.Block) -> tuple[n.Block, n.For | None]:
 
 
 def _meeting(body: n.Block) -> tuple[n.Block, n.Block]:
-    """A role's code, and the meeting of its cluster at the end."""
+    """A role's code, and the barrier of its cluster at the end."""
     count = next((i for i, s in enumerate(reversed(body)) if not (isinstance(s, n.Eval) and s.call.fn in ("cluster_arrive", "cluster_wait"))), len(body))
     return body[:len(body) - count], body[len(body) - count:]
 
@@ -148,32 +150,20 @@ def _around(split: n.For | None, block: n.Block) -> n.Block:
     return block if split is None else (replace(split, body=block),)
 
 
-def _given_back(roles: n.Roles, rings: Rings) -> None:
-    """Raises NoRing where a tile would overwrite what the one before still reads: what is brought once must be waited for by who brings it."""
-    for r in roles.roles:
-        waited = False
-        for x in walk(r):
-            if isinstance(x, n.Call) and x.args and isinstance(bar := x.args[0], n.Region) and bar.buffer.name in rings.once:
-                waited = waited or x.fn == "mbar_wait"
-                if x.fn == "mbar_arrive_expect" and not waited:
-                    raise NoRing(f"'{r.name}' would bring for the next tile what the one before may still read (bring-once{{back=true}})")
-
-
-def _counted_on(body: n.Block, rings: Rings, before: n.Expr, tile: n.Var, back: bool = False) -> n.Block:
-    """A role's code with its ring counted on from the slots that were taken `before`, and what it brings once from those of as many tiles; or `back`
-    from there. Raises NoRing."""
+def _counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
+    """A role's code with its ring counted on from the slots that were taken `before`, or `back` from there. Raises NoRing."""
     def below(block: n.Block, loops: tuple[str, ...]) -> n.Block:
         out: list[n.Stmt] = []
         for s in block:
             here = (*loops, s.var.name) if isinstance(s, n.For) else loops
             for steps, inner in child_blocks(s):
                 s = with_block(s, steps, below(inner, here))
-            out.append(_shifted(s, rings, before, tile, loops, back))
+            out.append(_shifted(s, rings, before, loops, back))
         return tuple(out)
     return below(body, ())
 
 
-def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, tile: n.Var, loops: tuple[str, ...], back: bool) -> n.Stmt:
+def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, loops: tuple[str, ...], back: bool) -> n.Stmt:
     """A statement, without those inside it, whose slots and phases are counted on. Raises NoRing."""
     stages = rings.stages
 
@@ -201,23 +191,13 @@ def _shifted(s: n.Stmt, rings: Rings, before: n.Expr, tile: n.Var, loops: tuple[
         out: n.Expr = transform(e, lambda old, new: made if old == rounds[0] else new)
         return out
 
-    def turn(e: n.Expr) -> n.Expr:
-        """The phase of what is brought once a tile."""
-        if not back and (first := build.int_value(e)) is not None:
-            return build.mod(build.add(tile, first), 2)
-        last = build.int_value(build.sub(e.a, tile)) if back and isinstance(e, n.Binary) and e.op == "mod" and build.is_const(e.b, 2) else None
-        if last is None:
-            raise NoRing("a phase that is no tile's turn")
-        return build.const(last)
-
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.names and old.index:
             return build.region(new.buffer, slot_of(old.index[0]), *new.index[1:])
         if isinstance(old, n.Region) and isinstance(new, n.Region) and old.buffer.name in rings.peers and old.index:
             return build.region(new.buffer, new.index[0], slot_of(old.index[1]))
         if isinstance(old, n.Call) and old.fn == "mbar_wait" and isinstance(new, n.Call) and isinstance(e := old.args[1], n.Expr):
-            once = isinstance(bar := old.args[0], n.Region) and bar.buffer.name in rings.once
-            return build.call("mbar_wait", new.args[0], turn(e) if once else parity(e))
+            return build.call("mbar_wait", new.args[0], parity(e))
         return new
     if child_blocks(s):
         return s
@@ -255,7 +235,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         number = build.sub(tile, build.mul(loop.var, ctas))
         plain: n.Block = tuple(substitute(s, {pid.name: number}) for s in loop.body)
         if k in slots:
-            plain = _counted_on(plain, rings, build.mul(loop.var, slots[k]), loop.var, back=True)
+            plain = _counted_on(plain, rings, build.mul(loop.var, slots[k]), back=True)
         own, rest = _leading(plain)
         lets, again = _merged(lets, own)
         block = tuple(_renamed(s, again) for s in rest)

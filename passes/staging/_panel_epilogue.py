@@ -12,7 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.visit import names_read, statements
 from kir.rewrite import Path
-from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, node_at, replace_kernel, replace_stmts
+from kir.rewrite.edit import enclosing, fresh, kernel_of, names_in, replace_kernel, replace_stmts
 from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero
 from kir.rewrite.match.local_buffers import mentions, own_parts
 from kir.rewrite.match.slices import NoSlice, part, part_of_region, whole, whole_of_region
@@ -107,7 +107,7 @@ def unstaged(program: n.Program, path: Path) -> Found:
     outer = block[i]
     if not isinstance(outer, n.For):
         raise NoSlice("no loop over panels")
-    around = node_at(program, path[:-2]) if len(path) > 3 and path[-2] == "body" else None
+    *_, (_, around) = enclosing(program, path)
     if isinstance(around, n.For) and len(around.body) == 2 and _trips(around):
         raise NoSlice("the loop is one of several rounds")
     inner = outer.body if len(outer.body) == 2 and _trips(outer) else block[i:i + 2]

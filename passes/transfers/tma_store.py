@@ -47,7 +47,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved
-from kir.rewrite.edit import block_at, node_at
+from kir.rewrite.edit import block_at, enclosing, node_at
 from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sibling, splice
 from kir.rewrite.match.local_buffers import mentions, team_level
 
@@ -124,7 +124,7 @@ class TmaStore(Pass):
     def _of_copies(self, program: n.Program, path: Path, copies: list[n.Copy]) -> Found:
         if not all(is_staging(c, loads=False) for c in copies):
             return None
-        around = node_at(program, path[:-2]) if len(path) > 3 and path[-2] == "body" else None
+        *_, (_, around) = enclosing(program, path)
         if isinstance(around, n.For) and _copies(around):
             return None
         if team_level(program, path) not in ("cta", "role", "warpgroup"):

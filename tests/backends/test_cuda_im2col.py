@@ -80,9 +80,19 @@ def test_a_view_that_a_map_does_not_show_is_refused(was: str, now: str, said: st
     assert told[0].origin is not None and told[0].needs
 
 
-def test_a_view_that_is_read_otherwise_too_is_refused() -> None:
-    text = EXPERT.read_text().replace("        bulk_commit()\n", "        Cs[wg, 0, 0, 0] = Xcol[0, 0]\n        bulk_commit()\n")
-    assert any("the view 'Xcol'" in d.message for d in backend("cuda").accepts(parse_program(text, "conv2d.kir")))
+def read_too(value: str) -> n.Program:
+    """The expert with an element of the view read by a thread as well."""
+    return parse_program(EXPERT.read_text().replace("        bulk_commit()\n", f"        Cs[wg, 0, 0, 0] = {value}\n        bulk_commit()\n"), "conv2d.kir")
+
+
+def test_a_view_that_is_read_otherwise_too_is_seen_through() -> None:
+    text = backend("cuda").emit(read_too("Xcol[0, 0]")).text
+    read = text.partition("Cs[swizzled<3, 4, 3>((wg * 8192) * 2u) / 2u] =")[2].partition(";")[0]
+    assert ".im2col" in text and "Xcol" not in text and "X[" in read and ">= 0" in read
+
+
+def test_a_read_of_a_view_that_gives_another_value_outside_is_refused() -> None:
+    assert any("the view 'Xcol'" in d.message for d in backend("cuda").accepts(read_too("load(Xcol[0, 0] else 1.0:f16 clip)")))
 
 
 def test_read_back_the_load_stays_text_with_the_reason(tmp_path: Path) -> None:

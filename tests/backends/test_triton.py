@@ -112,6 +112,9 @@ REFUSED = {
     "a reduction without a spelling": ("KIR-B008", "let m = reduce(X[0 +: 64], axis=0, op=max_nan)", "main/0"),
     "a copy of its own kind": ("KIR-B002", "fragment f: f32[64]\ncopy X[0 +: 64] -> f via cp_async", "main/1"),
     "a matrix instruction": ("KIR-B002", "fragment c: f32[64, 64] = 0.0\nmma c += H * H via wgmma", "main/1"),
+    "a descriptor of a view of other elements": (
+        "KIR-B002", "view global V(a, b): f16[64, 64] at H[b, a]\nfragment f: f16[64, 64]\ncopy V[0 +: 64, 0 +: 64] -> f via tma", "main/2"),
+    "a product of a kind on the scalar units": ("KIR-B008", "fragment c: i32[64, 64] = 0\nmma c += cast(H, i8) * cast(H, i8) via fma", "main/1"),
     "opaque source": ("KIR-B002", 'opaque cuda reads nothing writes nothing because "asm" text "x"', "main/0"),
 }
 
@@ -138,6 +141,16 @@ def test_a_generic_program_and_an_odd_launch_are_refused(triton: Backend) -> Non
     generic = parse_program("kir 1\nprogram p\n  meta B: int\n  in X: f32[B]\nkernel main grid (i: 1) threads 32\n  pass\n", "p.kir")
     assert [d.id for d in triton.accepts(generic)] == ["KIR-B001"]
     assert [d.id for d in triton.accepts(parse_program(body("pass", threads=96), "p.kir"))] == ["KIR-B007"]
+
+
+def test_a_descriptor_through_another_shape_is_one_of_the_tensor(triton: Backend) -> None:
+    lines = "view global V: f16[32, 128] at H\nfragment f: f16[16, 64]\ncopy V[0 +: 16, 0 +: 64] -> f via tma"
+    assert "tl.make_tensor_descriptor(H, shape=[32, 128], strides=[128, 1], block_shape=[16, 64])" in triton.emit(parse_program(body(lines), "p.kir")).text
+
+
+def test_a_product_on_the_scalar_units_is_one_of_f32(triton: Backend) -> None:
+    lines = "fragment c: f32[64, 64] = 0.0\nlet w = cast(H, f32)\nlet h = H\nmma c += w * h via fma"
+    assert 'c = tl.dot(w, (h).to(tl.float32), c, input_precision="ieee")' in triton.emit(parse_program(body(lines), "p.kir")).text
 
 
 @pytest.mark.parametrize(("op", "combine"), [("prod", "a * b"), ("and", "a & b")])

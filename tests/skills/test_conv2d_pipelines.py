@@ -46,6 +46,16 @@ def test_a_convolution_is_right_and_lowered(name: str, dtype: str, point: dict[s
     assert "mode=im2col" in program_text(made) and "via wgmma pending" in program_text(made)
 
 
+def test_a_convolution_for_triton_gathers_pixels_and_sends_taps_by_descriptors() -> None:
+    made, wanted = filled("conv2d_triton", "f16", {"rows": 64, "columns": 64, "stages": 2, "threads": 128})
+    shape = wanted.shape("tail")
+    inputs = wanted.inputs(shape, seed=4)
+    found = run(made, inputs, wanted.scalars(shape), mode="check")
+    assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    text = backend("triton").emit(made).text
+    assert "make_tensor_descriptor(Wt," in text and "make_tensor_descriptor(Y," in text and "mask=" in text
+
+
 @pytest.mark.nvcc
 def test_the_split_one_compiles_to_gathers_and_matrix_instructions_without_spills() -> None:
     made, _ = filled("conv2d_sm90_split", "f16", {"rows": 128, "columns": 128, "stages": 4, "parts": 2})

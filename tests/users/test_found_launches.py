@@ -226,3 +226,143 @@ def test_answers_are_asked_for_one_at_a_time(tmp_path: Path, capsys: pytest.Capt
     assert code == 0 and "no dtype 'float17'" in err and err.count("which dtype has X?") == 2
     kept = Binding.read(tmp_path / "rms._rms_fwd.bind.toml")
     assert {t.dtype for t in kept.tensors.values()} == {"f16"} and kept.tensors["W"].shape == ["N"]
+
+
+TUNED = """import torch, triton
+import triton.language as tl
+from elsewhere import tuned_for
+
+
+@tuned_for("sums")
+@triton.jit
+def sums_kernel(x_ptr, y_ptr, at_ptr, B, D: tl.constexpr, H: tl.constexpr, GIVEN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    rows, cols = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLS)
+    inside = (rows < B * H)[:, None] & (cols < D)[None, :]
+    x = tl.load(x_ptr + rows[:, None] * D + cols[None, :], mask=inside, other=0.0)
+    if GIVEN:
+        x += tl.load(at_ptr + cols)[None, :]
+    tl.store(y_ptr + rows, tl.sum(x, axis=1), mask=rows < B * H)
+
+
+def sums(x, at=None, step: int = 1):
+    B, H, D = x.shape
+    assert step == 2 ** (step.bit_length() - 1)
+    y = torch.empty((B * H,), device=x.device)
+    grid = lambda meta: (triton.cdiv(B if at is None else len(at), step) * triton.cdiv(H, meta["ROWS"]),)
+    sums_kernel[grid](x, y, at, B, D, H, at is not None)
+    return y
+"""
+
+
+def test_the_usual_call_leaves_out_what_is_none_by_default_and_a_tuner_s_tiles_are_assumed(tmp_path: Path) -> None:
+    (tmp_path / "sums.py").write_text(TUNED, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "sums.py"))
+    assert binding is not None and binding.absent == ["at_ptr"] and binding.metas["GIVEN"] is False
+    assert {k: binding.metas[k] for k in ("D", "H", "ROWS", "COLS")} == {"D": 64, "H": 64, "ROWS": 64, "COLS": 64}, "two of each: smaller than one alone"
+    assert "ROWS is 64" in "".join(told[0].notes) and "D is 64" in "".join(told[0].notes)
+    assert binding.grid == ["ceildiv(64, ROWS) * ceildiv(B, n_step)"], "the step is a number though a method of it is called"
+
+
+def test_a_caller_ties_sizes_to_tensors_and_both_ways_of_a_branch_are_followed(tmp_path: Path) -> None:
+    caller = """
+def inner(x, y, B, H, D):
+    sums_kernel[(triton.cdiv(B * H, 32),)](x, y, None, B, D, H, False, ROWS=32, COLS=64)
+    return y
+
+
+def other(x):
+    return x
+
+
+def outer(x):
+    B, H, D = x.shape
+    y = torch.empty((B * H,), device=x.device)
+    if x.stride(0) == x.data_ptr() and x.size(0) > 7:
+        return other(x)
+    return inner(x, y, B, H, D)
+"""
+    (tmp_path / "sums.py").write_text(TUNED.partition("def sums(")[0] + caller, encoding="utf-8")
+    binding, _ = launched(str(tmp_path / "sums.py"))
+    assert binding is not None and binding.sizes == ["B"] and binding.tensors["x_ptr"].shape == ["B", 64, 64], "D and H are the tensor's, and compile-time"
+    assert binding.tensors["y_ptr"].shape == ["B * 64"]
+
+
+def test_only_the_own_package_of_those_installed_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Following torch and triton themselves took twenty seconds, and taught nothing."""
+    site = tmp_path / "site-packages"
+    other = {"other/__init__.py": "from other.deep import *\n", "other/deep.py": "def settings(n):\n    return 32, 4\n"}
+    for name, text in {**{f"package/{k}": v for k, v in PACKAGE.items()}, **other}.items():
+        (file := site / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace("import triton.language as tl\n", "import triton.language as tl\nimport other\n"), encoding="utf-8")
+    read: list[Path] = []
+    whole = Path.read_bytes
+
+    def noted(self: Path) -> bytes:
+        read.append(self)
+        return whole(self)
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    binding, _ = launched(str(site / "package" / "ops" / "scale.py"))
+    assert binding is not None and binding.metas["BLOCK"] == 1024
+    assert site / "package" / "utils" / "blocks.py" in read and not [p for p in read if "other" in p.parts]
+
+
+VECTORS = """
+#define BY_WIDTH(width, WIDTH, ...) \\
+  switch (width) { \\
+    case 4: { constexpr unsigned WIDTH = 4; __VA_ARGS__ break; } \\
+    case 1: { constexpr unsigned WIDTH = 1; __VA_ARGS__ break; } \\
+    default: { throw 1; } \\
+  }
+template <unsigned WIDTH>
+__global__ void twice(const float* x, float* y, unsigned d, unsigned stride_x, unsigned stride_y) {
+  for (unsigned i = (threadIdx.y * 32 + threadIdx.x) * WIDTH; i < d; i += blockDim.y * 32 * WIDTH)
+    for (unsigned j = 0; j < WIDTH; j++)
+      if (i + j < d) y[blockIdx.x * stride_y + i + j] = 2.0f * x[blockIdx.x * stride_x + i + j];
+}
+void run(const float* x, float* y, unsigned rows, unsigned d, unsigned stride_x, unsigned stride_y) {
+  const unsigned width = std::gcd(16 / sizeof(float), d);
+  const unsigned threads = std::min<unsigned>(1024, d / width);
+  const unsigned warps = (threads + 31) / 32;
+  dim3 grid(rows), block(32, warps);
+  BY_WIDTH(width, WIDTH, { twice<WIDTH><<<grid, block>>>(x, y, d, stride_x, stride_y); });
+}
+"""
+
+
+def test_a_dispatch_over_a_number_takes_its_first_case_and_the_block_follows(tmp_path: Path) -> None:
+    (tmp_path / "twice.cu").write_text(VECTORS, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "twice.cu"))
+    assert binding is not None and {k: binding.metas[k] for k in ("threads_x", "threads_y", "WIDTH")} == {"threads_x": 32, "threads_y": 8, "WIDTH": 4}
+    assert binding.tensors["x"].shape == ["stride_x * rows"] and binding.tensors["y"].shape == ["stride_y * rows"], "rows apart by their strides"
+    assert {"d % 4 == 0", "stride_x >= d", "stride_x % 4 == 0", "stride_y >= d"} <= set(binding.facts), "what gcd divides; rows that do not run together"
+    assert "d up to 1024" in "".join(told[0].notes) and "stride_x >= d" in "".join(told[0].notes)
+
+
+GATED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def gated_kernel(a_ptr, b_ptr, c_ptr, stride, N: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, N)
+    a = tl.load(a_ptr + row * stride + cols)
+    tl.store(c_ptr + row * stride + cols, a * tl.load(b_ptr + row * stride + cols))
+
+
+def gated(a, b):
+    width = a.shape[-1]
+    a, b = a.view(-1, width), b.view(-1, width)
+    rows = a.shape[0]
+    c = torch.empty_like(a)
+    gated_kernel[(rows,)](a, b, c, c.stride(-2), N=width)
+    return c
+"""
+
+
+def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path: Path) -> None:
+    """The host code never says that both tensors have as many rows."""
+    (tmp_path / "gated.py").write_text(GATED, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "gated.py"))
+    assert binding is not None and len(binding.sizes) == 1
+    assert binding.tensors["a_ptr"].shape == binding.tensors["b_ptr"].shape == [binding.sizes[0], 1024]
+    assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.analysis.tiles.seen_through import seen_through
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir import build
 from kir.ir import nodes as n
@@ -52,8 +53,9 @@ def thread_code(program: n.Program) -> tuple[n.Program, dict[StatementPath, Stat
 
 
 def worded(program: n.Program) -> tuple[n.Program, tuple[Diagnostic, ...]]:
-    """The program with what CUDA cannot say said in other words: functions as arithmetic, boxes by tensor maps; and what has none."""
-    return once(program, "_cuda_words", lambda: described(_in_words(program)))
+    """The program with what CUDA cannot say said in other words: functions as arithmetic, views of other elements seen through, boxes by tensor maps;
+    and what has none."""
+    return once(program, "_cuda_words", lambda: described(seen_through(_in_words(program))))
 
 
 def _in_words(program: n.Program) -> n.Program:

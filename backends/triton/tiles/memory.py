@@ -4,12 +4,12 @@ from __future__ import annotations
 from dataclasses import field
 
 from kir.analysis.facts import Facts
+from kir.analysis.tiles.seen_through import gathered
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType, dtype_of
-from kir.ir.visit import substitute
 
 from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
 
@@ -187,25 +187,14 @@ class Memory(LoadWriter):
         return f"{out}{self._options(e.cache)})"
 
     def _through_view(self, e: n.Load) -> n.Load:
-        """A load of an affine view as a gather from what it views. Raises KIR-B002 for a view of bytes."""
+        """A load of a view as a gather from what it views. Raises KIR-B002 for a view of bytes, and for what a gather cannot say."""
         view = self.views[e.at.buffer.name]
         if not view.axes:
             raise refuse("KIR-B002", f"'{view.buffer.name}' reinterprets memory, which Triton cannot do")
-        index = e.at.index or tuple(build.span(0, d) for d in view.buffer.shape)
-        spans = [a for a, i in enumerate(index) if isinstance(i, n.Span)]
-        values: dict[str, n.Expr] = {}
-        for axis, (name, i) in enumerate(zip(view.axes, index, strict=True)):
-            if isinstance(i, n.Expr):
-                values[name] = i
-                continue
-            place: n.Expr = build.add(build.broadcast(i.lo, TileType(dtype_of(i.lo.type), (i.extent,))), build.iota(i.extent))
-            rank = len(spans)
-            for other in range(rank):
-                if spans[other] != axis:
-                    place = build.expand(place, other)
-            values[name] = place
-        at: n.Region = substitute(view.at, values)
-        return n.Load(at, e.mask, e.other if e.other is not None else view.fill, e.clip or view.fill is not None, e.cache)
+        try:
+            return gathered(view, e)
+        except ValueError as why:
+            raise refuse("KIR-B002", str(why)) from None
 
     def store_text(self, to: Expressions, at: n.Region, value: str, mask: n.Expr | None, clip: bool, cache: str) -> str:
         """A `tl.store`."""
@@ -238,6 +227,8 @@ class Memory(LoadWriter):
         """A tensor descriptor for a region and the coordinates of its corner; a dimension without a span has one element of the box.
         Raises KIR-B002 where a box cannot say it."""
         self._checked(at)
+        if at.buffer.name in self.views:
+            raise refuse("KIR-B002", f"'{at.buffer.name}' is a view of other elements, which no tensor descriptor shows")
         spans = [i for i in at.index if isinstance(i, n.Span)]
         if not spans or any(i.step != 1 for i in spans) or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in at.index):
             raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box",
@@ -265,7 +256,8 @@ class Memory(LoadWriter):
         out = []
         for name, (buffer, box) in self.descriptors.items():
             shape, strides = (", ".join(to.text(x) for x in xs) for xs in (buffer.shape, strides_of(buffer)))
-            out.append(f"{name} = tl.make_tensor_descriptor({to.names[buffer.name]}, shape=[{shape}], strides=[{strides}], "
+            base = to.names[self.flat.get(buffer.name, buffer.name)]
+            out.append(f"{name} = tl.make_tensor_descriptor({base}, shape=[{shape}], strides=[{strides}], "
                        f"block_shape=[{', '.join(map(str, box))}])")
         return out
 

@@ -295,14 +295,20 @@ class Statements:
             raise refuse("KIR-B003", f"tl.dot of [{a[-2]}, {a[-1]}] and [{b[-2]}, {b[-1]}]: each axis must be at least {LEAST_DOT}")
         if s.precision not in PRECISIONS:
             raise refuse("KIR-B008", f"tl.dot has no precision '{s.precision}'")
-        left, right, dtype = to.text(s.a), to.text(s.b), dtype_of(s.a.type)
-        if s.via == "fma" and dtype != F32:
-            if dtype.name not in ("f16", "bf16"):
-                raise refuse("KIR-B008", f"Triton multiplies tiles of {dtype} on tensor cores", needs="operands cast to f32")
-            left, right, dtype = f"({left}).to(tl.float32)", f"({right}).to(tl.float32)", F32
+        dtype = dtype_of(s.a.type)
+        left, right = (self._scalar_operand(x) if s.via == "fma" else to.text(x) for x in (s.a, s.b))
+        if s.via == "fma":
+            dtype = F32
         precision = f', input_precision="{s.precision}"' if dtype == F32 else ""
         name = to.names[acc.name]
         return f"{name} = tl.dot({left}, {right}, {name}{precision}{'' if acc.dtype == F32 else f', out_dtype={self._out(acc)}'})"
+
+    def _scalar_operand(self, e: n.Expr) -> str:
+        """An operand of a product on the scalar units, which Triton forms of f32 tiles."""
+        text, dtype = self.expressions.text(e), dtype_of(e.type)
+        if dtype.name not in ("f16", "bf16", "f32"):
+            raise refuse("KIR-B008", f"Triton multiplies tiles of {dtype} on tensor cores", needs="operands cast to f32")
+        return text if dtype == F32 else f"({text}).to(tl.float32)"
 
     def _out(self, acc: n.Buffer) -> str:
         return "tl." + {"f16": "float16", "i32": "int32", "f64": "float64"}.get(acc.dtype.name, "float32")

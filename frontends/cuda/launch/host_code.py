@@ -162,6 +162,8 @@ class _Follower:
         if self.followed > MOST_STATEMENTS:
             raise _Return(Unknown("more statements than are followed"))
         match s.type:
+            case "switch_statement" if not self.every and self._one_case(s, scope):
+                pass
             case "compound_statement" | "ERROR" | "do_statement" | "try_statement" | "for_statement" | "while_statement" | "for_range_loop" | "case_statement" \
                     | "switch_statement" | "else_clause" | "labeled_statement":
                 for each in s.named_children:
@@ -182,6 +184,24 @@ class _Follower:
                 self._branch(s, scope)
             case _:
                 pass
+
+    def _one_case(self, s: Node, scope: dict[str, Value]) -> bool:
+        """A switch over a number that nothing decides: the first case that names a number is taken, and the number is that one. False for
+        other switches."""
+        condition, body = s.child_by_field_name("condition"), s.child_by_field_name("body")
+        of = self.value(condition.named_children[-1], scope) if condition is not None and condition.named_children else Unknown()
+        of = self.known.resolved(of) if isinstance(of, n.Expr) else of
+        within = body.named_children if body is not None else []
+        cases = [(c, v) for c in within if c.type == "case_statement" and (v := c.child_by_field_name("value")) is not None]
+        if not isinstance(of, n.Var) or not cases:
+            return False
+        case, told = cases[0]
+        value = self.value(told, scope)
+        if not isinstance(value, n.Const):
+            return False
+        self.known.same(of, value)
+        self.run(case, scope)
+        return True
 
     def _branch(self, s: Node, scope: dict[str, Value]) -> None:
         condition, then, other = (s.child_by_field_name(x) for x in ("condition", "consequence", "alternative"))
@@ -504,7 +524,7 @@ class _Follower:
         return None
 
     def _function(self, name: str, e: Node, listed: Node, scope: dict[str, Value], templates: list[Value]) -> Value:
-        last = name.rpartition("::")[2]
+        last = name.partition("<")[0].rpartition("::")[2]
         for each in listed.named_children:
             inner = each
             while inner.type == "parenthesized_expression" and inner.named_children:
@@ -554,6 +574,12 @@ class _Follower:
             return args[0]
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
+        if last == "gcd" and len(args) == 2:
+            divisor = self.known.fresh()
+            for number in args:
+                if isinstance(number, n.Expr) and is_number(number) and not isinstance(number, n.Const):
+                    self.known.fact(build.compare("eq", build.mod(number, divisor), 0))
+            return divisor
         if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
             return build.ceildiv(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if name.startswith(("torch::", "at::")) and args:

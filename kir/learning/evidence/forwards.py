@@ -23,11 +23,11 @@ from kir.ir.printer import program_text
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Transition, Walked
-from kir.learning.tune.rank import given_of, promised
+from kir.learning.tune.first import first_trace
 from kir.learning.tune.space import Space, shipped_spaces
 from kir.lineage.engine import conditions_of
 from kir.problem import Problem, load_problem
-from kir.rewrite import Context, Pipeline, pass_class, run
+from kir.rewrite import pass_class
 from kir.rewrite.pipelines.pipeline import Trace
 
 PIPELINES = "pipelines"
@@ -64,22 +64,10 @@ def forward(space: Space) -> Walked:
     start = Walked(kernel=kernel, package=package, family=family_of(f"{space.home}::{space.home}"), surface=surface, problem=space.home, targets=(TARGET,),
                    ended="failed")
     try:
-        naive = promised(problem.naive, space.facts, space.align)
-        trace = run(naive, _first(space, problem, aim), context=Context(aim))
+        trace = first_trace(space, problem, aim)
     except KirError as fault:
         return start.model_copy(update={"reason": f"{fault.diagnostics[0].id} {fault.diagnostics[0].message}"[:300]})
     return _walked(start, problem, trace, aim)
-
-
-def _first(space: Space, problem: Problem, aim: Target) -> Pipeline:
-    """The pipeline with the first point that its space allows. Raises KirError KIR-U002 where a hole stays open."""
-    shape = (*problem.tagged("timed"), *problem.shapes)[0]
-    given = given_of(space, problem, shape, aim)
-    for point in space.points():
-        values = space.values(point, given)
-        if not space.refusal(values):
-            return Pipeline.parse(space.filled(values), str(space.file))
-    raise AssertionError(f"{space.file} allows no point")
 
 
 def _walked(start: Walked, problem: Problem, trace: Trace, aim: Target) -> Walked:

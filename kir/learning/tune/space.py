@@ -118,7 +118,7 @@ class Space:
         """The subject's text with its holes filled. Raises KirError KIR-U002 for a hole that nothing fills."""
         def fill(found: re.Match[str]) -> str:
             name = found[1].strip()
-            return _text(values[name]) if name in values else _text(self._evaluated(name, values, "a hole"))
+            return text_of(values[name]) if name in values else text_of(self._evaluated(name, values, "a hole"))
         return HOLE.sub(fill, self.text)
 
     def _evaluated(self, text: str, values: Point, where: str) -> int:
@@ -131,7 +131,8 @@ class Space:
                         needs="a parameter, a derived name or what is given") from bad
 
 
-def _text(value: Value) -> str:
+def text_of(value: Value) -> str:
+    """A value as a hole is filled with it."""
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
@@ -184,14 +185,21 @@ def _all_used(space: Space) -> None:
 
 def shipped_spaces() -> tuple[Space, ...]:
     """The spaces that come with KIR, by name."""
-    shipped = Path(str(resources.files("kir.skills"))) / "pipelines"
-    return tuple(load_space(p) for p in sorted(shipped.glob("*.toml")))
+    return tuple(load_space(p) for p in sorted(_shipped().glob("*.toml")))
+
+
+def space_names() -> tuple[str, ...]:
+    """The names of the spaces that come with KIR."""
+    return tuple(sorted(p.stem for p in _shipped().glob("*.toml")))
+
+
+def _shipped() -> Path:
+    return Path(str(resources.files("kir.skills"))) / "pipelines"
 
 
 def shipped_pipelines() -> dict[str, Path]:
     """The pipelines without holes that come with KIR, by name."""
-    folder = Path(str(resources.files("kir.skills"))) / "pipelines"
-    return {p.stem: p for p in sorted(folder.glob("*.pipeline"))}
+    return {p.stem: p for p in sorted(_shipped().glob("*.pipeline"))}
 
 
 def find_space(name: str) -> Space:
@@ -199,8 +207,7 @@ def find_space(name: str) -> Space:
     path = Path(name)
     if path.exists() or "/" in name or name.endswith((".in", ".toml")):
         return load_space(path)
-    shipped = Path(str(resources.files("kir.skills"))) / "pipelines"
-    names = sorted(p.stem for p in shipped.glob("*.toml"))
+    names = space_names()
     if name not in names:
         raise usage("KIR-U001", f"there is no subject '{name}' to tune", attempt=did_you_mean(name, names), needs=f"a file, or one of {', '.join(names)}")
-    return load_space(shipped / f"{name}.toml")
+    return load_space(_shipped() / f"{name}.toml")

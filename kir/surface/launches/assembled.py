@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kir.base.dataclass import dataclass
@@ -33,13 +33,14 @@ class Assumed:
 @dataclass(frozen=True)
 class Found:
     """A binding that the host code at `place` gives, what it left open ("?" in the binding), and what was assumed where nothing says it.
-    `examples` are sizes as a call that was seen has them, `numbers` its other arguments."""
+    `examples` are sizes as a call that was seen has them, `numbers` its other arguments, `tuned` the compile-time values that it leaves to a tuner."""
 
     binding: Binding
     place: str
     assumed: tuple[Assumed, ...] = ()
     examples: Mapping[str, int] | None = None
     numbers: Mapping[str, float] | None = None
+    tuned: tuple[str, ...] = ()
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -57,11 +58,17 @@ def as_called(skeleton: Binding, launch: HostLaunch, given: Mapping[str, Value],
     compile-time values."""
     made = _Assembly(skeleton, launch, {}, {k: v for k, v in given.items() if k not in sizes})
     metas, absent = made._metas()
-    metas = {k: v for k, v in metas.items() if k not in sizes}
+    metas = {k: _width(metas.get(k.removesuffix("_bytes"))) or v if v == UNKNOWN and k.endswith("_bytes") else v for k, v in metas.items() if k not in sizes}
     named = [*dict.fromkeys([*(k for k in skeleton.metas if k in sizes), *skeleton.sizes])]
     examples = {k: e for k in named if isinstance(v := given.get(k), n.Expr) and (e := launch.known.example(v)) is not None}
-    binding = skeleton.changed(sizes=named, facts=[f"{x} >= 1" for x in named], metas=metas, absent=[*skeleton.absent, *absent])
+    kept = made.facts_on(named, {k: v for k, v in given.items() if k not in sizes})
+    binding = skeleton.changed(sizes=named, facts=[*(f"{x} >= 1" for x in named), *kept], metas=metas, absent=[*skeleton.absent, *absent])
     return Found(binding, launch.place, tuple(made.assumed), examples)
+
+
+def _width(dtype: Setting | None) -> int:
+    """Bytes of an element of a dtype; 0 for what is none."""
+    return DTYPES[dtype].bits // 8 if isinstance(dtype, str) and dtype in DTYPES else 0
 
 
 class _Assembly:
@@ -70,6 +77,8 @@ class _Assembly:
         self.named = {k: self._typed(k, v) for k, v in named.items()}
         self.given = {**self.named, **metas}
         self.assumed: list[Assumed] = []
+        self.pins = 1
+        """How many sizes the compile-time values follow from that no call shows."""
         self.sizes: dict[str, str] = {}
         """Names of the sizes by the host's variables."""
         self.taken = {*skeleton.tensors, *skeleton.metas, *skeleton.heuristics, *(k for c in skeleton.configs for k in c), *LAUNCH_OPTIONS, *_RESERVED}
@@ -109,7 +118,8 @@ class _Assembly:
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]
         self.assumed += [Assumed(f"{self.sizes[x]} up to {self.known.examples[x]}") for x in self.known.assumed if x in self.sizes]
-        return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)})
+        return Found(binding, self.launch.place, tuple(self.assumed), examples, {k: v for k, v in self.named.items() if isinstance(v, float)},
+                     tuple(k for k in self.skeleton.metas if k not in self.given))
 
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
@@ -135,6 +145,9 @@ class _Assembly:
         """Compile-time values, and those that are None."""
         out: dict[str, Setting] = {}
         absent = []
+        asked = [self.given[k] for k in self.skeleton.metas if k in self.given]
+        numbers = [e for v in asked if isinstance(e := number() if callable(number := getattr(v, "number", None)) else v, n.Expr) and is_number(e)]
+        self.pins = len({x for e in numbers for x in self.known.unseen(e)})
         for name, default in self.skeleton.metas.items():
             v = self.given.get(name, Unknown())
             if v is None:
@@ -163,7 +176,7 @@ class _Assembly:
             if isinstance(e, n.Const) and isinstance(e.value, (bool, int)):
                 return e.value
             if isinstance(e, n.Expr) and is_number(e):
-                value = self.known.pinned(e)
+                value = self.known.pinned(e, self.pins)
                 self.known.same(e, build.const(value))
                 return value
         return None
@@ -204,6 +217,17 @@ class _Assembly:
             k += 1
             name = f"{hint}_{k}" if hint not in _RESERVED else f"n_{hint}"
         return name
+
+    def facts_on(self, sizes: Sequence[str], given: Mapping[str, Value]) -> list[str]:
+        """What the host promises of sizes that it calls as the kernel does: what it checks, and what the numbers that it gives are made of."""
+        called = {x: name for x, (_, name) in self.known.names.items() if name in sizes}
+        made = [build.compare("eq", e, self.known.pinned(e)) for e in given.values() if isinstance(e, n.Binary) and is_number(e)]
+        out = []
+        for f in (*map(self.known.resolved, self.known.facts), *made):
+            own = set(variables(f))
+            if own and own <= called.keys():
+                out.append(expr_text(substitute(f, {x: n.Var(called[x], I32) for x in own})))
+        return list(dict.fromkeys(out))
 
     def _facts(self, sizes: Iterable[str]) -> list[str]:
         out = [f"{x} >= 1" for x in sizes if not any(re.match(rf"{re.escape(x)}\s*>=", f) for f in self.skeleton.facts)]

@@ -11,8 +11,15 @@ from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32
 from kir.ir.visit import substitute, walk
 
-ASSUMED = 1024
-"""What a size is taken for where a compile-time value follows from it and nobody says how large it is."""
+ASSUMED = (1024, 64, 32)
+"""What sizes are taken for where compile-time values follow from them and nobody says how large they are: one alone, each of two, each of more."""
+
+
+def taken_for(sizes: int) -> int:
+    """What each of so many sizes is taken for: the more there are, the smaller, since tensors and grids have products of them."""
+    return ASSUMED[min(max(sizes, 1), len(ASSUMED)) - 1]
+
+
 _FOLDED: Mapping[str, Callable[[int, int], int]] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "min": min, "max": max,
            "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "ceildiv": lambda a, b: -(-a // b)}
 _DECIDED: Mapping[str, Callable[[int, int], bool]] = {"lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
@@ -135,7 +142,7 @@ class Known:
     examples: dict[str, int] = field(default_factory=dict)
     facts: list[n.Expr] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
-    """Sizes that were taken to be `ASSUMED` at most."""
+    """Sizes that were taken to be this or that at most (`taken_for`)."""
     remarks: list[str] = field(default_factory=list)
     """What else was taken for true because nothing says it."""
     number: int = 0
@@ -195,16 +202,18 @@ class Known:
         """What a number is in the call that was seen."""
         return evaluated(self.resolved(e), self.examples)
 
-    def pinned(self, e: n.Expr) -> int:
-        """A number that is a compile-time value: as in the call that was seen, else as `ASSUMED` has it for every size."""
+    def unseen(self, e: n.Expr) -> list[str]:
+        """The variables of a number that no call shows."""
+        return [x.name for x in walk(self.resolved(e)) if isinstance(x, n.Var) and x.name not in self.examples]
+
+    def pinned(self, e: n.Expr, sizes: int = 1) -> int:
+        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for."""
         value = self.example(e)
         if value is not None:
             return value
-        e = self.resolved(e)
-        for x in walk(e):
-            if isinstance(x, n.Var) and x.name not in self.examples:
-                self.examples[x.name] = ASSUMED
-                self.assumed.append(x.name)
+        for name in dict.fromkeys(self.unseen(e)):
+            self.examples[name] = taken_for(sizes)
+            self.assumed.append(name)
         return self.example(e) or 0
 
     def power_of_two(self, e: n.Expr) -> n.Expr:

@@ -19,7 +19,7 @@ from kir.surface.lowering.registers.barriers import joined
 from kir.surface.lowering.registers.elements import element
 from kir.surface.lowering.registers.state import ROUNDS, Held, State, refuse, shape_known
 from kir.surface.lowering.tiles.binding import fill
-from kir.surface.lowering.tiles.warpgroups import WARPGROUP, accumulator, released, shares
+from kir.surface.lowering.tiles.warpgroups import WARPGROUP, accumulator, begun, phases, released, shares
 
 ISSUED = frozenset({"mbar_init", "mbar_expect", "mbar_arrive", "mbar_arrive_expect", "bulk_commit", "bulk_wait", "fence_mbar_init",
                     "prefetch_descriptor"})
@@ -66,7 +66,7 @@ def is_one_threads(s: n.Stmt) -> bool:
             return is_issued(s)
 
 
-def is_meeting(s: n.Stmt) -> bool:
+def is_cluster_barrier(s: n.Stmt) -> bool:
     """Whether every thread of a team takes part in a statement that CTAs of a cluster meet by."""
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
 
@@ -77,7 +77,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     assert isinstance(last, n.Roles)
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
-    meeting: list[n.Stmt] = []
+    waiting: list[n.Stmt] = []
     facts = start.facts
     for s in front:
         if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
@@ -86,19 +86,20 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
             facts = facts.after((s,))
-        elif is_one_threads(s) and not meeting:
+        elif is_one_threads(s) and not waiting:
             first.append(s)
-        elif is_meeting(s):
-            meeting.append(s)
+        elif is_cluster_barrier(s):
+            waiting.append(s)
         else:
             raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
     every = _loop(start, start.threads)
-    begun: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
-    init: n.Block = (replace(every, body=(*begun, *meeting), label="init"),) if first or meeting else ()
     known = {x for s in values if isinstance(s, n.Let) for x in s.names}
     roles = tuple(replace(r, body=_team(start, r.body, 32 * (r.hi - r.lo), facts, known, lower))
                   for r in last.roles)
-    return (*values, *init, replace(last, roles=roles))
+    first = [*begun(start.boxes), *first]
+    alone: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
+    init: n.Block = (replace(every, body=(*alone, *waiting), label="init"),) if first or waiting else ()
+    return (*values, *(n.Alloc(bar) for bar, _ in start.boxes), *init, replace(last, roles=roles))
 
 
 def _loop(start: State, threads: int) -> n.For:
@@ -108,7 +109,7 @@ def _loop(start: State, threads: int) -> n.For:
 def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[str], lower: Lower) -> n.Block:
     """The code of a role, or of a warpgroup of one, for its threads."""
     last = len(body)
-    while last and is_meeting(body[last - 1]):
+    while last and is_cluster_barrier(body[last - 1]):
         last -= 1
     if all(map(is_one_threads, body[:last])):
         loop = _loop(start, threads)
@@ -118,8 +119,11 @@ def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[st
         count = int_value(split.hi)
         if count is None or count * WARPGROUP != threads or int_value(split.lo) != 0:
             raise refuse(f"a loop over the warpgroups of a role of {threads} threads that is not 0..{threads // WARPGROUP}")
-        inside = facts.ranging(split.var, split.lo, split.hi, split.step)
-        return (replace(split, body=_team(start, split.body, WARPGROUP, inside, {*known, split.var.name}, lower)),)
+        inside, before = facts.ranging(split.var, split.lo, split.hi, split.step), len(start.boxes)
+        made = _team(start, split.body, WARPGROUP, inside, {*known, split.var.name}, lower)
+        if len(start.boxes) > before:
+            raise refuse("one of several warpgroups that waits for a box", "`signal bar`, and a wait for it")
+        return (replace(split, body=made),)
     thread, taken = n.Var(start.fresh("t"), I32), frozenset(start.taken)
     spreads: dict[str, Spread] = {}
     for _ in range(ROUNDS + 1):
@@ -130,7 +134,8 @@ def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[st
         if not state.wanted:
             break
         spreads = {**state.spreads, **state.wanted}
-    loop = n.For(thread, const(0), const(threads), const(1), joined(state.items, state.aliases.may_be_one), "thread")
+    loop = n.For(thread, const(0), const(threads), const(1), (*phases(state), *joined(state.items, state.aliases.may_be_one)), "thread")
+    start.boxes += state.boxes
     if state.scratch or state.shared:
         raise refuse("a role that needs shared memory to pass tiles through", "tiles that stay in the registers that hold them")
     return (loop,)

@@ -48,7 +48,7 @@ def statement(state: State, s: n.Stmt) -> None:
         case n.View() if s.buffer.space == "shared" and s.axes and s.fill is None:
             state.views[s.buffer.name] = s
         case n.View():
-            if s.buffer.space != "global" or s.axes:
+            if s.buffer.space != "global" or (s.axes and not _only_in_boxes(state.kernel, s.buffer.name)):
                 raise refuse(f"the view '{s.buffer.name}' is used by tiles", "accesses to what it views")
             state.put(s)
         case n.Store():
@@ -97,6 +97,13 @@ def statement(state: State, s: n.Stmt) -> None:
             state.put(s)
         case _:
             raise refuse(f"{type(s).__name__.lower()} has no form for threads")
+
+
+def _only_in_boxes(k: n.Kernel, name: str) -> bool:
+    """Whether memory is used by copies of the tensor memory accelerator alone, or not at all."""
+    def used(x: n.Node) -> int:
+        return sum(isinstance(y, n.Region) and y.buffer.name == name for y in walk(x))
+    return used(k) == sum(used(x) for x in walk(k) if isinstance(x, n.Copy) and x.via == "tma")
 
 
 def _eval(state: State, s: n.Eval) -> None:

@@ -26,21 +26,22 @@ def _verdict(program: Program, surface: str, instead: str) -> Verdict:
     return Verdict(made.ok, "profile" if made.ok else "compile", "right" if made.ok else "KIR-B010: refused", program.name, "p", made)
 
 
-def test_what_tilelang_refuses_is_compiled_as_cuda_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("surface", ["tilelang", "triton"])
+def test_what_a_surface_refuses_is_compiled_as_cuda_and_said(surface: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
 
     def gate(program: Program, problem: Any, surface: str, targets: Any, **options: Any) -> Verdict:
         asked.append((program.name, surface))
         return _verdict(program, surface, options.get("instead", ""))
     monkeypatch.setattr(judged, "gate_cpu", gate)
-    by = CpuJudge("tilelang", ())
+    by = CpuJudge(surface, ())
     plain, odd = by.gate(Program("plain")), by.gate(Program("odd"))
-    assert plain.accepted and plain.surface == "tilelang" and "refused_by" not in plain.record
-    assert odd.accepted and odd.surface == "cuda" and odd.record["refused_by"] == {"tilelang": "KIR-B010: refused"}
+    assert plain.accepted and plain.surface == surface and "refused_by" not in plain.record
+    assert odd.accepted and odd.surface == "cuda" and odd.record["refused_by"] == {surface: "KIR-B010: refused"}
     asked.clear()
     by.realized(plain, odd)
     assert asked == [("plain", "cuda")]
-    assert not CpuJudge("triton", ()).gate(Program("odd")).accepted
+    assert "cuda" not in judged.INSTEAD  # nothing stands in for CUDA
 
 
 def test_a_record_does_not_say_where_a_machine_keeps_its_files() -> None:

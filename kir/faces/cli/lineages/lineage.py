@@ -1,35 +1,40 @@
 """walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps
 
 FILE is IR text (.kir) or a source file, FILE::KERNEL where it holds several; package:path names a file of an installed
-package. The folder receives lineage.json, the programs and report.html; `kir learn` makes cards of it. A killed run is
-taken up again by the same command.
+package. FILE may also be a stored pipeline (skills/pipelines), such as fmha_sm90, or the file of one: what it makes of its
+problem's naive program is walked back along its own steps, and nothing is searched. The folder receives lineage.json, the
+programs and report.html; `kir learn` makes cards of it. A killed run is taken up again by the same command.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kir.faces.cli._options import can_be_written, conditions
+from kir.faces.cli._options import belong, can_be_written, conditions
 from kir.faces.cli._program import for_problem
 from kir.faces.cli._progress import bar
 from kir.faces.cli._result import Result
+
+if TYPE_CHECKING:
+    from kir.faces.api.pipelines import Stored
 
 MOST_SHOWN = 12
 """Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
 
 
 def command(
-    file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads")],
+    file: Annotated[str, typer.Argument(help="FILE[::KERNEL]: IR text, or a source that a frontend reads; or a stored pipeline")],
     output: Annotated[Path | None, typer.Option("--output", "-o", callback=can_be_written, help="the folder to write; by default KERNEL.lineage here")] = None,
     problem: Annotated[str, typer.Option(help="what the kernel must compute; without it, the kernel itself is the reference")] = "",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="the gate")] = "cpu",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel (TOML); by default the shipped one, or as its launch says")] = None,
     against: Annotated[str, typer.Option(help="MODULE:FUNCTION of PyTorch's that computes the same, as the problem")] = "",
-    numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have")] = None,
+    numbers: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE: a scalar of the kernel that the problem does not have; of a "
+                                                     "stored pipeline, a parameter")] = None,
     surface: Annotated[str, typer.Option(help="the surface to emit and compile; by default the expert's own")] = "",
     target: Annotated[str, typer.Option(help="targets, with commas between them; by default those of sm_80 and sm_90a that have what the expert uses")] = "",
     assume: Annotated[list[str] | None, typer.Option(help="a precondition to assume where it cannot be decided (may be repeated)")] = None,
@@ -42,21 +47,29 @@ def command(
 ) -> Result:
     """Walk an expert kernel back to naive, one gated step at a time, and rebuild it from the stored steps."""
     from kir.base.diagnostic import Diagnostic
+    from kir.faces.api.pipelines import names_pipeline
     from kir.faces.report.terminal import summary, table
     from kir.faces.report.written import write_report
+    from kir.lineage.along import AlongEngine
     from kir.lineage.engine import PassEngine
     from kir.lineage.judge import judge_on
     from kir.lineage.records.folder import Folder
     from kir.lineage.records.record import Header
     from kir.lineage.run import tools, usual_targets, walk_back
     from kir.lineage.walk import Budget
-    from kir.surface.reading import load_expert
+    from kir.surface.reading import Expert, load_expert
 
     if on == "gpu":
         from kir.gate.gpu.machine import require_device
         require_device()
-    problem, under = for_problem(file, bind, problem, against, numbers or [])
-    expert = load_expert(file, under)
+    targets = tuple(each.strip() for each in target.split(",") if each.strip())
+    along = _along(file, problem, bind, against, numbers or [], targets) if names_pipeline(file) else None
+    if along is not None:
+        problem = along.problem
+        expert = Expert(along.trace.program, along.name, along.source, along.surface, along.fixed)
+    else:
+        problem, under = for_problem(file, bind, problem, against, numbers or [])
+        expert = load_expert(file, under)
     output = output or can_be_written(Path(f"{expert.name}.lineage"))
     assert output is not None
     budget = Budget(steps, attempts, seconds)
@@ -67,12 +80,12 @@ def command(
         binding=expert.binding,
         problem=problem,
         gate=on,
-        targets=tuple(each.strip() for each in target.split(",") if each.strip()) or usual_targets(expert.program),
+        targets=targets or usual_targets(expert.program),
         assume=tuple(sorted(conditions(assume, "--assume"))),
         budget=budget.to_json(),
         tools=tools(),
     )
-    engine, folder = PassEngine.of(header), Folder(output)
+    engine, folder = PassEngine.of(header) if along is None else AlongEngine.along(header, along.trace), Folder(output)
     with judge_on(on, header, expert.program) as judge, bar(f"walking {header.expert} back") as advance:
         lineage = walk_back(expert.program, header, engine, judge, folder, budget, workers=workers, fresh=fresh, look=look, progress=advance)
     replayed = write_report(lineage, folder, engine)
@@ -81,7 +94,7 @@ def command(
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
     first = folder.root / "states" / "K00.kir"
-    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_suggestion({each.clause for each in left}, problem),
                         attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
@@ -92,7 +105,20 @@ def command(
     )
 
 
-def _way_out(clauses: set[str], problem: str) -> str:
+def _along(file: str, problem: str, bind: Path | None, against: str, numbers: list[str], targets: tuple[str, ...]) -> Stored:
+    """The pipeline that FILE names, run for the first target. Raises UsageError KIR-C002 for options that only a kernel has, and what running it raises."""
+    from kir.base.diagnostic import usage
+    from kir.faces.api.pipelines import AIM, stored
+
+    belong("lineage", "a kernel, and this is a pipeline", {"--bind": bind, "--against": against})
+    given = [text.partition("=") for text in numbers]
+    for name, equals, _ in given:
+        if not equals:
+            raise usage("KIR-C002", f"--set {name}: not NAME=VALUE")
+    return stored(file, problem, {name: value for name, _, value in given}, (*targets, AIM)[0])
+
+
+def _suggestion(clauses: set[str], problem: str) -> str:
     """What would bring a walk further that ended before naive, from the clauses of N that are violated at its end."""
     arrays = f"a problem whose work item has such arrays as its state{'' if problem else ' (--problem)'}"
     if clauses == {"state"}:

@@ -1,12 +1,12 @@
 """What warpgroups do for a whole team that waits for it: products by wgmma, and boxes by the tensor memory accelerator.
 
 A product stands between a fence and a wait for its group; each warpgroup computes 64 rows at a time of its share of the accumulator. A run
-of boxes is asked for by the first thread and waited for by all, on an mbarrier of its own whose phase each thread counts.
+of boxes is asked for by the first thread of a CTA or role and waited for by all of them, on an mbarrier of its own whose phase each thread counts.
 """
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kir.analysis.tiles.fragments import Digit, Spread, extents_of
@@ -92,8 +92,8 @@ def box_bytes(s: n.Stmt) -> int | None:
 
 
 def boxes(state: State, run: n.Block) -> None:
-    """Loads of boxes that the whole CTA waits for. Raises KirError KIR-B030 for a part of the CTA."""
-    if state.team != state.threads or state.kernel.threads != const(state.threads):
+    """Loads of boxes that the whole CTA waits for, or a role. Raises KirError KIR-B030 for a part of either."""
+    if state.team != state.threads:
         raise refuse("a part of the CTA that waits for a box", "`signal bar`, and a wait for it")
     bar, phase = n.Buffer(state.fresh("arrived"), MBARRIER, (const(1),), "shared"), n.Buffer(state.fresh("phase"), I32, (), "register")
     state.boxes.append((bar, phase))
@@ -124,10 +124,18 @@ def started(state: State) -> n.Block:
     """What the threads do first where boxes are waited for: mbarriers that count one arrival, and phases."""
     if not state.boxes:
         return ()
-    first = tuple(n.Eval(build.call("mbar_init", build.region(bar, 0), const(1))) for bar, _ in state.boxes)
-    once = n.If(build.compare("eq", state.thread, 0), (*first, n.Eval(build.call("fence_mbar_init"))))
-    phases = tuple(n.Alloc(phase, const(0)) for _, phase in state.boxes)
-    return (once, n.Eval(build.call("barrier")), *phases)
+    once = n.If(build.compare("eq", state.thread, 0), begun(state.boxes))
+    return (once, n.Eval(build.call("barrier")), *phases(state))
+
+
+def begun(boxes: Sequence[tuple[n.Buffer, n.Buffer]]) -> n.Block:
+    """What one thread does first for mbarriers that count one arrival."""
+    return (*(n.Eval(build.call("mbar_init", build.region(bar, 0), const(1))) for bar, _ in boxes), n.Eval(build.call("fence_mbar_init"))) if boxes else ()
+
+
+def phases(state: State) -> n.Block:
+    """The phases that a thread counts."""
+    return tuple(n.Alloc(phase, const(0)) for _, phase in state.boxes)
 
 
 def released(state: State, s: n.Stmt) -> bool:

@@ -1,6 +1,7 @@
 """Kernels whose warps have roles, lowered to threads: the same values, no hazard, and Hopper's instructions in what is compiled."""
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kir.base.diagnostic import KirError
@@ -57,3 +58,49 @@ def test_an_operand_that_wgmma_cannot_read_is_refused() -> None:
         made.emit(parse_program(text))
     found = bad.value.diagnostics[0]
     assert found.id == "KIR-B002" and "swizzle" in (found.needs or "")
+
+
+WAITING = """kir 1
+program sums
+  size M: i32
+  in X: f32[M, 64]
+  in W: f16[M, 64, 64]
+  out Y: f32[64]
+  out Z: f32[64, 64]
+  map W_map of W box [1, 64, 64]
+kernel main grid (i: 1) threads 192
+  shared Ws: f16[64, 64] align 128
+  roles
+    role sums warps 0..2
+      fragment all: f32[64] = 0.0
+      for j in 0..M
+        all = all + X[j, 0 +: 64]
+      Y = all
+    role weights warps 2..6
+      fragment acc: f32[64, 64] = 0.0
+      for k in 0..M
+        copy W[k, 0 +: 64, 0 +: 64] -> Ws via tma {descriptor=W_map}
+        acc = acc + cast(Ws, f32)
+      Z = acc
+"""
+
+
+def test_a_role_waits_for_boxes_of_its_own() -> None:
+    program = lowered(parse_program(WAITING))
+    check(program)
+    text = program_text(program)
+    assert text.index("mbar_init(&arrived[0], 1)") < text.index("roles") < text.index("register phase")
+    rng = np.random.default_rng(2)
+    x, w = rng.integers(-4, 5, (5, 64)).astype(np.float32), rng.integers(-4, 5, (5, 64, 64)).astype(np.float16)
+    found = run(program, {"X": x, "W": w}, {"M": 5}, mode="check")
+    assert [f.message for f in found.errors] == []
+    assert (found.outputs["Y"] == x.sum(axis=0)).all() and (found.outputs["Z"] == w.astype(np.float32).sum(axis=0)).all()
+
+
+def test_one_of_several_warpgroups_waits_for_no_box() -> None:
+    split = "      for wg in 0..2 parallel warpgroup\n"
+    text = WAITING.replace("threads 192", "threads 320").replace("2..6", "2..10").replace("      fragment acc", f"{split}      fragment acc")
+    head, _, rest = text.partition(split)
+    with pytest.raises(KirError) as bad:
+        lowered(parse_program(head + split + "".join(f"  {line}\n" for line in rest.splitlines())))
+    assert bad.value.diagnostics[0].id == "KIR-B030" and "one of several warpgroups" in bad.value.diagnostics[0].message
