@@ -1,7 +1,6 @@
 """Kernels whose warps have roles, lowered to threads: the same values, no hazard, and Hopper's instructions in what is compiled."""
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 
