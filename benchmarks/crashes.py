@@ -1,4 +1,4 @@
-"""`kill -9` at random points of `lineage`, `learn`, `optimize` and `tune`, one of two processes on one store; then full disks, folders that cannot be
+"""`kill -9` at random points of `lineage`, `learn`, `optimize`, `tune` and `corpus`, alone or two on one store; then full disks, folders that cannot be
 written, a clock set back, and two versions of KIR on one store.
 
 `python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--write]`. A command is first let run and measured: points are drawn
@@ -39,6 +39,8 @@ kernel main grid (b: ceildiv(N, 64)) threads 64
   for t in 0..64 parallel thread
     Y[b * 64 + t] = cast(load(X[b * 64 + t] else 0.0 clip), bf16) clip
 """
+KERNELS = tuple(ROOT / "skills" / "experts" / path for path in ("softmax/softmax.cu", "transpose/transpose.cu", "rmsnorm/rmsnorm.cu"))
+"""What `corpus` counts."""
 LONGEST, TOGETHER = 600.0, 0.25
 """Seconds that a command may take to its end; and how often a second process works on the same store."""
 SOON = 0.01
@@ -52,6 +54,8 @@ class Job:
     name: str
     arguments: Callable[[Path], Sequence[str]]
     accepted: str = ""
+    kept: str = ""
+    """A folder whose files, once written, stay as they are."""
 
 
 @dataclass
@@ -86,6 +90,7 @@ JOBS = (
                                 "candidates=1,seconds=3", "--log", str(at / "search.jsonl"), "-o", str(at / "faster.kir")), "search.jsonl"),
     Job("tune", lambda at: ("tune", "gemm_sm90", "--problem", "gemm:bf16", "--shape", "cube", "--budget", "1", "--log", str(at / "tuned.jsonl"), "--into",
                             str(at / "tuned")), "tuned.jsonl"),
+    Job("corpus", lambda at: ("corpus", str(at / "kernels"), "--cache", str(at / "counted"), "-j", "1"), kept="counted"),
 )
 
 
@@ -110,6 +115,11 @@ def whole_lines(path: Path) -> list[bytes]:
     """The lines of an append-only file that were written to their end."""
     text = path.read_bytes() if path.is_file() else b""
     return text[:text.rfind(b"\n") + 1].splitlines()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The finished files of a folder."""
+    return {p.name: p.read_bytes() for p in folder.glob("*") if p.is_file() and not p.name.endswith(".partial")}
 
 
 def damaged(folder: Path) -> list[str]:
@@ -154,17 +164,20 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     """One process (or two on one store) killed at a random moment, and what is left looked at."""
     row.points += 1
     before = whole_lines(at / job.accepted) if job.accepted else []
+    held = files_of(at / job.kept) if job.kept else {}
     first = started(job.arguments(at))
     second = started(job.arguments(at)) if r.random() < TOGETHER else None
     row.counts["two processes"] += second is not None
     until = clock.drawn(r)
     done = ended(first, until)
     if second is not None:
-        ended(second, r.uniform(0.0, clock.begins))
+        row.counts["killed"] += not ended(second, r.uniform(0.0, clock.begins))
     row.counts["killed"] += not done
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
     if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
         row.faults.append(f"{job.name}: {len(before)} accepted lines were there, and are not the first ones now")
+    if job.kept and not done and any(files_of(at / job.kept).get(name) != text for name, text in held.items()):
+        row.faults.append(f"{job.name}: {len(held)} files were there, and are not the same now")
     clock.spent += max(until - clock.begins, 0.0)
     if done:
         row.finished += 1
@@ -186,6 +199,9 @@ def prepared(at: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     at.mkdir(exist_ok=True)
     (at / "rows.kir").write_text(KERNEL)
+    (at / "kernels").mkdir()
+    for path in KERNELS:
+        shutil.copy(path, at / "kernels")
 
 
 def goes_on(job: Job, at: Path, row: Row) -> None:
@@ -282,13 +298,14 @@ def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
     lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments between their "
              "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is "
              "not whole, or a command that does not go on.", "",
-             "| command | points | killed | with a second process | ended by itself | let run to its end at last | "
+             "| command | points | processes killed | with a second process | ended by itself | let run to its end at last | "
              "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():
         last = "yes" if row.counts["came to the end after the last kill"] else "no"
         lines.append(f"| `{name}` | {row.points} | {row.counts['killed']} | {row.counts['two processes']} | {row.finished} | {last} | "
                      f"{'; '.join(dict.fromkeys(row.faults))[:200] or 'none'} |")
-    lines += ["", f"{sum(r.points for r in rows.values())} points, {sum(len(r.faults) for r in rows.values())} faults.", ""]
+    lines += ["", f"{sum(r.points for r in rows.values())} points, {sum(r.counts['killed'] for r in rows.values())} kills, "
+              f"{sum(len(r.faults) for r in rows.values())} faults.", ""]
     if other:
         lines += ["| accident (`lineage`) | what came of it | right |", "| --- | --- | --- |"]
         lines += [f"| {a} | {b.replace('|', '/')} | {'yes' if ok else 'no'} |" for a, b, ok in other]

@@ -35,7 +35,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.library import Library, Shelf, library
+from kir.learning.cards.library import CardStore, Library, library
 from kir.learning.cards.search import Index, Query, Rank, search
 from kir.learning.cards.use import applications, judged
 from kir.learning.evidence.archive import read_archive, shipped
@@ -340,7 +340,7 @@ def _searched(given: Given) -> float:
     some = list(given.cards)
     drawn = [some[pick.randrange(len(some))] for _ in range(SYNTHETIC)]
     cards = [card.model_copy(update={"name": f"c{n}"}) for n, card in enumerate(drawn)]
-    known = Library((Shelf(given.folder),)).rank if given.folder else library().rank
+    known = Library((CardStore(given.folder),)).rank if given.folder else library().rank
     states = {card.name: known.states[old.name] for card, old in zip(cards, drawn, strict=True) if old.name in known.states}
     index = Index.of(cards, Rank(known.weights, states))
     query = Query(frozenset({"shared", "mma", "threads"}), frozenset({"for", "mma", "kernel"}), "matmul", "cuda", "sm_90a", "stage a tile in shared memory")
@@ -355,7 +355,7 @@ def _searched(given: Given) -> float:
 
 def _loaded(given: Given) -> float:
     begun = time.perf_counter()
-    found = Library((Shelf(given.folder),)) if given.folder else library()
+    found = Library((CardStore(given.folder),)) if given.folder else library()
     assert len(found.cards) == len(given.cards)
     return time.perf_counter() - begun
 
@@ -403,7 +403,7 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=0.0, help="seconds after which no further case is counted (0: no limit)")
     parser.add_argument("--print", action="store_true", help="print the table and write no page")
     asked = parser.parse_args()
-    found = Library((Shelf(asked.library),)) if asked.library else library()
+    found = Library((CardStore(asked.library),)) if asked.library else library()
     given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within)
     text = PARTS[asked.part](given)
     if asked.print:

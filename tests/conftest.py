@@ -104,9 +104,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    used = {name for name in NEEDS if any(item.get_closest_marker(name) for item in items)}
-    absent = {name for name in used if not NEEDS[name][1]()}
-    out = [item for item in items if any(item.get_closest_marker(name) for name in absent)]
+    needs = [(item, NEEDS.keys() & {mark.name for mark in item.iter_markers()}) for item in items]
+    absent = {name for name in frozenset[str]().union(*(names for _, names in needs)) if not NEEDS[name][1]()}
+    out = {item for item, names in needs if names & absent}
     if out:
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if item not in set(out)]
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]

@@ -14,7 +14,7 @@ from kir.ir.visit import once
 from kir.surface import Argument, Artifact, Body, Emitted, Entry, MachineLine
 
 from .output.body import kernel_body, kernel_launch
-from .output.cache_policy import recached
+from .output.cache_policy import with_cache_policy
 from .output.emit import DIVISOR, Written, write
 from .tiles.names import spelled
 
@@ -51,9 +51,9 @@ class TritonBackend:
         """How the program's one kernel is launched. Raises KirError KIR-B002, KIR-B004, KIR-B007."""
         return kernel_launch(program)
 
-    def recached(self, statement: str, cache: str) -> str | None:
+    def with_cache_policy(self, statement: str, cache: str) -> str | None:
         """A source statement with its one access under a cache policy. Raises KirError KIR-B008."""
-        return recached(statement, cache)
+        return with_cache_policy(statement, cache)
 
     def launched_with(self, emitted: Emitted, sizes: Mapping[str, int]) -> Emitted:
         """The variant that Triton's launcher picks at these sizes: integers that 16 divides are compiled as such (its `JITFunction`)."""

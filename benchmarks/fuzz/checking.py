@@ -26,7 +26,7 @@ from kir.ir.rules.verify import verify
 from kir.ir.visit import walk
 from kir.rewrite import apply, judge, passes, sites
 from kir.rewrite.base import Pass, parameter_types
-from kir.rewrite.driver import forward_site, run_forward, unfit
+from kir.rewrite.driver import forward_site, rejection_reason, run_forward
 from kir.rewrite.meaning import difference
 from kir.rewrite.pipelines.text import Direction
 from kir.surface import backend
@@ -163,7 +163,7 @@ def attempt(p: n.Program, name: str, given: dict[str, Any], direction: Direction
         return
     for site in r.sample(found, min(DRAWS, len(found))):
         validity = {each.id for each in site.params.preconditions if each.kind == "validity"}
-        if direction == "forward" and (any(not v for id_, v in judge(p, site) if id_ in validity) or unfit(p, site)):
+        if direction == "forward" and (any(not v for id_, v in judge(p, site) if id_ in validity) or rejection_reason(p, site)):
             count["sites with a reason against them"] += 1
             continue
         try:

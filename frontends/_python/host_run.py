@@ -20,6 +20,7 @@ from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Known, Quotient, Unknown, Value, decided, floored, is_condition
 
+from .host_parts import defaults, module_files
 from .host_values import External, Lazy, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
@@ -131,7 +132,7 @@ class Follower:
         """A function called by whom nobody sees: its arguments are what they turn out to be; those that a test is given by a mark, as there."""
         scope = self.module(file)
         given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in _parameters(f)}, **self._marked(file, f, scope)}
-        optional = _defaults(f)
+        optional = defaults(f)
         for p in _parameters(f):
             default = self._default(file, f, p, scope)
             left_out = isinstance(default, (bool, str)) or (self.usual and default is None and p.arg in optional)
@@ -163,7 +164,7 @@ class Follower:
         return v
 
     def _default(self, file: HostFile, f: ast.FunctionDef | ast.Lambda, p: ast.arg, scope: dict[str, Value]) -> Value:
-        pairs = _defaults(f)
+        pairs = defaults(f)
         if p.arg not in pairs:
             return None
         found = self.value(file, pairs[p.arg], scope)
@@ -560,36 +561,12 @@ class Follower:
             self.depth -= 1
 
 
-def module_files(at: Path, module: str, level: int) -> Iterator[Path]:
-    """Where a module that a file imports may lie: beside it or above it where the import says how far (`level` dots), else beside the outermost package
-    that holds the file, then beside it. Among installed packages only the file's own is looked into: another's host code says nothing of a launch."""
-    home = at.parent
-    if level:
-        homes = [home.parents[level - 2] if level > 1 else home] if level - 1 <= len(home.parents) else []
-    else:
-        outer = home
-        while (outer / "__init__.py").is_file():
-            outer = outer.parent
-        installed = outer != home and outer.name in ("site-packages", "dist-packages") and module.partition(".")[0] != home.relative_to(outer).parts[0]
-        homes = [home] if installed else list(dict.fromkeys((outer, home)))
-    for each in homes:
-        inside = each.joinpath(*filter(None, module.split(".")))
-        yield from (inside.with_suffix(".py"), inside / "__init__.py") if module else (inside / "__init__.py",)
-
-
 def _constant(v: Value) -> Value:
     return build.const(v) if isinstance(v, int) and not isinstance(v, bool) else v
 
 
 def _parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
     return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
-
-
-def _defaults(f: ast.FunctionDef | ast.Lambda) -> dict[str, ast.expr]:
-    """The defaults of a function's parameters, by name."""
-    names = [*f.args.posonlyargs, *f.args.args]
-    pairs = dict(zip([a.arg for a in names[len(names) - len(f.args.defaults):]], f.args.defaults))
-    return pairs | {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None}
 
 
 def _opposite(test: Value) -> Value:

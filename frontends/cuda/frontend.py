@@ -28,7 +28,7 @@ from .launch.host_code import cuda_calls, cuda_launches
 from .launch.host_parts import Passed
 from .launch.specializations import specializations
 from .reader import reading
-from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type
+from .source.source import Node, Sources, Unit, fragment_arguments, fragment_type, unit_of
 from .source.syntax import declared_name, text
 from .suffixes import SUFFIXES
 from .symbols.index import Index
@@ -75,8 +75,7 @@ class CudaFrontend:
             raise error("KIR-F201", f"{source.name} cannot be read: {bad.__class__.__name__}") from bad
         key = (str(source), target, stamp)
         if key not in self._opened:
-            sources = Sources(target)
-            main = sources.read(source)
+            sources, main = unit_of(source, target)
             index = Index()
             for unit in sources.units:
                 index.add(unit)
@@ -113,7 +112,7 @@ class CudaFrontend:
         fn = self._find(opened, source, name)
         _whole(opened, fn)
         try:
-            bindings = _arguments(opened, fn, given, binding)
+            fn, bindings = _overload(opened, fn, given, binding)
         except NotUnderstood as bad:
             origin = fn.unit.origin(fn.node)
             raise error("KIR-F209", f"'{name}' has no such instantiation: {bad.reason}", origin=origin, needs=_wanted(fn)) from bad
@@ -244,6 +243,28 @@ def _whole(opened: Opened, fn: Function | None) -> None:
 
 def _wanted(fn: Function) -> str:
     return f"arguments for <{', '.join(p.name for p in fn.params or ())}>"
+
+
+def _overload(opened: Opened, fn: Function, given: str | None, binding: Binding | None) -> tuple[Function, Bindings | None]:
+    """The kernel of a name whose result these template arguments allow (`std::enable_if_t<.., void>`), and the arguments. Raises NotUnderstood where none
+    of several does."""
+    others = [f for f in opened.kernels() if f.name == fn.name and f.params and f.arguments is None]
+    if len(others) < 2 or fn not in others:
+        return fn, _arguments(opened, fn, given, binding)
+    why: NotUnderstood | None = None
+    for each in others:
+        bindings = _arguments(opened, each, given, binding)
+        kind = each.node.child_by_field_name("type")
+        if bindings is None or kind is None:
+            return fn, bindings
+        r = reading(opened.sources, opened.index, Geometry((_ONE, _ONE, _ONE)))
+        try:
+            r.types.base_type(kind, each.scope.inner(**bindings))
+        except NotUnderstood as bad:
+            why = bad
+            continue
+        return each, bindings
+    raise why or NotUnderstood("no overload")
 
 
 def _arguments(opened: Opened, fn: Function, given: str | None, binding: Binding | None) -> Bindings | None:

@@ -25,7 +25,7 @@ from .._python.project import Module, Project, decorator_name
 from .launch.host_code import allocated_extents, factory_of, tensor_extents, tilelang_launches
 from .output.binding import skeleton
 from .output.binding_check import check_given, check_readable, is_text
-from .output.kernel import read_kernel
+from .output.kernel import read_kernel, read_sides
 from .suffixes import SUFFIXES
 from .values.values import Value
 
@@ -90,6 +90,12 @@ class TileLangFrontend:
         """The generic program of one kernel. Raises KirError KIR-F001 to KIR-F003, KIR-F401 and KIR-F402."""
         module, node = self.find(source, kernel)
         return read_kernel(self._project, module, node, kernel)
+
+    def sides(self, source: Path, kernel: str) -> list[tuple[str, Program]]:
+        """The generic programs of one kernel, one for each outcome of the conditions of the binding that make it another kernel, each with what
+        it assumes in words. Raises KirError as `parse` does."""
+        module, node = self.find(source, kernel)
+        return read_sides(self._project, module, node, kernel)
 
     def instantiate(self, source: Path, kernel: str, binding: Binding | None) -> Program:
         """The program of a kernel whose factory runs with the values of a binding. Raises KirError as `parse` does."""

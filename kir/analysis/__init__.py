@@ -1,7 +1,7 @@
 """Analyses: what is known of integers, which memory a statement touches, what may be exchanged, what a program needs of a machine.
 
 Order: branch_definitions, clipping, domain, elements, facts, integers, loops, order, access, bounds, boundary_masks, simplify, heuristics,
-normal, solver, tiles, target, uniform, proof.
+normal, solver, tiles, target, uniform, proof, algebra.
 """
 from __future__ import annotations
 

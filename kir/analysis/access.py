@@ -173,6 +173,15 @@ def may_overlap(a: n.Region | None, b: n.Region | None, known: Facts) -> bool:
     return not any(_apart(x, y, known) for x, y in zip(a.index, b.index, strict=True))
 
 
+def must_overlap(a: n.Region, b: n.Region, known: Facts) -> bool:
+    """Whether two places, read with the same values of all variables, are known to have an element in common."""
+    def met(x: n.Expr | n.Span, y: n.Expr | n.Span) -> bool:
+        first, second = _ends(x), _ends(y)
+        return first is not None and second is not None and first[0].type == second[0].type and at_most(
+            known.expanded(first[0]), known.expanded(second[1]), known) and at_most(known.expanded(second[0]), known.expanded(first[1]), known)
+    return a.buffer.name == b.buffer.name and (not a.index or not b.index or all(met(x, y) for x, y in zip(a.index, b.index, strict=True)))
+
+
 def _ends(i: n.Expr | n.Span) -> tuple[n.Expr, n.Expr] | None:
     """First and last index of one dimension; None for a gather."""
     if not isinstance(i, n.Span):

@@ -68,9 +68,9 @@ def _fast(cls: Any, eq: bool) -> Any:
 
 
 def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
-    """The one method that is compiled: it sets the fields past `__setattr__`."""
-    names: dict[str, Any] = {"__set": object.__setattr__, "__missing": dataclasses.MISSING, "__name__": cls.__module__}
-    taken, done = ["self"], []
+    """The one method that is compiled: it sets the fields past `__setattr__`, right in the instance's dictionary, which is twice as fast."""
+    names: dict[str, Any] = {"__missing": dataclasses.MISSING, "__name__": cls.__module__}
+    taken, done = ["self"], ["__kept = self.__dict__"] if fields else []
     for k, f in enumerate(fields):
         given = f.name
         if f.default is not dataclasses.MISSING:
@@ -82,7 +82,7 @@ def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
             given = f"__make{k}() if {f.name} is __missing else {f.name}"
         else:
             taken.append(f.name)
-        done.append(f"__set(self, {f.name!r}, {given})")
+        done.append(f"__kept[{f.name!r}] = {given}")
     if hasattr(cls, "__post_init__"):
         done.append("self.__post_init__()")
     try:

@@ -66,7 +66,7 @@ def toolkit(path: str | None = None) -> Toolkit | None:
     found = shutil.which("nvcc", path=path)
     candidates = [Path(found)] if found else []
     if path is None:
-        candidates += sorted(Path("/usr/local").glob("cuda*/bin/nvcc"), key=_by_number, reverse=True)
+        candidates += sorted(Path("/usr/local").glob("cuda*/bin/nvcc"), key=_version_numbers, reverse=True)
     for candidate in candidates:
         real = _unwrapped(candidate)
         version = _version(real, r"V(\d+(?:\.\d+)+)")
@@ -209,7 +209,7 @@ def _unwrapped(path: Path) -> Path:
     return path
 
 
-def _by_number(path: Path) -> tuple[int, ...]:
+def _version_numbers(path: Path) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", str(path)))
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import field, fields
-from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from kir.base.dataclass import dataclass
 
@@ -15,6 +15,23 @@ C = TypeVar("C", bound=type)
 def attrs(**items: Attr) -> Attrs:
     """Attributes in their canonical order."""
     return tuple(sorted(items.items()))
+
+
+if TYPE_CHECKING:
+    from functools import cached_property
+    derived = cached_property
+else:
+    class derived:
+        """A property worked out once for each node: `functools.cached_property` without its lock, which costs more than most of what is worked out."""
+
+        def __init__(self, make):
+            self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__
+
+        def __get__(self, item, owner=None):
+            if item is None:
+                return self
+            found = item.__dict__[self.name] = self.make(item)
+            return found
 
 
 class Node:

@@ -6,14 +6,15 @@ which they are bound. What callers see stays: parameters, sizes, kernel names an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from operator import is_not
+from typing import Any, TypeVar
 
 from kir.ir import nodes as n
 from kir.ir.printer import program_text
-from kir.ir.visit import blocks_of, names_mentioned, once, transform
+from kir.ir.visit import blocks_of, names_mentioned, once, rebuild, transform, transform_value
 
 N = TypeVar("N", bound=n.Node)
 
@@ -45,6 +46,13 @@ def rename(item: N, names: Mapping[str, str], labels: bool = True) -> N:
     """`item` with local names replaced, wherever they are bound or used; without labels and origins, unless they are to stay."""
     if labels and all(old == new for old, new in names.items()):
         return item
+    changed = frozenset(old for old, new in names.items() if old != new)
+    result: N = transform(item, _renaming(names, labels), (lambda x: not changed.isdisjoint(names_mentioned(x))) if labels else None)
+    return result
+
+
+def _renaming(names: Mapping[str, str], labels: bool) -> Callable[[n.Node, n.Node], n.Node]:
+    """What `transform` does to a node whose parts are renamed."""
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Var() | n.Axis() | n.Buffer():
@@ -61,8 +69,40 @@ def rename(item: N, names: Mapping[str, str], labels: bool = True) -> N:
             case _:
                 pass
         return new if labels else _bare(new)
-    changed = frozenset(old for old, new in names.items() if old != new)
-    result: N = transform(item, leave, (lambda x: not changed.isdisjoint(names_mentioned(x))) if labels else None)
+    return leave
+
+
+FORMS = 4
+"""Anonymous forms that a node keeps, each under other numbers of its names."""
+
+
+def _anonymous(item: N, names: Mapping[str, str]) -> N:
+    """`rename` without labels. Statements and what stands right in them keep their forms: a program and what a rewrite made of it share most of both."""
+    leave = _renaming(names, labels=False)
+
+    def form(x: n.Node) -> n.Node:
+        forms = once(x, "_forms", dict[tuple[str, ...], n.Node])
+        key = tuple([names.get(name, name) for name in once(x, "_mentioned", lambda: tuple(names_mentioned(x)))])
+        found = forms.get(key)
+        if found is None:
+            if len(forms) == FORMS:
+                del forms[next(iter(forms))]
+            found = forms[key] = within(x) if isinstance(x, (n.Stmt, n.Role, n.Kernel, n.Function)) else transform(x, leave)
+        return found
+
+    def within(x: n.Node) -> n.Node:
+        changes = {field: new for field in x.tree_fields if (new := part(old := x.__dict__[field])) is not old}
+        return leave(x, rebuild(x, changes))
+
+    def part(value: Any) -> Any:
+        if isinstance(value, n.Node):
+            return form(value)
+        if isinstance(value, tuple):
+            made = tuple(map(part, value))
+            return made if any(map(is_not, made, value)) else value
+        return transform_value(value, leave)
+    result = form(item)
+    assert isinstance(result, type(item))
     return result
 
 
@@ -92,7 +132,7 @@ def canonical_kernel(k: n.Kernel, outer: set[str]) -> n.Kernel:
     kept, seen = once(k, "_canonical_kernels", dict[frozenset[str], n.Kernel]), frozenset(outer)
     if seen not in kept:
         kept.clear()
-        kept[seen] = rename(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer), labels=False)
+        kept[seen] = _anonymous(k, _numbered((*(a.name for a in k.grid), *bound_names(k.body)), outer))
     return kept[seen]
 
 
@@ -108,7 +148,7 @@ def canonical(p: n.Program) -> n.Program:
 
 def _canonical(p: n.Program) -> n.Program:
     outer = outer_names(p)
-    functions = tuple(rename(f, _numbered((*(x.name for x in f.params), *bound_names(f.body)), outer), labels=False) for f in p.functions)
+    functions = tuple(_anonymous(f, _numbered((*(x.name for x in f.params), *bound_names(f.body)), outer)) for f in p.functions)
     return replace(p, kernels=tuple(canonical_kernel(k, outer) for k in p.kernels), functions=functions)
 
 

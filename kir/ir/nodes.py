@@ -11,11 +11,10 @@ Values are immutable `Let`s; everything mutable is a `Buffer`. Names are unique 
 from __future__ import annotations
 
 from dataclasses import field
-from functools import cached_property
 from typing import Any, Literal
 
 from kir.base.diagnostic import Origin
-from kir.ir.base import Attr, Attrs, Node, attrs, node
+from kir.ir.base import Attr, Attrs, Node, attrs, derived, node
 from kir.ir.signatures import elementwise, result_type
 from kir.ir.types import BOOL, F32, I32, DType, Expr, PointerType, Space, StructType, TileType, Type, dtype_of, rounded, with_dtype
 
@@ -41,7 +40,7 @@ class Const(Expr):
     def dimension(self) -> int | Expr:
         return int(self.value)
 
-    @cached_property
+    @derived
     def _bits(self) -> str:
         """The value as its dtype holds it."""
         return repr(rounded(self.value, self.dtype) if self.dtype.is_float else self.value)
@@ -94,7 +93,7 @@ class Binary(Expr):
     a: Expr
     b: Expr
 
-    @cached_property
+    @derived
     def type(self) -> Type:
         ta, tb = self.a.type, self.b.type
         if isinstance(ta, DType) and isinstance(tb, DType):
@@ -110,7 +109,7 @@ class Select(Expr):
     a: Expr
     b: Expr
 
-    @cached_property
+    @derived
     def type(self) -> Type:
         return elementwise(dtype_of(self.a.type), self.cond.type, self.a.type, self.b.type)
 
@@ -124,7 +123,7 @@ class Cast(Expr):
     dtype: DType
     rounding: str = "rn"
 
-    @cached_property
+    @derived
     def type(self) -> Type:
         return with_dtype(self.x.type, self.dtype)
 
@@ -138,7 +137,7 @@ class Call(Expr):
     attrs: Attrs = ()
     of: Type | None = None
 
-    @cached_property
+    @derived
     def type(self) -> Type:
         if self.of is not None:
             return self.of
@@ -215,7 +214,7 @@ class Region(Node):
     buffer: Buffer
     index: tuple[Expr | Span, ...] = ()
 
-    @cached_property
+    @derived
     def type(self) -> Type:
         dtype = self.buffer.dtype
         if not self.index:

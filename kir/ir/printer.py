@@ -102,16 +102,20 @@ def attrs_text(a: n.Attrs) -> str:
 
 def expr_text(e: n.Expr) -> str:
     """An expression; cached on the node."""
-    cached = e.__dict__.get("_text")
-    if cached is None:
-        cached = _expr(e)[0]
-        e.__dict__["_text"] = cached
-    return str(cached)
+    return _levelled(e)[0]
 
 
 def _at(e: n.Expr, least: int) -> str:
-    text, level = _expr(e)
+    text, level = _levelled(e)
     return text if level >= least else f"({text})"
+
+
+def _levelled(e: n.Expr) -> tuple[str, int]:
+    """The text of an expression and how tightly it holds together."""
+    cached: tuple[str, int] | None = e.__dict__.get("_levelled")
+    if cached is None:
+        cached = e.__dict__["_levelled"] = _expr(e)
+    return cached
 
 
 def _expr(e: n.Expr) -> tuple[str, int]:

@@ -147,7 +147,7 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
         elif old is None or old == () or type(old) in _PLAIN:
             continue
         else:
-            new = _transform_value(old, leave, enter)
+            new = transform_value(old, leave, enter)
         if new is not old:
             if changes is None:
                 changes = {}
@@ -155,7 +155,8 @@ def transform(n: N, leave: Callable[[Node, Node], Any], enter: Callable[[Node], 
     return leave(n, n if changes is None else rebuild(n, changes))
 
 
-def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Callable[[Node], bool] | None) -> Any:
+def transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Callable[[Node], bool] | None = None) -> Any:
+    """`transform` of a field's value: a node, a tuple, a type with dimensions, or what holds no node."""
     if isinstance(value, Node):
         return transform(value, leave, enter)
     if isinstance(value, tuple):
@@ -175,12 +176,12 @@ def _transform_value(value: Any, leave: Callable[[Node, Node], Any], enter: Call
             elif type(v) in _PLAIN:
                 out.append(v)
             else:
-                new = _transform_value(v, leave, enter)
+                new = transform_value(v, leave, enter)
                 changed = changed or new is not v
                 out.append(new)
         return tuple(out) if changed else value
     if isinstance(value, TileType):
-        shape = _transform_value(value.shape, leave, enter)
+        shape = transform_value(value.shape, leave, enter)
         return value if shape is value.shape else TileType(value.dtype, tuple(
             d if (i := build.int_value(d)) is None else i for d in shape))
     return value

@@ -50,11 +50,12 @@ class Descent:
         return self.violations, self.measure
 
 
-def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Callable[[str], None] = lambda text: None) -> Descent:
+def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Callable[[str], None] = lambda text: None,
+         late: Callable[[], bool] = lambda: False) -> Descent:
     """The best order found: passes named in ``delayed`` are undone only when no other can be, the last of them last.
 
     What to put off beside what is put off already is asked first of the descents that came nearest to naive. A pass that a descent did
-    not use is not put off in it: that would change nothing. The search ends when ``most`` programs have been seen.
+    not use is not put off in it: that would change nothing. The search ends when ``most`` programs have been seen, or it is ``late``.
     """
     seen: set[str] = set()
     best = descend(program, engine, (), seen)
@@ -63,7 +64,7 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
     while best.violations and waiting:
         *_, parent = heappop(waiting)
         for names in _more(parent):
-            if names in tried or len(seen) >= most or len(tried) >= MOST_DESCENTS:
+            if names in tried or len(seen) >= most or len(tried) >= MOST_DESCENTS or late():
                 continue
             tried.add(names)
             found = descend(program, engine, names, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import kir
@@ -28,15 +29,19 @@ def walk_back(program: Program, header: Header, engine: PassEngine, judge: Judge
               fresh: bool = False, look: int = MOST_PROGRAMS, progress: Callable[[str], None] = lambda text: None) -> Lineage:
     """Walk an expert back and write ``lineage.json``; an earlier run of the same walk is taken up, unless ``fresh``. An engine that knows the way is
     followed to its end; with any other, an order is looked for first. Nothing is written of an expert that the gate refuses: raises :class:`KirError`
-    KIR-S015, with what its compilers and the checker say, and KIR-C010 where another process walks in this folder."""
+    KIR-S015, with what its compilers and the checker say, and KIR-C010 where another process walks in this folder. The budget's seconds count from here:
+    a third of them may pass before the last order is looked for."""
+    begun = time.monotonic()
     judgement = judge.gate(program)
     if not judgement.accepted:
         raise _refused(header, judgement)
     with claimed(folder.root):
         folder.begin(header, fresh=fresh)
         until = engine.end if isinstance(engine, AlongEngine) else ""
-        delayed = () if until else plan(program, engine, look).delayed
+        delayed = () if until else plan(program, engine, look, late=lambda: 0 < budget.seconds < 3 * (time.monotonic() - begun)).delayed
         walk = Walk(program, engine, judge, folder, budget, delayed=delayed, until=until, workers=workers, progress=lambda text, kept, tried: progress(text))
+        if budget.seconds:
+            walk.deadline = begun + budget.seconds
         done = walk.run(judgement)
         lineage = chained(header, done.start, judgement.record, judgement.emitted, done.steps, done.outcome)
         folder.finish(lineage)

@@ -203,7 +203,7 @@ class Walk:
         self.judged[self.engine.content(self.start)] = judgement
         self.seen.add(self.engine.content(self.start))
         first = self.state(self.start, judgement)
-        self._take_up(first)
+        self._resume(first)
         with ThreadPoolExecutor(self.workers, thread_name_prefix="gate") as pool:
             ended, reason = self._loop(pool)
         kept = [step for step in self.steps if step.status == "accepted"]
@@ -232,7 +232,7 @@ class Walk:
             measured=dict(judgement.measured) if judgement else {},
         )
 
-    def _take_up(self, first: State) -> None:
+    def _resume(self, first: State) -> None:
         """Go to where an earlier run of the same walk stopped. Raises :class:`KirError` KIR-S013 when it began with another program."""
         earlier = list(self.journal.done())
         if earlier and earlier[0].before.text != first.text:
@@ -316,7 +316,7 @@ class Walk:
             return refused
         before = self.state(tip)
         seen = self.seen | {self.engine.content(each.after) for each in pending}
-        for candidate in self._by_luck(self.engine.candidates(tip, self.delayed)):
+        for candidate in self._defer_failed(self.engine.candidates(tip, self.delayed)):
             if candidate.text in barred:
                 continue
             outcome = self._attempt(tip, before, candidate, seen)
@@ -327,7 +327,7 @@ class Walk:
             return _Pending(refused, step, tip, program, Future())
         return refused
 
-    def _by_luck(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    def _defer_failed(self, candidates: Iterable[Candidate]) -> Iterator[Candidate]:
         """The candidates in order, those that the gate refused in an earlier state last."""
         unlucky: list[Candidate] = []
         for candidate in candidates:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ def _shipped() -> Path:
     return Path(str(resources.files("kir.skills"))) / "problems"
 
 
+@cache
 def problem_names() -> tuple[str, ...]:
     """Names of the problems that come with KIR."""
     return tuple(sorted(p.parent.name for p in _shipped().glob("*/problem.toml")))
@@ -34,11 +36,23 @@ def load_problem(name_or_path: str | Path) -> Problem:
         return load_model(require_plain(text))
     if ":" in text and not Path(text).exists():
         text, _, dtype = text.rpartition(":")
-    path = _shipped() / text if text in problem_names() else Path(text)
+    if text in problem_names():
+        return _shipped_problem(text, dtype)
+    path = Path(text)
     file = path / "problem.toml" if path.is_dir() else path
     if not file.is_file():
         raise usage("KIR-G901", f"there is no problem '{text}'", attempt=did_you_mean(text, problem_names()),
                     needs=f"a folder with a problem.toml, or one of {', '.join(problem_names())}")
+    return _of_file(file, dtype)
+
+
+@cache
+def _shipped_problem(name: str, dtype: str) -> Problem:
+    """One that comes with KIR, read once a process: it keeps its naive program, and what its oracle said."""
+    return _of_file(_shipped() / name / "problem.toml", dtype)
+
+
+def _of_file(file: Path, dtype: str) -> Problem:
     raw = _read(file)
     home = file.parent
     read = {home}

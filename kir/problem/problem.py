@@ -1,6 +1,7 @@
 """A problem: what `problem.toml`, `reference.py` and `naive.kir` say together: shapes, inputs, oracle, error bounds, the naive program."""
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import traceback
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,8 @@ from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, St
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
+KEPT, KEPT_BYTES = 32, 1 << 21
+"""Inputs of a problem whose right outputs are kept, and bytes of either beyond which they are not."""
 LOWER = {"f64": "f32", "f32": "bf16", "f16": "f8e4m3", "bf16": "f8e4m3", "f8e4m3": "f8e5m2"}
 """The next lower precision: what a kernel must not have computed in."""
 
@@ -227,14 +230,32 @@ class Problem:
         for t in tensors:
             if refused := comparison.check_form(outputs, t, self.tensor_dtype(t), self.tensor_shape(t, at)):
                 return refused
-        exact = self.oracle(inputs, at)
+        exact, bounds = self._expected(inputs, at)
         relation = self.spec.relation
         if isinstance(relation, SetWithTies):
             return comparison.set_with_ties(relation, outputs, inputs, exact)
-        bounds = self.bounds(inputs, at, exact)
         return comparison.worst_of([
             comparison.elementwise(t.name, self.tensor_dtype(t), outputs[t.name], exact[t.name], bounds[t.name], self.spec.norm)
             for t in tensors if t.name in outputs])
+
+    def _expected(self, inputs: Mapping[str, Array], at: Shape) -> tuple[Arrays, Arrays]:
+        """What the oracle says of inputs, and the bounds (none of a set); kept for the last few small inputs, on which many programs are judged."""
+        small = sum(v.nbytes for v in inputs.values()) <= KEPT_BYTES
+        key = (str(sorted(at.sizes.items())), *((k, str(v.dtype), v.shape, hashlib.sha256(v.tobytes()).digest()) for k, v in inputs.items())) if small else ()
+        found = self._kept.pop(key, None) if small else None
+        if found is None:
+            exact = self.oracle(inputs, at)
+            found = exact, {} if isinstance(self.spec.relation, SetWithTies) else self.bounds(inputs, at, exact)
+        if small and sum(v.nbytes for part in found for v in part.values()) <= KEPT_BYTES:
+            self._kept[key] = found
+            for oldest in list(self._kept)[:-KEPT]:
+                self._kept.pop(oldest, None)
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[Any, tuple[Arrays, Arrays]]:
+        """What the oracle said, by shape and inputs, the last asked for last."""
+        return {}
 
     def rounded(self, exact: Mapping[str, Array]) -> Arrays:
         """Oracle outputs rounded to the dtypes of the tensors: a perfect answer."""

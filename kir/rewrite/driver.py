@@ -116,7 +116,7 @@ def tried(program: n.Program, site: Site) -> Site | None:
         raise
 
 
-def unfit(program: n.Program, site: Site) -> str:
+def rejection_reason(program: n.Program, site: Site) -> str:
     """Why `apply` refuses a forward site though its preconditions hold; "" where it does not. The site is tried: what the pass makes may have another
     form than its pattern can tell, which `backward` does not find again."""
     try:
@@ -145,7 +145,7 @@ def offered(item: Pass, program: n.Program, context: Context = ANYWHERE, most: i
         verdicts = judge(program, site, context)
         if refuses(site.params, verdicts):
             refused.append((site, verdicts))
-        elif why := unfit(program, site):
+        elif why := rejection_reason(program, site):
             near.append((site, why))
         else:
             taken.append(site)
@@ -284,5 +284,26 @@ def notes(item: Pass, verdicts: tuple[tuple[str, Verdict], ...]) -> tuple[Diagno
     return tuple(by_id[id_].diagnostic(v, subject=str(item)) for id_, v in verdicts if not v and by_id[id_].kind == "profit")
 
 
-__all__ = ["Applied", "Offered", "Record", "Verdicts", "apply", "check", "completed", "forward_site", "guard_of", "judge", "looked",
-           "misses", "notes", "offered", "refuses", "run_backward", "run_forward", "sites", "tried", "undone", "unfit"]
+__all__ = [
+    "Applied",
+    "Offered",
+    "Record",
+    "Verdicts",
+    "apply",
+    "check",
+    "completed",
+    "forward_site",
+    "guard_of",
+    "judge",
+    "looked",
+    "misses",
+    "notes",
+    "offered",
+    "refuses",
+    "rejection_reason",
+    "run_backward",
+    "run_forward",
+    "sites",
+    "tried",
+    "undone",
+]

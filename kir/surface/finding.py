@@ -16,7 +16,7 @@ from kir.ir.visit import walk
 from kir.surface import Frontend
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
 from kir.surface.launches.axes import with_axes
-from kir.surface.launches.extents import open_shapes, with_shapes
+from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
 
@@ -54,7 +54,12 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
     said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts]
-    return replace(found, binding=binding if open_shapes(binding) else with_axes(binding, made), assumed=(*found.assumed, *said))
+    if not open_shapes(binding):
+        loose, binding = binding, with_ties(binding, made)
+        said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
+                 if t.shape != loose.tensors[name].shape]
+        binding = with_axes(binding, made)
+    return replace(found, binding=binding, assumed=(*found.assumed, *said))
 
 
 def _tiled(found: Found, program: Program) -> Found:

@@ -67,7 +67,7 @@ By = Literal["warp", "thread"]
 BY: tuple[By, ...] = ("warp", "thread")
 
 
-def _one_each(program: n.Program, site: Site, context: Context) -> Verdict:
+def _fits_lanes(program: n.Program, site: Site, context: Context) -> Verdict:
     team, found = matched(team_at(program, site.path)), matched(fold_at(block_at(program, site.path), int(site.path[-1])))
     if found[0].count > WARP:
         return refuted(f"a warp has {WARP} lanes for {found[0].count} values", f"value {WARP} is left out", needs=f"at most {WARP} values")
@@ -168,7 +168,7 @@ class WarpFold(Pass):
     numerics: ClassVar[str] = "reassociated(lanes)"
     provides: ClassVar[tuple[str, ...]] = ("lanes",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P836", "validity", "shape", "there are no more values than lanes, and all lanes exist", _one_each),
+        Precondition("KIR-P836", "validity", "shape", "there are no more values than lanes, and all lanes exist", _fits_lanes),
         Precondition("KIR-P837", "validity", "pipeline", "all lanes of a warp take part", warps_arrive),
         Precondition("KIR-P917", "validity", "storage", "where only the first warp or lane has the result, nobody else reads it", _first_warp_reads),
     )

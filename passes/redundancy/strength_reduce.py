@@ -81,33 +81,75 @@ def address_of(r: n.Region, var: n.Var, width: str, terms: tuple[int, ...] = (),
     dtype = DTYPES[width]
     if r.buffer.space != "global" or not r.index or r.buffer.strides is not None or r.buffer.layout is not None or var.of != I32:
         raise NoAddress("it is no place of a row-major tensor")
-    base: n.Expr = build.const(0, dtype)
+    moved = _moved(r, var, dtype)
+    return Moving(_base(moved.parts, tuple(1 if k in terms else 2 if k in products else 0 for k in range(len(r.index))), dtype), moved.step, moved.extent)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an index of a place adds to its address while the variable is 0: `index` is its polynomial without the variable, `stride` and `narrow`
+    what lies between its elements, in the address's dtype and in i32."""
+
+    index: tuple[tuple[tuple[n.Expr, ...], int], ...]
+    stride: n.Expr
+    narrow: n.Expr
+
+    def address(self, way: int, dtype: DType) -> n.Expr:
+        """It, with the index widened as a whole (0), each term on its own (1), or after it was multiplied (2)."""
+        if way == 1:
+            rest: n.Expr = build.const(0, dtype)
+            for monomial, c in self.index:
+                rest = build.add(rest, build.mul(build.cast(build.from_polynomial({monomial: 1}, I32), dtype), build.const(c, dtype))
+                                 if monomial else build.const(c, dtype))
+            return build.mul(self.stride, rest)
+        plain: n.Expr = build.const(0)
+        for monomial, c in self.index:
+            plain = build.add(plain, build.from_polynomial({monomial: c}, I32))
+        return build.cast(build.mul(plain, self.narrow), dtype) if way == 2 else build.mul(self.stride, build.cast(plain, dtype))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How a loop's variable moves a place, and what each index adds, the last first."""
+
+    parts: tuple[Part, ...]
+    step: n.Expr
+    extent: int | n.Expr | None
+
+
+def _moved(r: n.Region, var: n.Var, dtype: DType) -> Moved:
+    """Raises NoAddress, as `address_of`."""
+    parts: list[Part] = []
     step: n.Expr = build.const(0, dtype)
     extent: int | n.Expr | None = None
     stride: n.Expr = build.const(1, dtype)
     narrow: n.Expr = build.const(1)
-    for k, (i, d) in reversed(list(enumerate(zip(r.index, r.buffer.shape, strict=True)))):
+    for i, d in reversed(list(zip(r.index, r.buffer.shape, strict=True))):
         if isinstance(i, n.Span):
             if i is not r.index[-1] or not build.is_const(i.step if isinstance(i.step, n.Expr) else build.const(i.step), 1):
                 raise NoAddress("it is no row of neighbors")
             extent, i = i.extent, i.lo
         if i.type != I32 or d.type != I32:
             raise NoAddress("its indices are no i32 scalars")
-        rest: n.Expr = build.const(0, dtype)
-        plain: n.Expr = build.const(0)
+        rest: list[tuple[tuple[n.Expr, ...], int]] = []
         for monomial, c in build.polynomial(i).items():
             if monomial == (var,):
                 step = build.add(step, build.mul(stride, build.const(c, dtype)))
             elif any(var.name in names_read(a) for a in monomial):
                 raise NoAddress(f"it does not move evenly with '{var.name}'")
             else:
-                plain = build.add(plain, build.from_polynomial({monomial: c}, I32))
-                rest = build.add(rest, build.mul(build.cast(build.from_polynomial({monomial: 1}, I32), dtype), build.const(c, dtype))
-                                 if monomial else build.const(c, dtype))
-        here = build.cast(build.mul(plain, narrow), dtype) if k in products else build.mul(
-            stride, rest if k in terms else build.cast(plain, dtype))
-        base, stride, narrow = build.add(base, here), build.mul(stride, build.cast(d, dtype)), build.mul(narrow, d)
-    return Moving(base, step, extent)
+                rest.append((monomial, c))
+        parts.append(Part(tuple(rest), stride, narrow))
+        stride, narrow = build.mul(stride, build.cast(d, dtype)), build.mul(narrow, d)
+    return Moved(tuple(parts), step, extent)
+
+
+def _base(parts: tuple[Part, ...], way: tuple[int, ...], dtype: DType) -> n.Expr:
+    """The sum of what the indices add, each widened in its way."""
+    base: n.Expr = build.const(0, dtype)
+    for part, kind in zip(parts, reversed(way), strict=True):
+        base = build.add(base, part.address(kind, dtype))
+    return base
 
 
 def _invariant(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -296,16 +338,17 @@ def _view(kernel: n.Kernel, b: n.Buffer) -> n.Buffer | None:
 
 def _ways(r: n.Region, var: n.Var, width: Width) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """The ways to widen the indices of a place that give different addresses: `terms` and `products`."""
-    seen: set[n.Expr] = set()
-    for way in itertools.product(range(3), repeat=len(r.index) if width == "i64" else 0):
-        terms, products = (tuple(d for d, kind in enumerate(way) if kind == wanted) for wanted in (1, 2))
-        try:
-            base = address_of(r, var, width, terms, products).base
-        except NoAddress:
-            return
+    dtype, seen = DTYPES[width], set[n.Expr]()
+    try:
+        parts = _moved(r, var, dtype).parts
+    except NoAddress:
+        return
+    kinds = [sorted({part.address(kind, dtype): kind for kind in (2, 1, 0)}.values()) for part in reversed(parts)]
+    for way in itertools.product(*kinds) if width == "i64" else ((0,) * len(parts),):
+        base = _base(parts, way, dtype)
         if base not in seen:
             seen.add(base)
-            yield terms, products
+            yield tuple(d for d, kind in enumerate(way) if kind == 1), tuple(d for d, kind in enumerate(way) if kind == 2)
 
 
 def _undone(program: n.Program, path: Path, loop: n.For, alloc: n.Alloc) -> tuple[n.For, n.Region] | Miss | None:

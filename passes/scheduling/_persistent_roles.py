@@ -124,7 +124,7 @@ def _inside(body: n.Block) -> tuple[n.Block, n.For | None]:
 
 
 def _meeting(body: n.Block) -> tuple[n.Block, n.Block]:
-    """A role's code, and the meeting of its cluster at the end."""
+    """A role's code, and the barrier of its cluster at the end."""
     count = next((i for i, s in enumerate(reversed(body)) if not (isinstance(s, n.Eval) and s.call.fn in ("cluster_arrive", "cluster_wait"))), len(body))
     return body[:len(body) - count], body[len(body) - count:]
 

@@ -67,7 +67,7 @@ from kir.rewrite.view import expression_at, text_of
 
 from ._buffered_value import mentioned
 from .hold_elements import Back, Change
-from .stage_by_threads import is_one_each
+from .stage_by_threads import is_one_element_per_thread
 
 
 def _item(site: Site) -> FillByThreads:
@@ -213,7 +213,7 @@ class FillByThreads(Pass):
         """At a thread's stores to an array that is only read, behind a barrier in the same block, and whose elements follow from their place."""
         team = team_at(program, path)
         nest = _stores(node, team) if team is not None else None
-        if team is None or nest is None or (isinstance(node, n.Store) and is_one_each(node, team)):
+        if team is None or nest is None or (isinstance(node, n.Store) and is_one_element_per_thread(node, team)):
             return None
         b = nest.store.at.buffer
         home = declaration(program, path, b.name)

@@ -224,7 +224,7 @@ class StageByThreads(Pass):
         return Effect() if found is None else Effect(shared_bytes=math.prod(self.shape) * found.load.at.buffer.dtype.bytes)
 
 
-def is_one_each(s: n.Store, team: ThreadTeam) -> bool:
+def is_one_element_per_thread(s: n.Store, team: ThreadTeam) -> bool:
     """Whether a store brings one element of a tensor for each thread."""
     return s.at.buffer.space == "shared" and s.mask is None and isinstance(s.value, n.Load) and _filled(s, team) is not None
 

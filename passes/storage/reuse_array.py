@@ -157,7 +157,7 @@ class ReuseArray(Pass):
         return Rewritten(replace_kernel(program, kernel.name, replace(kernel, body=body)), (site.path[0], at))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At an array that is written anew after a meeting: the last statements from which on it could be another, back to one from which on
+        """At an array that is written anew after a barrier: the last statements from which on it could be another, back to one from which on
         each element is written before it is read."""
         if not (isinstance(node, n.Alloc) and _plain(node) and len(path) == 2):
             return None
@@ -307,7 +307,7 @@ class _Elements:
         """One statement that touches the array."""
         match s:
             case n.If():
-                met = self.meeting(s.cond, at, here)
+                met = self.threads_where(s.cond, at, here)
                 if met is None:
                     raise _Undecided("whether a thread comes there depends on more than its number")
                 others = frozenset(range(self.team.threads) if here is None else here) - met
@@ -324,7 +324,7 @@ class _Elements:
             case n.Store():
                 found = self.reads((*s.at.index, s.value, *((s.mask,) if s.mask is not None else ())), at, here)
                 if found is None and s.at.buffer.name == self.buffer.name and not (here is None and self.is_whole(s)):
-                    met = here if s.mask is None else self.meeting(s.mask, at, here)
+                    met = here if s.mask is None else self.threads_where(s.mask, at, here)
                     if s.mask is None or met is not None:
                         self.written |= set(self.places(s.at, at, met))
                 return found
@@ -341,13 +341,13 @@ class _Elements:
         if len(loads) != len(regions_of(parts, self.buffer.name)):
             raise _Undecided("it is used by reference")
         for x in loads:
-            met = here if x.mask is None else self.meeting(x.mask, at, here)
+            met = here if x.mask is None else self.threads_where(x.mask, at, here)
             for place in self.places(x.at, at, here if met is None else met):
                 if place not in self.written:
                     return place
         return None
 
-    def meeting(self, cond: n.Expr, at: Mapping[str, Numbers], here: Here) -> frozenset[int] | None:
+    def threads_where(self, cond: n.Expr, at: Mapping[str, Numbers], here: Here) -> frozenset[int] | None:
         """Which threads come to a place under a further condition; None where that depends on more than their numbers."""
         found = self.evaluated(cond, at)
         return None if found is None else frozenset(t for t in (range(self.team.threads) if here is None else here) if found[t])

@@ -1,4 +1,4 @@
-"""Lets threads wait once for what they waited for twice: what is published at a second meeting is published at the first.
+"""Lets threads wait once for what they waited for twice: what is published at a second barrier is published at the first.
 
 before:
 
@@ -69,7 +69,7 @@ from kir.rewrite.match import block_and_index, matched, params_as
 from kir.rewrite.match.local_buffers import mentions
 from kir.rewrite.match.thread_team import is_call, is_in_loop, team_at
 
-MEETINGS = ("barrier", "warp_sync")
+BARRIERS = ("barrier", "warp_sync")
 PRIVATE: tuple[Space, ...] = ("register", "fragment")
 
 
@@ -77,22 +77,22 @@ def _in_order(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, ShareBarrier)
     parts = matched(item.parts(program, site.path))
     if not independent(parts.between, parts.moved, Facts.at(program, site.path), Aliases(program)):
-        return refuted("what comes before the first meeting needs what comes after it", "a statement that moves uses a value from between the meetings",
-                       needs="statements that need nothing from between the meetings")
-    return proved("what moves needs nothing from between the meetings, and leaves what they need alone")
+        return refuted("what comes before the first barrier needs what comes after it", "a statement that moves uses a value from between the barriers",
+                       needs="statements that need nothing from between the barriers")
+    return proved("what moves needs nothing from between the barriers, and leaves what they need alone")
 
 
 def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     item = params_as(site, ShareBarrier)
     parts = matched(item.parts(program, site.path))
-    for ours, theirs, when in ((parts.moved, parts.before, "before the first meeting"), (parts.between, parts.after, "after it")):
+    for ours, theirs, when in ((parts.moved, parts.before, "before the first barrier"), (parts.between, parts.after, "after it")):
         (wrote, saw), (writes, sees) = _touched(ours), _touched(theirs)
         both = sorted((wrote & sees) | (writes & saw))
         if both:
-            return refuted(f"with one meeting less, a thread may touch '{both[0]}' {when} while another one does",
-                           f"only the second meeting orders uses of '{both[0]}'",
-                           needs="arrays that nobody else uses between the meetings around")
-    return proved("the second meeting orders nothing that the first does not")
+            return refuted(f"with one barrier less, a thread may touch '{both[0]}' {when} while another one does",
+                           f"only the second barrier orders uses of '{both[0]}'",
+                           needs="arrays that nobody else uses between the barriers around")
+    return proved("the second barrier orders nothing that the first does not")
 
 
 def _touched(block: Iterable[n.Stmt]) -> tuple[set[str], set[str]]:
@@ -102,35 +102,35 @@ def _touched(block: Iterable[n.Stmt]) -> tuple[set[str], set[str]]:
 
 
 class Parts(NamedTuple):
-    """Statements around two meetings: what may touch memory before the first, between them what stays and what moves, after the second; its index."""
+    """Statements around two barriers: what may touch memory before the first, between them what stays and what moves, after the second; its index."""
 
     before: n.Block
     between: n.Block
     moved: n.Block
     after: n.Block
     second: int
-"""A block around two meetings, of which the second is statement `second`: what is done before the first and since the meeting before that, between
-the two in front of what moves, what moves, and what is done until the meeting after."""
+"""A block around two barriers, of which the second is statement `second`: what is done before the first and since the barrier before that, between
+the two in front of what moves, what moves, and what is done until the barrier after."""
 
 
 @dataclass(frozen=True)
 class ShareBarrier(Pass):
-    """`moved` statements in front of the second meeting come before the first one, and the second goes; `buffer` is the array that they write. `joined`:
-    the last of them and the one before the meeting are branches of one condition, and become one."""
+    """`moved` statements in front of the second barrier come before the first one, and the second goes; `buffer` is the array that they write. `joined`:
+    the last of them and the one before the barrier are branches of one condition, and become one."""
 
     intent: ClassVar[str] = "fuse"
     catalogue: ClassVar[tuple[int, ...]] = (55, 44)
     claim: ClassVar[str] = "Threads wait once for several results, where they waited for one after the other."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P938", "validity", "pipeline", "what moves before the first meeting needs nothing from behind it", _in_order),
-        Precondition("KIR-P939", "validity", "pipeline", "the second meeting orders nothing that the first does not", _apart))
+        Precondition("KIR-P938", "validity", "pipeline", "what moves before the first barrier needs nothing from behind it", _in_order),
+        Precondition("KIR-P939", "validity", "pipeline", "the second barrier orders nothing that the first does not", _apart))
 
     buffer: str = ""
     moved: int = 0
     joined: bool = False
 
     def parts(self, program: n.Program, path: Path) -> Parts | None:
-        """What stands around the meeting at a path and the next one of its kind."""
+        """What stands around the barrier at a path and the next one of its kind."""
         block, i = block_and_index(program, path)
         first = block[i]
         fn = first.call.fn if isinstance(first, n.Eval) else ""
@@ -147,20 +147,20 @@ class ShareBarrier(Pass):
         return Parts(before, block[i + 1:cut], block[cut:second], after, second)
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a meeting of all threads, or of those of a warp, with another one after it in its block. What moves is all that serves one array."""
-        if not _is_meeting(node) or team_at(program, path) is None:
+        """At a barrier of all threads, or of those of a warp, with another one after it in its block. What moves is all that serves one array."""
+        if not _is_barrier(node) or team_at(program, path) is None:
             return None
         if not self.moved:
             return self._proposed(program, path, node) or None
         parts, (block, i) = self.parts(program, path), block_and_index(program, path)
         if parts is None:
-            return Miss("no second meeting follows, or so many statements do not stand before it")
+            return Miss("no second barrier follows, or so many statements do not stand before it")
         if self.buffer not in _published(parts.moved):
             return Miss(f"what moves does not write '{self.buffer}'")
         if any(isinstance(x, (n.Opaque, n.Hole, n.Jump)) for x in statements((*parts.between, *parts.moved))):
-            return Miss("a statement between the meetings may leave, or is not understood")
+            return Miss("a statement between the barriers may leave, or is not understood")
         if self.joined and (not i or _joined(block[i - 1], parts.moved[-1]) is None):
-            return Miss("what moves last and what stands before the meeting are no branches of one condition")
+            return Miss("what moves last and what stands before the barrier are no branches of one condition")
         return Site(path, self)
 
     def _proposed(self, program: n.Program, path: Path, node: Place) -> tuple[Site, ...]:
@@ -179,7 +179,7 @@ class ShareBarrier(Pass):
         return tuple(out[:1])
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
-        """One meeting."""
+        """One barrier."""
         parts, i = matched(self.parts(program, site.path)), int(site.path[-1])
         block = block_at(program, site.path)
         head, moved = block[:i], parts.moved
@@ -191,8 +191,8 @@ class ShareBarrier(Pass):
         return Rewritten(edit_block(program, site.path, lambda b: made), here)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a meeting before which several arrays are written: one of them could be at a meeting of its own."""
-        if not _is_meeting(node) or team_at(program, path) is None:
+        """At a barrier before which several arrays are written: one of them could be at a barrier of its own."""
+        if not _is_barrier(node) or team_at(program, path) is None:
             return None
         block, i = block_and_index(program, path)
         fn = node.call.fn if isinstance(node, n.Eval) else ""
@@ -212,15 +212,15 @@ class ShareBarrier(Pass):
         return tuple(found) or Miss("what the arrays hold is used together")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
-        """Two meetings."""
+        """Two barriers."""
         made, at = site.captures["block"], site.captures["at"]
         second = next(k for k in range(at + 1, len(made)) if made[k] is made[at])
         made = (*made[:second], replace(made[second], label=None), *made[second + 1:])
         return Rewritten(edit_block(program, site.path, lambda b: made), (*site.path[:-1], at))
 
 
-def _is_meeting(s: Place) -> bool:
-    return isinstance(s, n.Eval) and any(is_call(s, fn) for fn in MEETINGS)
+def _is_barrier(s: Place) -> bool:
+    return isinstance(s, n.Eval) and any(is_call(s, fn) for fn in BARRIERS)
 
 
 def _meets(s: n.Stmt, fn: str) -> bool:
@@ -253,8 +253,8 @@ Split = tuple[n.Block, n.Block, n.Block, n.Block, bool]
 
 
 def _split(before: n.Block, after: n.Block, name: str, known: Facts, aliases: Aliases) -> Split | None:
-    """(what stays before the first meeting, what moves behind it, what stands between the meetings, what follows, whether a branch was taken apart)
-    of a block in which all that serves only the array `name` comes behind a meeting."""
+    """(what stays before the first barrier, what moves behind it, what stands between the barriers, what follows, whether a branch was taken apart)
+    of a block in which all that serves only the array `name` comes behind a barrier."""
     def apart(a: n.Block, b: n.Block) -> bool:
         return independent(a, b, known, aliases)
     head, moved = [s for s in before if not mentions(s, name)], [s for s in before if mentions(s, name)]

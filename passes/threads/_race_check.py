@@ -46,7 +46,7 @@ def ordered(team: n.For, known: Facts) -> Verdict:
         _Phases(team, known, written - {x.buffer.name for x in walk(team) if isinstance(x, n.Alloc)}).run()
     except _Meets as found:
         return found.verdict
-    return proved("no two threads touch a place that one of them writes without meeting before")
+    return proved("no two threads touch a place that one of them writes without a barrier between")
 
 
 class _Meets(Exception):
@@ -170,7 +170,7 @@ class _Phases:
                 if _steps(build.sub(y, x), t, other) or _digits(x, y, t, other, known):
                     return
                 apart, compared = build.logical_or(apart, n.Binary("ne", x, y)), True
-        if self._by_number(a, b):
+        if self._apart_for_all_threads(a, b):
             return
         answer = decide(apart, known)
         if answer.kind == "always":
@@ -184,7 +184,7 @@ class _Phases:
             raise _Meets(refuted(told, answer.shown(), needs=needs))
         raise _Meets(unknown(told, needs=needs))
 
-    def _by_number(self, a: Touch, b: Touch) -> bool:
+    def _apart_for_all_threads(self, a: Touch, b: Touch) -> bool:
         """Whether no two threads reach one place by two touches, by trying every thread at every round of loops that are its own."""
         threads = build.int_value(self.team.hi) or 0
         reached: list[dict[tuple[int, ...], set[int]]] = []

@@ -80,12 +80,12 @@ def _arrival(s: n.Stmt) -> n.Region | None:
     return None
 
 
-def meeting() -> tuple[n.Stmt, ...]:
+def cluster_barrier() -> tuple[n.Stmt, ...]:
     """All threads of a cluster wait for one another."""
     return n.Eval(build.call("cluster_arrive")), n.Eval(build.call("cluster_wait"))
 
 
-def is_meeting(s: n.Stmt) -> bool:
+def is_cluster_barrier(s: n.Stmt) -> bool:
     """Whether a statement is one of those by which a cluster meets."""
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEET
 
@@ -94,8 +94,8 @@ def _at_end(role: n.Role) -> n.Role:
     """A role whose threads meet those of the cluster before they end."""
     last = role.body[-1] if role.body else None
     if isinstance(last, n.For) and last.kind == "warpgroup":
-        return replace(role, body=(*role.body[:-1], replace(last, body=(*last.body, *meeting()))))
-    return replace(role, body=(*role.body, *meeting()))
+        return replace(role, body=(*role.body[:-1], replace(last, body=(*last.body, *cluster_barrier()))))
+    return replace(role, body=(*role.body, *cluster_barrier()))
 
 
 def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.Kernel:
@@ -128,7 +128,7 @@ def clustered(program: n.Program, kernel: n.Kernel, size: int, axis: int) -> n.K
             count = matched_as(s.call.args[1], n.Expr)
             return (replace(s, call=replace(s.call, args=(at, build.mul(count, size)))),)
         if isinstance(s, n.Eval) and s.call.fn == "fence_mbar_init":
-            return (s, *meeting())
+            return (s, *cluster_barrier())
         return None
 
     body = _rewritten(kernel.body, change)
@@ -156,7 +156,7 @@ def unclustered(kernel: n.Kernel, size: int, axis: int) -> n.Kernel:
     views = {s.buffer.name: s.at.buffer for s in kernel.body if isinstance(s, n.View) and s.buffer.space == "cluster"}
 
     def change(s: n.Stmt) -> tuple[n.Stmt, ...] | None:
-        if is_meeting(s) or (isinstance(s, n.View) and s.buffer.name in views):
+        if is_cluster_barrier(s) or (isinstance(s, n.View) and s.buffer.name in views):
             return ()
         inner = s.body[0] if isinstance(s, n.For) and len(s.body) == 1 else None
         if isinstance(s, n.For) and isinstance(inner, n.Copy) and "multicast" in dict(inner.attrs):

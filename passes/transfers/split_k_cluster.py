@@ -112,7 +112,7 @@ from kir.rewrite.match import hardware_of, is_counted, matched, matched_as, para
 from kir.rewrite.match.local_buffers import sizes
 from kir.rewrite.match.slices import NoSlice, part_of_region, whole_of_region
 
-from ._clusters import NoCluster, is_meeting, meeting
+from ._clusters import NoCluster, cluster_barrier, is_cluster_barrier
 
 
 def _item(site: Site) -> SplitKCluster:
@@ -292,12 +292,13 @@ class _Found:
         total = reduce(build.add, terms)
         value = transform(self.store.value, lambda old, new: total if old == self.partial else new)
         stored = replace(self.store, at=part_of_region(self.store.at, item.axis, share, each), value=value)
-        ending = (staged, *meeting(), stored, *meeting())
+        ending = (staged, *cluster_barrier(), stored, *cluster_barrier())
         lead, follow = self.roles.roles
         loop = _loops(lead.body)[0]
         led = _counted_again(_moved(loop, first), self.trips, steps)
         followed = tuple(_counted_again(s, self.trips, steps) for s in _own(follow)[0][:-1])
-        roles = replace(self.roles, roles=(replace(lead, body=(led, *meeting(), *meeting())), replace(follow, body=_owned(follow, (*followed, *ending)))))
+        first_body = (led, *cluster_barrier(), *cluster_barrier())
+        roles = replace(self.roles, roles=(replace(lead, body=first_body), replace(follow, body=_owned(follow, (*followed, *ending)))))
         from_ = n.Let((first.name,), build.floordiv(build.mul(self.trips, part), item.parts))
         count = n.Let((steps.name,), build.sub(build.floordiv(build.mul(self.trips, build.add(part, 1)), item.parts), first))
         front = list(kernel.body[:-1])
@@ -320,7 +321,7 @@ def _joined(kernel: n.Kernel) -> tuple[n.Kernel, Literal[0, 1], int]:
     lead, follow = roles.roles
     own, _, _ = _own(follow)
     view = next((s for s in kernel.body if isinstance(s, n.View) and s.buffer.space == "cluster"), None)
-    if view is None or len(lead.body) != 5 or len(own) < 7 or not all(map(is_meeting, (*lead.body[1:], *own[-2:], *own[-5:-3]))):
+    if view is None or len(lead.body) != 5 or len(own) < 7 or not all(map(is_cluster_barrier, (*lead.body[1:], *own[-2:], *own[-5:-3]))):
         raise NoCluster("the roles do not meet as those of a split sum do")
     staged, stored = own[-6], own[-3]
     if not (isinstance(staged, n.Store) and isinstance(stored, n.Store)):

@@ -67,6 +67,30 @@ REFUSED = {
     for j in 0..64
       Y[i + row * 64, j] = f[i, j] clip
 """),
+    "a slice of shared memory copied onto one that overlaps": ("KIR-B328", "main/1", """
+  shared S: f32[64] = 0.0
+  S[1 +: 63] = S[0 +: 63]
+  Y[row * 16, 0 +: 64] = S clip
+"""),
+    "a slice of a tensor copied onto one that overlaps": ("KIR-B328", "main/0", """
+  Y[row * 16 +: 16, 1 +: 63] = load(Y[row * 16 +: 16, 0 +: 63] clip) clip
+"""),
+    "an overlapping slice that is computed with": ("KIR-B328", "main/0", """
+  Y[row * 16 +: 16, 0 +: 63] = load(Y[row * 16 +: 16, 1 +: 63] clip) * 2.0 clip
+"""),
+    "a copy of a slice onto one that overlaps": ("KIR-B328", "main/1", """
+  shared S: f32[64] = 0.0
+  copy load(S[0 +: 48]) -> S[16 +: 48]
+  Y[row * 16, 0 +: 64] = S clip
+"""),
+    "rows that are read through a column of their own": ("KIR-B328", "main/0", """
+  Y[row * 16 +: 16, 0 +: 64] = load(Y[row * 16 +: 16, 0 +: 64] clip) - load(Y[row * 16 +: 16, 0 +: 1] clip) clip
+"""),
+    "a tile that is turned in its place": ("KIR-B328", "main/1", """
+  shared S: f32[64, 64] = 0.0
+  S = trans(S, 1, 0) + 1.0
+  Y[row * 16 +: 16, 0 +: 64] = S[0 +: 16, 0 +: 64] clip
+"""),
     "a value that is sorted": ("KIR-B306", "main/1", """
   let x = cast(load(X[row * 16, 0 +: 64] else 0.0:f16 clip), f32)
   let s = sort(x, axis=0)
@@ -109,6 +133,14 @@ def test_what_tilelang_cannot_say_is_refused_where_it_stands(tilelang: Backend, 
     assert found[0].anchor.startswith(place) and found[0].needs, found[0]
     with pytest.raises(KirError):
         tilelang.emit(p)
+
+
+@pytest.mark.parametrize("statement", [
+    "S[0 +: 32] = S[32 +: 32]", "S = S * 2.0", "copy load(S[0 +: 32]) -> S[32 +: 32]", "S[0 +: 32] = S[32 +: 32] + S[0 +: 32]",
+])
+def test_a_statement_may_read_its_own_elements_and_others_apart(tilelang: Backend, statement: str) -> None:
+    body = f"  shared S: f32[64] = 0.0\n  {statement}\n  Y[row * 16, 0 +: 64] = S clip\n"
+    assert not [d.id for d in tilelang.accepts(parse_program(HEAD + body, "p.kir"))]
 
 
 def test_launches_and_programs_that_have_no_form_are_refused(tilelang: Backend) -> None:

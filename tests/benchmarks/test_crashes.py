@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
-from benchmarks.crashes import Row, damaged, ended, page, started, whole_lines
+from benchmarks.crashes import Clock, Row, damaged, ended, files_of, page, started, whole_lines
 from kir.base.store import Store
 
 
@@ -25,6 +26,18 @@ def test_a_line_without_its_end_is_none(tmp_path: Path) -> None:
     assert whole_lines(tmp_path / "log") == [b'{"a": 1}'] and whole_lines(tmp_path / "absent") == []
 
 
+def test_unfinished_files_are_not_kept_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / ".b.json.1-2.partial").write_text("{")
+    assert files_of(tmp_path) == {"a.json": b"{}"} and files_of(tmp_path / "absent") == {}
+
+
+def test_points_are_drawn_while_the_command_works() -> None:
+    r = random.Random(1)
+    fresh, late = Clock(2.0, 6.0), Clock(2.0, 6.0, spent=9.0)
+    assert all(2.0 <= fresh.drawn(r) <= 6.0 and 2.0 <= late.drawn(r) <= 2.4 for _ in range(200))
+
+
 def test_what_does_not_end_is_killed() -> None:
     child = started(("--help",))
     assert not ended(child, 0.0) and child.returncode == -9
@@ -32,4 +45,4 @@ def test_what_does_not_end_is_killed() -> None:
 
 def test_the_page_counts_points_and_faults() -> None:
     text = page({"learn": Row(3, 1, faults=["learn: x.json: half"])}, [("full disk", "exit code 1", True)])
-    assert "3 points, 1 faults" in text and "| full disk | exit code 1 | yes |" in text
+    assert "3 points, 0 kills, 1 faults" in text and "| full disk | exit code 1 | yes |" in text

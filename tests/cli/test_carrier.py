@@ -13,7 +13,7 @@ import pytest
 
 from kir.faces.cli._main import run
 from kir.learning.cards.card import Anchor, Card, Carrier, Effect, Evidence, Move, Risk, Scope, Spread, Use
-from kir.learning.cards.library import Shelf
+from kir.learning.cards.library import CardStore
 from tests.kir.lineage.carrier.asking import HERE, HOST, RIGHT, SERIAL, WRONG
 from tests.kir.lineage.carrier.server import Says, loopback
 
@@ -167,7 +167,7 @@ def test_the_question_shows_the_card_of_the_library(work: Path, capsys: pytest.C
                 evidence=Evidence(kernels=1, uses=(Use(kernel="k", package="p", family="f", surface="cuda", lineage="seal-1234", transition=1,
                                                        before="a", after="b"),)),
                 risk=Risk(numerics="bitwise"), scope=Scope(families=("topk",), packages=("p",), surfaces=("cuda",), platforms=("sm_90a",)))
-    Shelf(work / "data" / "kir" / "cards").put(card)
+    CardStore(work / "data" / "kir" / "cards").put(card)
     (work / "known.kir").write_text(SELECT)
     code, said = ask(capsys, "carrier", "fill", str(work / "known.kir"), "--exchange", str(work / "x"))
     assert (code, first(said)) == (1, "KIR-H311")

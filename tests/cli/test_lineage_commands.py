@@ -153,6 +153,7 @@ def test_an_expert_that_fails_the_gate_is_refused(expert: Path, judged: Any, tmp
         (["replay", "nowhere"], 2, "there is no lineage.json"),
         (["diff", "softmax.kir"], 2, "--step N"),
         (["diff", "softmax.kir", "gone.kir"], 2, "there is no file gone.kir"),
+        (["diff", "softmax.kir", "softmax.kir", "--algebra", "--set", "N=many"], 2, "not NAME=NUMBER"),
     ],
 )
 def test_bad_input_is_one_located_error(
@@ -184,28 +185,38 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 @pytest.fixture
 def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A library made of the lineage alone; few of its cards can be tried on enough other kernels."""
+    return library(lineage, tmp_path, capsys)
+
+
+@pytest.fixture
+def drafted(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The same cards, not tried on other kernels, which takes most of the time."""
+    return library(lineage, tmp_path, capsys, "--no-trials")
+
+
+def library(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Path:
     out = tmp_path / "learned"
-    assert run(["learn", str(lineage), "-o", str(out), "--json"]) == 0
+    assert run(["learn", str(lineage), "-o", str(out), "--json", *more]) == 0
     assert sum(told(capsys)["states"].values()) == 6
     return out / "cards"
 
 
 def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    shelf = ["--library", str(learned)]
+    given = ["--library", str(learned)]
     capsys.readouterr()
-    assert run(["skills", "list", *shelf, "--json"]) == 0
+    assert run(["skills", "list", *given, "--json"]) == 0
     listed = told(capsys)["cards"]
     cards = [card for card in listed if card["file"].startswith(str(learned))]
     cards.sort(key=lambda card: str(card["state"]), reverse=True)
     assert len(cards) >= 4 and cards[0]["state"] == "hypothesis" and {card["state"] for card in cards} <= {"hypothesis", "admitted"}
-    assert run(["skills", "show", cards[0]["name"], *shelf, "--json"]) == 0
+    assert run(["skills", "show", cards[0]["name"], *given, "--json"]) == 0
     assert set(told(capsys)) >= {"intent", "anchor", "carrier", "preconditions", "effect", "evidence", "risk", "scope", "log"}
-    assert run(["skills", "search", "retain-tile", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "retain-tile", *given, "--json"]) == 0
     assert [each["intent"] for each in told(capsys)["hits"]][:1] == ["retain-tile"]
-    assert run(["skills", "why", cards[0]["name"], *shelf]) == 0
+    assert run(["skills", "why", cards[0]["name"], *given]) == 0
     assert "fewer than 3 kernels of another package or family" in capsys.readouterr().out
-    assert run(["skills", "show", "retian", *shelf]) == 2 and run(["skills", "search", *shelf]) == 2
-    assert run(["skills", "export", "-o", str(tmp_path / "all.json"), "--state", "", *shelf]) == 0
+    assert run(["skills", "show", "retian", *given]) == 2 and run(["skills", "search", *given]) == 2
+    assert run(["skills", "export", "-o", str(tmp_path / "all.json"), "--state", "", *given]) == 0
     assert (tmp_path / "all.json").read_text().count('"digest"') == len(listed)
     capsys.readouterr()
     broken = tmp_path / "broken"
@@ -215,55 +226,55 @@ def test_a_lineage_is_learned_from_and_its_cards_are_a_library(learned: Path, ca
     assert "did you mean 'intent'?" in capsys.readouterr().err
 
 
-def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lineage: Path, learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf = ["--library", str(learned)]
+def test_a_card_applies_to_the_state_it_came_from_and_says_why_not_elsewhere(lineage: Path, drafted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--library", str(drafted)]
     first, second, last = (str(lineage / "states" / name) for name in ("K00.kir", "K01.kir", sorted(p.name for p in (lineage / "states").glob("K*.kir"))[-1]))
-    assert run(["skills", "apply", "multi-threaded-block.kernel", first, *shelf]) == 0
+    assert run(["skills", "apply", "multi-threaded-block.kernel", first, *given]) == 0
     assert capsys.readouterr().out == Path(second).read_text()
-    assert run(["skills", "why", "multi-threaded-block.kernel", first, *shelf]) == 0
+    assert run(["skills", "why", "multi-threaded-block.kernel", first, *given]) == 0
     assert "applies: multi-threaded-block" in capsys.readouterr().out
-    assert run(["skills", "why", "multi-threaded-block.kernel", last, *shelf]) == 1
-    assert run(["skills", "apply", "multi-threaded-block.kernel", last, *shelf]) == 1
+    assert run(["skills", "why", "multi-threaded-block.kernel", last, *given]) == 1
+    assert run(["skills", "apply", "multi-threaded-block.kernel", last, *given]) == 1
     assert "KIR-S025" in capsys.readouterr().err
-    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", "--most", "200", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "--for", first, "--all", "--target", "sm_90a", "--most", "200", *given, "--json"]) == 0
     hits = told(capsys)["hits"]
     assert "multi-threaded-block.kernel" in [hit["name"] for hit in hits if hit["applications"]]
-    assert run(["skills", "search", "--for", first, "--all", "--most", "200", "--without", "multi-threaded-block.kernel", *shelf, "--json"]) == 0
+    assert run(["skills", "search", "--for", first, "--all", "--most", "200", "--without", "multi-threaded-block.kernel", *given, "--json"]) == 0
     assert "multi-threaded-block.kernel" not in [hit["name"] for hit in told(capsys)["hits"]]
 
 
-def test_a_card_applies_to_kernels_of_other_surfaces(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_applies_to_kernels_of_other_surfaces(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The pattern decides where; what it makes is written on any surface."""
-    shelf = ["--library", str(learned)]
+    given = ["--library", str(drafted)]
     (tmp_path / "k.cu").write_text("__global__ void k(const float* X, float* Y, int N) { Y[blockIdx.x] = X[blockIdx.x] * 2.0f; }")
     (tmp_path / "k.toml").write_text('kernel = "k"\nsizes = ["N"]\nfacts = ["N >= 1", "N <= 65536"]\ngrid = ["N"]\n[metas]\nthreads_x = 1\n'
                                      '[tensors]\nX = { shape = ["N"], dtype = "f32" }\nY = { shape = ["N"], dtype = "f32" }\n')
     kernel = [str(tmp_path / "k.cu"), "--bind", str(tmp_path / "k.toml")]
     capsys.readouterr()
-    assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, *shelf]) == 0
+    assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, *given]) == 0
     assert "kernel k grid (block_x: N) threads 128" in capsys.readouterr().out
-    assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, "--emit", "triton", *shelf]) == 0
+    assert run(["skills", "apply", "multi-threaded-block.kernel", *kernel, "--emit", "triton", *given]) == 0
     assert "tl.store(" in capsys.readouterr().out
     (tmp_path / "far.kir").write_text("kir 1\nprogram far\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: ceildiv(N, 32)) threads 1\n"
                                       "  Y[i * 32 +: 32] = X[i * 32 +: 32] clip\n")
-    mend = ["skills", "apply", "multi-threaded-block.kernel", str(tmp_path / "far.kir"), "--mend", *shelf]
+    mend = ["skills", "apply", "multi-threaded-block.kernel", str(tmp_path / "far.kir"), "--mend", *given]
     capsys.readouterr()
     assert run([*mend, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["fault"].startswith("KIR-I010") and "end with their buffers" in said["mend"] and len(said["steps"]) == 1 and " threads 128" in said["program"]
     (tmp_path / "far.kir").write_text(said["program"])
     assert run(mend) == 1 and "KIR-S026" in capsys.readouterr().err
-    assert run(["skills", "show", "multi-threaded-block", *shelf]) == 2
+    assert run(["skills", "show", "multi-threaded-block", *given]) == 2
     said = capsys.readouterr().err
     assert "cards of that intent or pass: " in said and "multi-threaded-block.kernel" in said
 
 
-def test_outcomes_are_recorded_and_tended(learned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outcomes_are_recorded_and_tended(drafted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import shutil
 
-    shelf = ["--library", str(shutil.copytree(learned, tmp_path / "cards"))]
-    assert run(["skills", "outcome", "multi-threaded-block.kernel", "k.cu", "helped", "--speedup", "1.5", *shelf]) == 0
-    assert run(["skills", "tend", *shelf]) == 0 and run(["skills", "tend", "--undo", *shelf]) == 0
+    given = ["--library", str(shutil.copytree(drafted, tmp_path / "cards"))]
+    assert run(["skills", "outcome", "multi-threaded-block.kernel", "k.cu", "helped", "--speedup", "1.5", *given]) == 0
+    assert run(["skills", "tend", *given]) == 0 and run(["skills", "tend", "--undo", *given]) == 0
     assert "nothing" in capsys.readouterr().out
 
 

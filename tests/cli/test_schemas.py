@@ -15,7 +15,9 @@ NAIVE, SOFTMAX, CARD = "skills/problems/transpose/naive.kir", "skills/problems/s
 CALLS: tuple[tuple[str, ...], ...] = (
     ("--version",), ("--help",), ("parse", NAIVE), ("passes", "stage-shared"), ("sites", NAIVE, "--pass", "tile", "--near"),
     ("sites", NAIVE, "--at", "M=512,N=512", "--model", "analytic", "--pass", "tile"), ("run", NAIVE), ("run", NAIVE, "--problem", "transpose", "--check"),
-    ("diff", NAIVE, SOFTMAX), ("forecast", NAIVE, "--step", "tile", "--shape", "M=64,N=64"), ("gate", NAIVE, "--problem", "transpose", "--surface", "kir"),
+    ("diff", NAIVE, SOFTMAX),
+    ("diff", NAIVE, NAIVE, "--algebra", "--set", "M=4", "--set", "N=4"),
+    ("forecast", NAIVE, "--step", "tile", "--shape", "M=64,N=64"), ("gate", NAIVE, "--problem", "transpose", "--surface", "kir"),
     ("opt", NAIVE, "-p", "tile"), ("opt", NAIVE, "-p", "tile", "--emit", "cuda", "--trace"), ("opt", NAIVE, "-p", "no-such-pass"), ("gate", NAIVE),
     ("skills", "search", "async"), ("skills", "show", CARD), ("skills", "why", CARD), ("skills", "apply", CARD, SOFTMAX), ("lineages",), ("problems",),
     ("plugins",), ("doctor",), ("explain", "KIR-P520"), ("explain", "KIR-C001"), ("explain",), ("completion", "bash"), ("schema",), ("schema", "run"),

@@ -13,7 +13,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.rewrite import apply, judge, passes, sites
-from kir.rewrite.driver import forward_site, run_forward, unfit
+from kir.rewrite.driver import forward_site, rejection_reason, run_forward
 from kir.rewrite.meaning import difference
 from kir.rewrite.pipelines.text import Direction
 
@@ -31,7 +31,7 @@ def _step(r: random.Random, p: n.Program) -> tuple[n.Program, str, str] | None:
             continue
         site = r.choice(found)
         validity = {each.id for each in site.params.preconditions if each.kind == "validity"}
-        if direction == "forward" and (any(not v for id_, v in judge(p, site) if id_ in validity) or unfit(p, site)):
+        if direction == "forward" and (any(not v for id_, v in judge(p, site) if id_ in validity) or rejection_reason(p, site)):
             continue
         try:
             done = apply(p, site.params, site, direction)

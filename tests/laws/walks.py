@@ -1,7 +1,7 @@
-"""Walks back by registered passes, without a gate: what they end in, and the steps they take."""
+"""Walks back by registered passes, without a gate: what they end in, and the steps they take; and a law of each pass on one program."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kir.base.diagnostic import KirError
@@ -83,3 +83,22 @@ def _first(p: n.Program, order: Sequence[type[Pass]], assume: frozenset[str], re
             if decreases(p, done.program):
                 return done
     return None
+
+
+def parts(names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """A quarter of the passes each. A test goes through one part on one program: a test for each pair would cost more than what it tests."""
+    every = tuple(names)
+    return {f"passes {i + 1} of 4": every[i::4] for i in range(4)}
+
+
+def held(law: Callable[[str, str], None], names: Sequence[str], program: str) -> None:
+    """The law for each of these passes on a program; what breaks it is told of each."""
+    broken: list[Exception] = []
+    for name in names:
+        try:
+            law(name, program)
+        except (AssertionError, KirError) as fault:
+            fault.add_note(f"{name} in {program}")
+            broken.append(fault)
+    if broken:
+        raise ExceptionGroup(f"{len(broken)} of {len(names)} passes break a law on {program}", broken)

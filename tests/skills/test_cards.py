@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kir.learning.cards.card import card_text, parse_card
-from kir.learning.cards.library import Library, Shelf
+from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import RANK, Rank, rank_of
 from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.induce.trials import decided
@@ -18,7 +18,7 @@ CARDS = Path(__file__).parents[2] / "skills" / "cards"
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return Library((Shelf(CARDS, writable=False),))
+    return Library((CardStore(CARDS, writable=False),))
 
 
 def test_every_card_reads_back_to_its_file(library: Library) -> None:

@@ -296,7 +296,11 @@ def test_only_the_own_package_of_those_installed_is_followed(tmp_path: Path, mon
         file.write_text(text.replace("import triton.language as tl\n", "import triton.language as tl\nimport other\n"), encoding="utf-8")
     read: list[Path] = []
     whole = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda self: (read.append(self), whole(self))[1])
+
+    def noted(self: Path) -> bytes:
+        read.append(self)
+        return whole(self)
+    monkeypatch.setattr(Path, "read_bytes", noted)
     binding, _ = launched(str(site / "package" / "ops" / "scale.py"))
     assert binding is not None and binding.metas["BLOCK"] == 1024
     assert site / "package" / "utils" / "blocks.py" in read and not [p for p in read if "other" in p.parts]
@@ -332,3 +336,33 @@ def test_a_dispatch_over_a_number_takes_its_first_case_and_the_block_follows(tmp
     assert binding.tensors["x"].shape == ["stride_x * rows"] and binding.tensors["y"].shape == ["stride_y * rows"], "rows apart by their strides"
     assert {"d % 4 == 0", "stride_x >= d", "stride_x % 4 == 0", "stride_y >= d"} <= set(binding.facts), "what gcd divides; rows that do not run together"
     assert "d up to 1024" in "".join(told[0].notes) and "stride_x >= d" in "".join(told[0].notes)
+
+
+GATED = """import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def gated_kernel(a_ptr, b_ptr, c_ptr, stride, N: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, N)
+    a = tl.load(a_ptr + row * stride + cols)
+    tl.store(c_ptr + row * stride + cols, a * tl.load(b_ptr + row * stride + cols))
+
+
+def gated(a, b):
+    width = a.shape[-1]
+    a, b = a.view(-1, width), b.view(-1, width)
+    rows = a.shape[0]
+    c = torch.empty_like(a)
+    gated_kernel[(rows,)](a, b, c, c.stride(-2), N=width)
+    return c
+"""
+
+
+def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path: Path) -> None:
+    """The host code never says that both tensors have as many rows."""
+    (tmp_path / "gated.py").write_text(GATED, encoding="utf-8")
+    binding, told = launched(str(tmp_path / "gated.py"))
+    assert binding is not None and len(binding.sizes) == 1
+    assert binding.tensors["a_ptr"].shape == binding.tensors["b_ptr"].shape == [binding.sizes[0], 1024]
+    assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)

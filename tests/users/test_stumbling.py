@@ -37,7 +37,7 @@ def test_the_output_of_a_template_is_an_output(tmp_path: Path, capsys: pytest.Ca
     assert code == 0 and "0 error findings" in out
 
 
-def test_a_problem_that_lacks_a_scalar_says_so_at_once_with_a_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_problem_that_lacks_a_scalar_says_so_at_once_with_a_suggestion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = laid(tmp_path, SOFTMAX)
     code, _, err = called(capsys, "lineage", str(file), "--problem", "softmax", "-o", str(tmp_path / "out"))
     assert code == 2 and "the scalar 'scale'" in err and "--set scale=1.0" in err and not (tmp_path / "out").exists()

@@ -174,7 +174,10 @@ class Expressions:
         dtype = dtype_of(e.a.type)
         if dtype.is_bool and e.op in _LOGICAL:
             sign, level = _LOGICAL[e.op]
-            return f"{self.element(e.a, at, level)} {sign} {self.element(e.b, at, level + 1)}", level
+            left, right = self.element(e.a, at, level), self.element(e.b, at, level + 1)
+            if " < " in left and ">" in right and not left.startswith("("):  # `a < b || c > d` begins like a template
+                left = f"({left})"
+            return f"{left} {sign} {right}", level
         if e.op in ("floordiv", "mod", "ceildiv"):
             return self._rounded_down(e, at)
         if e.op in ("min", "max"):
@@ -252,6 +255,8 @@ class Expressions:
         """A read of one element under a cache policy."""
         if b.space != "global" or b.dtype.bytes not in ptx_functions.WORDS:
             raise refuse("KIR-B008", f"a cache policy for {b.space} memory of {b.dtype}", "elements of 2, 4 or 8 bytes in global memory")
+        if cache == "nc" and b.dtype.name in ("f16", "bf16"):
+            return f"__ldg(&{place})"
         moved = f"{self.function(ptx_functions.load(cache, b.dtype.bytes, b.dtype))}(&{place})"
         return ptx_functions.from_word(b.dtype, moved, self.header("bit_cast") if b.dtype.bits < 32 else "")
 

@@ -11,7 +11,7 @@ VECTOR = 16
 """Bytes of the widest access."""
 
 
-def relied(kernel: n.Kernel, b: n.Buffer) -> int:
+def assumed_alignment(kernel: n.Kernel, b: n.Buffer) -> int:
     """Bytes, at most `VECTOR`: what a parameter declares. Where it declares nothing: `VECTOR` for one whose memory is read or written as wider
     things than its elements (vectors that a copy asks for, asynchronous copies, views, instructions over several elements), else 1: no more
     than an element needs. Opaque text may rely on what is declared alone."""

@@ -27,7 +27,7 @@ from ..expressions.memory import Memory, bytes_of
 from ..instructions.calls import Team
 from ..instructions.hopper import generated
 from ..spelling.literals import TYPES, c_type, refuse
-from .assumed_alignment import relied
+from .assumed_alignment import assumed_alignment
 from .statements import POOL_STEP, STATIC_SHARED, Statements
 from .unit import launch, unit
 
@@ -327,7 +327,7 @@ class _Part:
     def _argument(self, p: n.Param, k: n.Kernel) -> Argument:
         name = self.names[p.name]
         if isinstance(p.of, n.Buffer):
-            return Argument(name, "pointer", p.of.dtype.name, relied(k, p.of), p.name)
+            return Argument(name, "pointer", p.of.dtype.name, assumed_alignment(k, p.of), p.name)
         return Argument(name, "scalar", p.of.name, of=p.name)
 
 

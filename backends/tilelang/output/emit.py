@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.tiles.seen_through import seen_through, without_idle_views
 from kir.base.dataclass import dataclass
@@ -58,7 +59,8 @@ def write(program: n.Program) -> Written:
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values(),
                                   PYTHON if generic else TAKEN)}
         to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
-        body = Statements(to, Tiles(to, int_value(k.threads) or 0), sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads)
+        tiles = Tiles(to, int_value(k.threads) or 0, aliases=Aliases(said))
+        body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads)
         parts.append((k, to, body))
         if whole and k is not said.kernels[-1]:
             continue

@@ -3,8 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 
+from kir.analysis.access import Aliases, may_overlap
 from kir.analysis.bounds import conjuncts, says_bound
 from kir.analysis.elements import NotElementwise, element, element_region
 from kir.base.dataclass import dataclass
@@ -36,6 +37,25 @@ class Tiles:
     to: Expressions
     threads: int = 128
     taken: set[str] = field(default_factory=set)
+    aliases: Aliases | None = None
+
+    def settled(self, at: n.Region, parts: Sequence[n.Expr | None], one: n.Region | None = None, axes: Sequence[tuple[n.Var, int | n.Expr]] = ()) -> None:
+        """Raises KirError KIR-B328 where a statement that stores `parts` at `at` reads elements there that it may have written by then: the IR
+        reads all of them first, the threads of TileLang read and write side by side. Where `parts` are of one element, `one` is its place and
+        `axes` are those of the loop."""
+        known = self.to.facts
+        for v, extent in axes:
+            known = known.ranging(v, build.const(0), extent if isinstance(extent, n.Expr) else build.const(extent))
+        for x in (x for e in parts if e is not None for x in walk(e) if isinstance(x, n.Load)):
+            b = x.at.buffer
+            if b.name != at.buffer.name and (self.aliases is None or not self.aliases.may_be_one(b.name, at.buffer.name)):
+                continue
+            alike = b.shape == at.buffer.shape
+            if alike and x.at.index == (one or at).index:
+                continue
+            if not alike or may_overlap(replace(x.at, buffer=at.buffer), at, known):
+                raise refuse("KIR-B328", f"{expr_text(x)} reads what the same statement writes to '{at.buffer.name}': TileLang's threads would read and "
+                             "write side by side", "a fragment that holds the value, and its copy as the next statement")
 
     def fits(self, shape: Sequence[int | n.Expr], what: str) -> None:
         """Raises KirError KIR-B305 for a tile of which a thread would have too much."""
@@ -84,7 +104,10 @@ class Tiles:
         if not isinstance(s.at.type, TileType):
             return self._guarded(s.mask, [(self._assigned(self.to.place(s.at), s.at, s.value), 0)])
         found = self._whole(s) if s.mask is None else None
-        return found if found is not None else self._elements(s)
+        if found is None:
+            return self._elements(s)
+        self.settled(s.at, (s.value,))
+        return found
 
     def _guarded(self, mask: n.Expr | None, lines: Lines) -> Lines:
         if mask is None:
@@ -161,6 +184,7 @@ class Tiles:
             value = element(s.value, index[len(index) - len(shape_of(s.value.type)):])
             mask = None if s.mask is None else element(s.mask, _aligned(index, s.mask))
             one = n.Store(element_region(s.at, index), value, mask)
+            self.settled(s.at, (value, mask), one.at, axes)
         except NotElementwise as what:
             raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one",
                          "values that are computed element by element, reductions or sums along an axis") from None
@@ -227,6 +251,7 @@ class Tiles:
             raise refuse("KIR-B306", "a copy has no mask in TileLang but the edges of the tensor", "a store where the mask holds")
         if extra := [k for k, _ in s.attrs if k not in known]:
             raise refuse("KIR-B301", f"a copy of TileLang has no option '{extra[0]}'")
+        self.settled(s.dst, (s.src,))
         options = "".join(f", {k}={repr(v) if k == 'eviction_policy' else self.to.option(v)}" for k, v in s.attrs)
         if s.src.cache:
             raise refuse("KIR-B301", f"a copy of TileLang has no cache policy '{s.src.cache}'")
@@ -263,8 +288,9 @@ class Tiles:
         try:
             cond = element(mask[0], _aligned(index, mask[0])) if mask and isinstance(mask[0], n.Expr) else None
             one = element_region(at, index) if axes else at
-            cond, place = said(cond, one), self.to.place(one)
-            text = f"T.{e.fn}({place}, {self.to.text(element(value, _aligned(index, value)))})"
+            cond, place, each = said(cond, one), self.to.place(one), element(value, _aligned(index, value))
+            self.settled(at, (each,), one, axes)
+            text = f"T.{e.fn}({place}, {self.to.text(each)})"
             lines = self._guarded(cond, [(text, 0)])
         except NotElementwise as what:
             raise refuse("KIR-B306", f"'{what}' has no elements that TileLang could compute one by one", "a value by elements") from None

@@ -59,10 +59,10 @@ def dtype_name(d: DType) -> str:
 
 
 def literal(c: n.Const) -> str:
-    """A bare Python literal, or TileLang's infinity."""
+    """A bare Python literal, TileLang's infinity, or Python's NaN."""
     if isinstance(c.value, float):
         if math.isnan(c.value):
-            raise refuse("KIR-B008", "TileLang has no literal for NaN")
+            return 'float("nan")'
         if math.isinf(c.value):
             return f"{'-' if c.value < 0 else ''}T.infinity({dtype_name(c.dtype)})"
         return repr(c.value)

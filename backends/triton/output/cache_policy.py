@@ -8,7 +8,7 @@ from ..tiles.memory import Memory
 _WORDS = frozenset({"cache_modifier", "eviction_policy", "volatile"})
 
 
-def recached(text: str, cache: str) -> str | None:
+def with_cache_policy(text: str, cache: str) -> str | None:
     """A statement with its one `load` or `store` under a cache policy ("" for none); None where there is not just one, or its arguments do
     not show which policy it has. Raises KirError KIR-B008 for a policy that Triton does not have."""
     try:

@@ -14,14 +14,14 @@ from ..names import overloads
 from ..source.source import Node
 from ..symbols.classes import Rec, size_of
 from ..symbols.symbols import Function, Scope, Value
-from ..types.c_types import VOID, Prim, Vec, promoted, usual
+from ..types.c_types import VOID, Arr, Prim, Vec, promoted, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, divided
 from ..values import descriptors
 from ..values.conversions import as_tile, condition, present, scalar, type_text
 from ..values.emitter import has_effect
 from ..values.loads import rvalue
-from ..values.objects import assign, initialized, new_object, pinned
+from ..values.objects import assign, initialized, new_object, pinned, spilled
 from ..values.reading import Reading
 from ..values.values import Chosen, Located, Members, Null, Pointer, Record, Scalar, Wide, constant
 
@@ -35,7 +35,7 @@ def binary(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
         made = user_operator(r, sign, [a, b], node)
         if made is not None:
             return made
-    a, b = rvalue(r, a), rvalue(r, b)
+    a, b = (rvalue(r, spilled(r, x) if isinstance(x, Wide) and isinstance(x.type, Arr) else x) for x in (a, b))
     if descriptors.is_word(a, b, sign):
         return descriptors.combined(r, sign, a, b, node)
     if isinstance(a, (Pointer, Null)) or isinstance(b, (Pointer, Null)):

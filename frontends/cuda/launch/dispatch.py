@@ -100,7 +100,8 @@ def offered(macro: str, listed: Node) -> tuple[str, ...]:
     word = macro.rpartition("::")[2].upper()
     if "DISPATCH" not in word:
         return ("",)
-    named = [SCALARS[x] for e in listed.named_children for x in re.findall(r"\bk[A-Z]\w+", text(e).partition("[")[0]) if x in SCALARS]
+    words = [x for e in listed.named_children for x in re.findall(r"\bk[A-Z]\w+|\bScalarType::\w+", text(e).partition("[")[0])]
+    named = [SCALARS[x] for x in (w.replace("ScalarType::", "k") if "::k" not in w else w.partition("::")[2] for w in words) if x in SCALARS]
     out = [*(_FLOATING if "FLOATING" in word or "ALL_TYPES" in word else ()),
            *(_INTEGRAL if "INTEGRAL" in word or "ALL_TYPES" in word or "INDEX" in word else ())]
     for key, dtypes in _MORE.items():

@@ -7,27 +7,25 @@ launches.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, decided, floored, is_condition, is_number
+from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, decided, is_condition, is_number
 
 from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
-from .host_parts import Passed, beside, function_name, given, is_integer, literal, opposite, parameters, template_names, template_of
+from .host_parts import Passed, beside, combined, divisor, function_name, given, is_integer, literal, opposite, parameters, template_names, template_of
 from .host_parts import functions as functions_of
-from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Rank, Sizes, allocated, bytes_of, method, named_types, torch_made
+from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 MOST_LAUNCHES = 4_000
 """Launches of one translation unit that are kept, each with its values."""
-_OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
-_ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
 
@@ -62,9 +60,13 @@ def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
     functions = _launching_functions(units, main)
     follower = _Follower(functions, units, every=True)
     wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
-    for (unit, node), arguments in [*wanted, *((each, None) for each in functions.values())]:
-        follower.followed = 0
+    alone = sorted(functions.values(), key=lambda each: bool(template_names(each[1])))
+    for (unit, node), arguments in [*wanted, *((each, None) for each in alone)]:
+        follower.followed, known = 0, len(follower.launches)
         follower.entry(unit, node, templates=arguments)
+        if arguments is None and template_names(node):  # types that nobody gives are guessed: only where no caller gives them
+            called = {each.kernel for each in follower.launches[:known]}
+            follower.launches[known:] = [each for each in follower.launches[known:] if each.kernel not in called]
         if len(follower.launches) > MOST_LAUNCHES:
             break
     return follower.launches[:MOST_LAUNCHES]
@@ -182,14 +184,17 @@ class _Follower:
                 pass
 
     def _one_case(self, s: Node, scope: dict[str, Value]) -> bool:
-        """A switch over a number that nothing decides: the first case that names a number is taken, and the number is that one. False for other switches."""
+        """A switch over a number that nothing decides: the first case that names a number is taken, and the number is that one. False for
+        other switches."""
         condition, body = s.child_by_field_name("condition"), s.child_by_field_name("body")
         of = self.value(condition.named_children[-1], scope) if condition is not None and condition.named_children else Unknown()
         of = self.known.resolved(of) if isinstance(of, n.Expr) else of
-        case = next((c for c in body.named_children if c.type == "case_statement" and c.child_by_field_name("value") is not None), None) if body is not None else None
-        if not isinstance(of, n.Var) or case is None:
+        within = body.named_children if body is not None else []
+        cases = [(c, v) for c in within if c.type == "case_statement" and (v := c.child_by_field_name("value")) is not None]
+        if not isinstance(of, n.Var) or not cases:
             return False
-        value = self.value(case.child_by_field_name("value"), scope)  # type: ignore[arg-type]  # it has one
+        case, told = cases[0]
+        value = self.value(told, scope)
         if not isinstance(value, n.Const):
             return False
         self.known.same(of, value)
@@ -307,7 +312,7 @@ class _Follower:
             case "identifier" | "qualified_identifier" | "type_identifier":
                 return self._name(text(e), scope)
             case "binary_expression":
-                return self._binary(text(op) if (op := e.child_by_field_name("operator")) is not None else "", *self._sides(e, scope))
+                return combined(self.known, text(op) if (op := e.child_by_field_name("operator")) is not None else "", *self._sides(e, scope))
             case "assignment_expression":
                 left, right = e.child_by_field_name("left"), e.child_by_field_name("right")
                 v = self.value(right, scope) if right is not None else Unknown()
@@ -354,30 +359,6 @@ class _Follower:
     def _sides(self, e: Node, scope: dict[str, Value]) -> tuple[Value, Value]:
         left, right = e.child_by_field_name("left"), e.child_by_field_name("right")
         return (self.value(left, scope) if left is not None else Unknown(), self.value(right, scope) if right is not None else Unknown())
-
-    def _binary(self, op: str, a: Value, b: Value) -> Value:
-        if isinstance(a, Rank) and isinstance(b, n.Const) and op in ("==", "!="):
-            a.of.of_rank(int(b.value))
-            return op == "=="
-        if op in ("&&", "and"):
-            return False if a is False or b is False else b if a is True else a if b is True else [a, b]
-        if isinstance(a, Dtype) and isinstance(b, Dtype):
-            if op == "==" and not a.name:
-                return Unknown("a dtype")
-            return (a == b) == (op == "==")
-        if isinstance(a, Array) and op in ("+", "-"):
-            return a
-        if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_number(b)):
-            return Unknown("arithmetic on what is not known")
-        a, b = self.known.resolved(a), self.known.resolved(b)
-        if op in _OPERATORS and not (op in "/%" and build.is_const(b, 0)):
-            return _OPERATORS[op](a, b)
-        if op in _ORDER:
-            return build.compare(_ORDER[op], a, b)
-        x, y = self.known.example(a), self.known.example(b)
-        if op in ("<<", ">>") and x is not None and y is not None and 0 <= y < 31:
-            return build.const(x << y if op == "<<" else x >> y)
-        return Unknown("an operator")
 
     def _cast(self, kind: str, v: Value) -> Value:
         dtype = TYPES.get(kind.replace("const", " ").strip().rstrip("* ").strip())
@@ -428,9 +409,13 @@ class _Follower:
         if isinstance(held, Closure):
             return self._closure(held, [self.value(x, scope) for x in listed.named_children])
         launched = next((words for at, words in self.unit.launches if f.end_byte <= self._byte(at) <= listed.start_byte), None)
-        name_node = f.child_by_field_name("name") if f.type == "template_function" else f
-        name = text(name_node) if name_node is not None else text(f)
-        templates = self._templates(f, scope)
+        last = f
+        while last.type == "qualified_identifier" and (below := last.child_by_field_name("name")) is not None:
+            last = below
+        name_node = last.child_by_field_name("name") if last.type == "template_function" else last
+        before = text(f)[:last.start_byte - f.start_byte]
+        name = f"{before}{text(name_node if name_node is not None else last)}"
+        templates = self._templates(last, scope)
         if launched is not None:
             self._launched(name, e, launched, templates, [self.value(x, scope) for x in listed.named_children], scope)
             return None
@@ -527,7 +512,7 @@ class _Follower:
                 return None
         args = [self.value(x, scope) for x in listed.named_children]
         if last in ("TORCH_CHECK", "assert", "AT_ASSERT", "CHECK", "TORCH_CHECK_EQ"):
-            self._holds(args[0] if last != "TORCH_CHECK_EQ" or len(args) < 2 else self._binary("==", args[0], args[1]))
+            self._holds(args[0] if last != "TORCH_CHECK_EQ" or len(args) < 2 else combined(self.known, "==", args[0], args[1]))
             return None
         if last in ("cudaMalloc", "cudaMallocManaged", "cudaMallocAsync", "cudaMallocHost", "cuMemAlloc") and len(args) >= 2:
             held = scope.get(args[0].name) if isinstance(args[0], Pointed) else None
@@ -564,11 +549,7 @@ class _Follower:
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if last == "gcd" and len(args) == 2:
-            divisor = self.known.fresh()
-            for each in args:
-                if isinstance(each, n.Expr) and is_number(each) and not isinstance(each, n.Const):
-                    self.known.fact(build.compare("eq", build.mod(each, divisor), 0))
-            return divisor
+            return divisor(self.known, args)
         if last.lower() in _ROUNDED_UP and len(args) == 2 and all(is_number(a) for a in args):
             return build.ceildiv(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if name.startswith(("torch::", "at::")) and args:

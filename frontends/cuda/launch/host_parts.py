@@ -1,23 +1,26 @@
-"""Parts of C++ host code by themselves: functions and their parameters, numbers, the opposite of a condition."""
+"""Parts of C++ host code by themselves: functions and their parameters, numbers, operators, the opposite of a condition."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Known, Unknown, Value
+from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, floored, is_number
 
 from ..source.source import Node, Sources, Unit
 from ..source.syntax import declared_name, function_declarator, text
 from ..symbols.index import template_params
 from ..symbols.symbols import TParam
 from ..types.errors import NotUnderstood
-from .host_values import TYPES
+from .host_values import TYPES, Rank
 
 MOST_FILES, MOST_BYTES = 20, 400_000
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
+_ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
@@ -115,3 +118,38 @@ def beside(source: Path, kernel: str, seen: set[Path]) -> list[Unit]:
         except (OSError, KirError):
             continue
     return out
+
+
+def combined(known: Known, op: str, a: Value, b: Value) -> Value:
+    """What an operator of two operands gives."""
+    if isinstance(a, Rank) and isinstance(b, n.Const) and op in ("==", "!="):
+        a.of.of_rank(int(b.value))
+        return op == "=="
+    if op in ("&&", "and"):
+        return False if a is False or b is False else b if a is True else a if b is True else [a, b]
+    if isinstance(a, Dtype) and isinstance(b, Dtype):
+        if op == "==" and not a.name:
+            return Unknown("a dtype")
+        return (a == b) == (op == "==")
+    if isinstance(a, Array) and op in ("+", "-"):
+        return a
+    if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_number(b)):
+        return Unknown("arithmetic on what is not known")
+    a, b = known.resolved(a), known.resolved(b)
+    if op in _OPERATORS and not (op in "/%" and build.is_const(b, 0)):
+        return _OPERATORS[op](a, b)
+    if op in _ORDER:
+        return build.compare(_ORDER[op], a, b)
+    x, y = known.example(a), known.example(b)
+    if op in ("<<", ">>") and x is not None and y is not None and 0 <= y < 31:
+        return build.const(x << y if op == "<<" else x >> y)
+    return Unknown("an operator")
+
+
+def divisor(known: Known, args: Sequence[Value]) -> Value:
+    """The greatest common divisor of numbers: a number of which nothing is known but that it divides each."""
+    made = known.fresh()
+    for number in args:
+        if isinstance(number, n.Expr) and is_number(number) and not isinstance(number, n.Const):
+            known.fact(build.compare("eq", build.mod(number, made), 0))
+    return made

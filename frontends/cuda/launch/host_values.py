@@ -15,10 +15,12 @@ TYPES = {
     "nv_bfloat16": "bf16", "at::BFloat16": "bf16", "c10::BFloat16": "bf16", "torch::BFloat16": "bf16", "int": "i32", "int32_t": "i32", "unsigned": "u32",
     "unsigned int": "u32", "uint32_t": "u32", "long": "i64", "int64_t": "i64", "long long": "i64", "size_t": "u64", "uint64_t": "u64", "char": "i8",
     "int8_t": "i8", "unsigned char": "u8", "uint8_t": "u8", "bool": "bool", "short": "i16", "int16_t": "i16", "uint16_t": "u16",
+    **{f"{owner}::{name}": dtype for owner in ("at", "c10", "torch") for name, dtype in (("Float8_e4m3fn", "f8e4m3"), ("Float8_e5m2", "f8e5m2"))},
+    "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2",
 }
 """IR dtypes by the names of C++ types."""
 SCALARS = {"kFloat32": "f32", "kFloat": "f32", "kFloat16": "f16", "kHalf": "f16", "kBFloat16": "bf16", "kFloat64": "f64", "kDouble": "f64", "kInt32": "i32",
-           "kInt": "i32", "kInt64": "i64", "kLong": "i64", "kInt8": "i8", "kUInt8": "u8", "kBool": "bool"}
+           "kInt": "i32", "kInt64": "i64", "kLong": "i64", "kInt8": "i8", "kUInt8": "u8", "kBool": "bool", "kFloat8_e4m3fn": "f8e4m3", "kFloat8_e5m2": "f8e5m2"}
 """IR dtypes by torch's `ScalarType`."""
 MAKERS = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 

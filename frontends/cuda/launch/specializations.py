@@ -40,7 +40,11 @@ def specializations(
     units = [*sources.units, *_elsewhere(sources, source, [f.name for f in kernels])]
     launches = every_launch(units, main)
     named = [(name, text(given)[1:-1].strip(), f"{o.file}:{o.line}") for name, given, node, unit in instantiations(units) for o in [unit.origin(node)]]
+    told: set[str] = set()
     for fn in kernels:
+        if fn.name in told:  # an overload: which one it is says each specialization
+            continue
+        told.add(fn.name)
         own = [(words, at) for name, words, at in named if name == fn.name]
         yield from _capped(list(_of(fn, [each for each in launches if each.kernel == fn.name], own, reads, means)))
 

@@ -32,6 +32,8 @@ def named_value(r: Reading, node: Node, scope: Scope) -> Value | list[object]:
             found = inner.own(text(shown or name))
             if found is not None:
                 return found
+            if node.child_by_field_name("scope") is None and name.type == "identifier":  # `::tanhf`
+                return r.library.value(text(name), node)
         return r.library.qualified_value(node, scope)
     found = scope.find(text(node))
     if found is not None:

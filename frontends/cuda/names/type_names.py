@@ -80,6 +80,8 @@ class Types:
         known = named_type(name) or self.r.library.type(name, ())
         if known is not None:
             return known
+        if len(plain := [w for w in name.split() if w not in ("const", "volatile")]) < len(name.split()):
+            return self.named(" ".join(plain), scope, node)
         words = " ".join(sorted(name.split(), key=lambda w: w != "unsigned"))
         known = named_type(words)
         if known is not None:
@@ -337,7 +339,7 @@ class Types:
         while d is not None and d.type not in ("identifier", "field_identifier", "type_identifier"):
             match d.type:
                 case "pointer_declarator" | "abstract_pointer_declarator" | "pointer_type_declarator":
-                    t, const = t if t == Named("function") else Ptr(t, const), False
+                    t, const = t if t == Named("function") or t == AUTO else Ptr(t, const), False
                 case "reference_declarator" | "abstract_reference_declarator":
                     reference = True
                 case "array_declarator" | "abstract_array_declarator" | "array_type_declarator":

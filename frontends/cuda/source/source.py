@@ -15,12 +15,13 @@ import tree_sitter
 import tree_sitter_cpp
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import Origin, error
+from kir.base.diagnostic import KirError, Origin, error
 from kir.hardware.target import target as known_target
 
 from ..types.c_types import named_type
 from .preprocessor import Mapped, Preprocessor
-from .tree import Project, build_of, project_of
+from .stated_macros import stated_macros
+from .tree import Project, build_of, includer_of, project_of, root_of
 
 Node = tree_sitter.Node
 MAX_INCLUDES = 64
@@ -194,9 +195,19 @@ def predefined(name: str) -> dict[str, str]:
 
 FOREIGN = {**dict.fromkeys(("CUTLASS_DEVICE", "CUTE_DEVICE"), "__forceinline__ __device__"),
            **dict.fromkeys(("CUTLASS_HOST_DEVICE", "CUTE_HOST_DEVICE", "THRUST_HOST_DEVICE"), "__forceinline__ __device__ __host__"),
-           **dict.fromkeys(("C10_DEVICE", "C10_HOST_DEVICE", "THRUST_DEVICE"), "__device__"), "CUTE_GRID_CONSTANT": "__grid_constant__",
+           **dict.fromkeys(("C10_DEVICE", "C10_HOST_DEVICE", "THRUST_DEVICE"), "__device__"), "C10_WARP_SIZE": "32", "CUTE_GRID_CONSTANT": "__grid_constant__",
            **dict.fromkeys(("CUTLASS_GRID_CONSTANT", "C10_RESTRICT", "CUTLASS_PRAGMA_UNROLL", "CUTE_UNROLL"), "")}
 """Macros of headers that are often not there, where all that they say is what a declaration is."""
+
+
+_DISPATCH = """#define AT_DISPATCH_SWITCH(type, name, ...) __VA_ARGS__
+#define AT_DISPATCH_CASE(which, ...) AT_DISPATCH_ONE(which, __VA_ARGS__);
+#define AT_DISPATCH_CASE_FLOATING_TYPES(...) AT_DISPATCH_FLOATING_TYPES(0, 0, __VA_ARGS__);
+#define AT_DISPATCH_CASE_INTEGRAL_TYPES(...) AT_DISPATCH_INTEGRAL_TYPES(0, 0, __VA_ARGS__);
+#define AT_DISPATCH_CASE_ALL_TYPES(...) AT_DISPATCH_ALL_TYPES(0, 0, __VA_ARGS__);
+#define AT_DISPATCH_CASE_FLOATING_TYPES_AND_HALF(...) AT_DISPATCH_FLOATING_TYPES_AND_HALF(0, 0, __VA_ARGS__);
+"""
+"""What torch's Dispatch.h makes of a switch over dtypes: one call for each of its cases."""
 
 
 class Sources:
@@ -205,6 +216,7 @@ class Sources:
     def __init__(self, target: str, folders: tuple[Path, ...] = ()) -> None:
         """`folders` are looked into before those that the project's build names."""
         self.preprocessor = Preprocessor({**FOREIGN, **predefined(target)})
+        self.preprocessor.run("Dispatch.h", _DISPATCH, lambda name, quoted, where: None)
         self.preprocessor.known_headers = lambda name, quoted: is_system(name)
         self.folders, self.target = folders, target
         self.project: Project | None = None
@@ -217,6 +229,9 @@ class Sources:
         if not depth and not self.units:
             build = build_of(path)
             self.folders += build.folders
+            if (root := root_of(path)) is not None:
+                stated = stated_macros(root, known_target(self.target).architecture.capability)
+                self.preprocessor.predefine((name, value) for name, value in stated if name not in self.preprocessor.macros)
             self.preprocessor.predefine(build.macros)
         try:
             data = path.read_bytes()
@@ -276,9 +291,29 @@ class Sources:
         return self.project.header(name, by)
 
 
+def unit_of(source: Path, target: str) -> tuple[Sources, Unit]:
+    """A file in its translation unit: its own, or, of a header that includes nothing of its project, that of the file that includes it. Raises KirError
+    KIR-F201 to KIR-F205."""
+    sources = Sources(target)
+    main = sources.read(source)
+    if source.suffix == ".cu" or sum(1 for u in sources.units if own_header(u.path.name) is None) > 1 or root_of(source) is None:
+        return sources, main
+    by = includer_of(source, project_of(source))
+    if by is None:
+        return sources, main
+    whole = Sources(target)
+    try:
+        whole.read(by)
+    except KirError:
+        return sources, main
+    return next(((whole, u) for u in whole.units if u.path.resolve() == source.resolve()), (sources, main))
+
+
 _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
+    "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)_to_fp8\b|\b__nv_cvt_fp8_to_halfraw\b"),
+    "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair)\b"),
     "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }
 """Own headers that no include names, by what a file that needs them says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -15,6 +16,8 @@ MARKS = ("setup.py", "pyproject.toml", "PKG-INFO", "CMakeLists.txt", "compile_co
 """Files that stand at the top of a project."""
 MOST_FILES = 20_000
 """Entries of a project that are looked at."""
+DEEPEST = 4
+"""Headers between a header and the unit that it is read in, at most."""
 HIGHEST = 12
 """Folders above a file that are looked at."""
 _HEADERS = (".h", ".hh", ".hpp", ".cuh", ".inc", ".inl", ".cu", ".hxx")
@@ -37,9 +40,38 @@ class Project:
         return min(found, key=lambda p: (-_common(p, by), len(p.parts), str(p)), default=None)
 
 
+def includer_of(header: Path, project: Project) -> Path | None:
+    """The translation unit of a project that includes a header, itself or through others: of several the nearest."""
+    texts: dict[Path, bytes] = {}
+    found, seen = [header.resolve()], {header.resolve()}
+    for _ in range(DEEPEST):
+        names = [re.compile(rb'#\s*include\s*["<](?:[^">]*/)?' + re.escape(x.name.encode()) + rb'[">]') for x in found]
+        found = []
+        for path in sorted((p for paths in project.headers.values() for p in paths), key=lambda p: (-_common(p, header), str(p))):
+            if path not in texts:
+                try:
+                    texts[path] = path.read_bytes()
+                except OSError:
+                    texts[path] = b""
+            if path.resolve() not in seen and any(x.search(texts[path]) for x in names):
+                if path.suffix == ".cu":
+                    return path
+                found.append(path.resolve())
+                seen.add(path.resolve())
+        if not found:
+            return None
+    return None
+
+
+def root_of(source: Path) -> Path | None:
+    """The folder of the project around a file: the highest folder above it with one of `MARKS`, else the highest that is a Python package."""
+    above = [p for p in reversed(list(source.resolve().parents)[:HIGHEST]) if len(p.parts) > 2]
+    return next((p for p in above if any((p / m).exists() for m in MARKS)), None) or next((p for p in above if (p / "__init__.py").exists()), None)
+
+
 def project_of(source: Path) -> Project:
-    """The project around a file: the highest folder above it with one of `MARKS`, and the headers below."""
-    root = next((p for p in reversed(list(source.resolve().parents)[:HIGHEST]) if len(p.parts) > 2 and any((p / m).exists() for m in MARKS)), None)
+    """The project around a file, and the headers in it."""
+    root = root_of(source)
     if root is None:
         return Project(None)
     headers: dict[str, list[Path]] = {}

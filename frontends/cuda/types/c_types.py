@@ -113,7 +113,8 @@ _NAMED: dict[str, CType] = {
     "__nv_fp8x2_e4m3": Vec(F8E4M3, 2, "fp8x2_e4m3"), "__nv_fp8x4_e4m3": Vec(F8E4M3, 4, "fp8x4_e4m3"),
     "__nv_fp8x2_e5m2": Vec(F8E5M2, 2, "fp8x2_e5m2"), "__nv_fp8x4_e5m2": Vec(F8E5M2, 4, "fp8x4_e5m2"),
     "__half2_raw": Vec(U16, 2, "__half2_raw"), "__nv_bfloat162_raw": Vec(U16, 2, "__nv_bfloat162_raw"),
-    "__half_raw": Prim(U16), "__nv_bfloat16_raw": Prim(U16), "__nv_fp8_storage_t": Prim(U8), "__nv_fp8x2_storage_t": Prim(U16),
+    "__half_raw": Vec(U16, 1, "__half_raw"), "__nv_bfloat16_raw": Vec(U16, 1, "__nv_bfloat16_raw"),
+    "__nv_fp8_storage_t": Prim(U8), "__nv_fp8x2_storage_t": Prim(U16),
     "__nv_fp8x4_storage_t": Prim(U32), "cuuint64_t": Prim(U64), "cuuint32_t": Prim(U32), "CUtensorMap": Named("CUtensorMap"),
 }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, U32, DType, dtype_of
+from kir.ir.types import BF16, BOOL, F16, U32, DType, dtype_of
 from kir.surface.ptx import pack_bits, unpack_bits
 from kir.surface.ptx.form.bits import joined, piece, slice_of
 
@@ -20,6 +20,32 @@ from .reading import Reading
 from .shared_pool_views import pointed
 from .values import Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Scalar, Wide, Word, constant
 
+_RAW = {"__half_raw": F16, "__nv_bfloat16_raw": BF16}
+"""Records of the bits of one number."""
+
+
+def _of_bits(v: Value, to: CType) -> Value | None:
+    """A half or two as a record of their bits (`__half_raw`, `__half2_raw`), or back; None for other conversions."""
+    if isinstance(v, Wide) and isinstance(v.type, Vec) and v.type.name.endswith("_raw"):
+        if isinstance(to, Prim) and to.dtype.name in ("f16", "bf16") and v.type.n == 1:
+            return Scalar(build.cast(_only(v), to.dtype, "bits"))
+        if isinstance(to, Vec) and to.dtype.name in ("f16", "bf16") and v.type.n == to.n:
+            return Wide(build.cast(v.tile, to.dtype, "bits"), to)
+    if isinstance(to, Vec) and to.name.endswith("_raw"):
+        if isinstance(v, Scalar) and dtype_of(v.expr.type).name in ("f16", "bf16") and to.n == 1:
+            return Wide(build.call("vec", build.cast(v.expr, to.dtype, "bits")), to)
+        if isinstance(v, Wide) and isinstance(v.type, Vec) and v.type.dtype.name in ("f16", "bf16") and v.type.n == to.n:
+            return Wide(build.cast(v.tile, to.dtype, "bits"), to)
+    return None
+
+
+def _only(v: Wide) -> n.Expr:
+    """The number of a record of one."""
+    made = v.tile
+    if isinstance(made, n.Call) and made.fn == "vec" and isinstance(made.args[0], n.Expr):
+        return made.args[0]
+    return build.call("pick", made, build.const(0))
+
 
 def convert(r: Reading, v: Value, to: CType) -> Value:
     """A value as another type, as C++ converts it. Raises NotUnderstood where there is no such conversion."""
@@ -30,6 +56,8 @@ def convert(r: Reading, v: Value, to: CType) -> Value:
     v = rvalue(r, v)
     if isinstance(v, Mapped) and (isinstance(to, (Named, Ptr)) or (isinstance(to, Prim) and to.dtype.is_integer and to.dtype.bits == 64)):
         return v
+    if (made := _of_bits(v, to)) is not None:
+        return made
     match to:
         case Prim():
             return _to_number(r, v, to)
@@ -131,6 +159,8 @@ def scalar(r: Reading, v: Value, node: Node | None = None) -> n.Expr:
     v = rvalue(r, v)
     if isinstance(v, Scalar):
         return v.expr
+    if isinstance(v, Wide) and isinstance(v.type, Vec) and v.type.name in _RAW:
+        return build.cast(_only(v), _RAW[v.type.name], "bits")
     if isinstance(v, (Members, Record, Wide)) and isinstance(v.type, Rec):
         found = r.calls.conversion(r, v, None)
         if isinstance(found, Scalar):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from kir.analysis.access import must_overlap
+from kir.analysis.facts import Facts
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, I32, TileType, dtype_of, shape_of
@@ -52,6 +54,8 @@ def _sides(given: Signature) -> tuple[Value, Value]:
 def move(r: Reader, a: Place, b: Place, via: str, options: dict[str, n.Attr], grouped: bool = False, signal: n.Region | None = None) -> None:
     """The statement that copies region `a` to region `b`; dtypes that differ are converted. What a fragment holds is stored."""
     clip = b.buffer.space == "global"
+    if a.buffer == b.buffer and a.buffer.space != "fragment" and at(a) != at(b) and must_overlap(at(a), at(b), Facts()):
+        raise NotUnderstood(f"a copy of '{a.buffer.name}' onto a slice of itself that overlaps, which the threads read and write side by side")
     if a.buffer.dtype == b.buffer.dtype and is_region(a) and not (a.buffer.space == "fragment" and via == "plain" and not options):
         r.out.emit(n.Copy(loaded(r, a), at(b), via, None, clip, signal, grouped, n.attrs(**options)))
         return

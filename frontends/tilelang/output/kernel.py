@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import libcst as cst
 
 from kir.base.diagnostic import KirError, error
+from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.printer import expr_text
 
 from ..._python.project import Module, Project
 from ..launch.factories import is_eager, of_kind, run_factories
@@ -21,16 +23,24 @@ from ..syntax.parameter_kinds import kinds, perhaps_none
 from ..values.values import Frame, NotUnderstood, Raised, Scope, TensorType, TypeOf, Value, is_known
 from .program import program
 
+Side = tuple[n.Expr, bool]
+"""A condition that the binding decides, with an outcome."""
+SIDES = 8
+"""Kernels, at most, that one function is read as."""
+
 
 def read_kernel(
     project: Project, module: Module, node: cst.FunctionDef, name: str, given: Mapping[str, Value] | None = None, sizes: Iterable[str] = (),
-    questions: dict[str, str] | None = None,
+    questions: dict[str, str] | None = None, assumed: Sequence[Side] = (), undecided: list[n.Expr] | None = None,
 ) -> n.Program:
     """The generic program of a function. `given` are values of metas that a binding gives (None: there is no binding), `sizes` what it counts
-    among the sizes; `questions` is filled with what is asked of the binding, by name. What is not understood is in it as `opaque`
-    statements. Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
+    among the sizes; `questions` is filled with what is asked of the binding, by name. `assumed` are conditions of the binding with their outcomes;
+    `undecided` is given the one that makes it two kernels. What is not understood is in it as `opaque` statements.
+    Raises KirError KIR-F401 (two layouts for one buffer) and KIR-F402 (these values make another kernel)."""
     r = Reader(HANDLERS, project, module, given or {}, given is not None, sizes)
     r.out.taken |= {p.name.value for p in node.params.params}
+    for cond, holds in assumed:
+        r.assume(cond if holds else build.invert(cond))
     owners = module.owners.get(id(node), ())
     try:
         scope = run_factories(r, module, node, owners)
@@ -45,6 +55,9 @@ def read_kernel(
     except (NotUnderstood, KirError, Undecided) as why:
         told = why.diagnostics[0].message if isinstance(why, KirError) else _open(why)
         reason = why.reason if isinstance(why, NotUnderstood) else told
+        open_ = why if isinstance(why, Undecided) else why.__cause__
+        if undecided is not None and isinstance(open_, Undecided):
+            undecided.append(open_.cond)
         del r.out.block[:], r.parts[:]
         r.out.emit(n.Opaque("tilelang", module.code(node).strip(), reason, origin=module.origin(node)))
         r.params = []
@@ -52,6 +65,37 @@ def read_kernel(
     if questions is not None:
         questions.update(r.questions)
     return program(r, module, node, name)
+
+
+def read_sides(project: Project, module: Module, node: cst.FunctionDef, name: str) -> list[tuple[str, n.Program]]:
+    """The generic programs of a function, one for each outcome of the conditions of the binding that make it another kernel, each with what it
+    assumes in words ("" for a function that is one kernel). Raises KirError as `read_kernel` does."""
+    waiting: list[tuple[Side, ...]] = [()]
+    out: list[tuple[str, n.Program]] = []
+    last: KirError | None = None
+    while waiting:
+        assumed = waiting.pop(0)
+        undecided: list[n.Expr] = []
+        try:
+            made = read_kernel(project, module, node, name, assumed=assumed, undecided=undecided)
+        except KirError as bad:
+            last = bad  # a side for which the factory makes no kernel
+            continue
+        if undecided and undecided[0] not in [cond for cond, _ in assumed] and len(out) + len(waiting) + 2 <= SIDES:
+            waiting += [(*assumed, (undecided[0], holds)) for holds in (True, False)]
+            continue
+        out.append((", ".join(_words(side) for side in assumed), made))
+    if not out and last is not None:
+        raise last
+    return out
+
+
+def _words(side: Side) -> str:
+    cond, holds = side
+    try:
+        return said(cond if holds else build.invert(cond))
+    except NotUnderstood:
+        return f"{expr_text(cond)} {'holds' if holds else 'does not hold'}"
 
 
 def _open(why: Exception) -> str:

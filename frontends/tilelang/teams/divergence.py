@@ -116,7 +116,7 @@ class Taint:
         for x in statements(s.body):
             if isinstance(x, n.Store) and is_local(x.at.buffer) and x.at.buffer.name not in inside:
                 return True
-            for part in _parts(x):
+            for part in own_parts(x):
                 found = seen(part)
                 if found.warps and any(warp_call(y) and not y.fn.startswith("atomic_") for y in walk(part) if isinstance(y, n.Call)):
                     return True
@@ -192,7 +192,7 @@ def _bound(s: n.For) -> set[str]:
     return {x for y in statements(s.body) if isinstance(y, n.Let) for x in y.names}
 
 
-def _parts(s: n.Stmt) -> Iterator[n.Node]:
+def own_parts(s: n.Stmt) -> Iterator[n.Node]:
     """What a statement itself mentions, without its blocks."""
     match s:
         case n.For():

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
+from kir.analysis.access import must_overlap
 from kir.analysis.elements import Axes, NotElementwise, tile, tile_region
+from kir.analysis.facts import Facts
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.instructions import table
@@ -179,7 +181,15 @@ class Lanes:
         else:
             ordered = list(axes)
             place = build.region(at.buffer, *(tile(i, axes, False) for i in at.index if isinstance(i, n.Expr)))
-        return n.Store(place, tile(value, ordered, False), None if mask is None else self.masked(mask, ordered), clip)
+        whole = tile(value, ordered, False)
+        for x in walk(whole) if axes and self.reads_others(value, at) else ():
+            if isinstance(x, n.Load) and place != x.at and must_overlap(place, x.at, Facts()):
+                raise NoTiles(f"'{at.buffer.name}' is written by one iteration and read by another")
+        return n.Store(place, whole, None if mask is None else self.masked(mask, ordered), clip)
+
+    def reads_others(self, value: n.Expr, at: n.Region) -> bool:
+        """Whether what an iteration stores reads another element of the same memory."""
+        return any(isinstance(x, n.Load) and x.at.buffer.name == at.buffer.name and x.at != at for x in walk(value))
 
     def masked(self, mask: n.Expr, axes: Axes) -> n.Expr | None:
         return None if isinstance(mask, n.Const) and mask.value else tile(mask, axes, False)

@@ -14,11 +14,11 @@ from dataclasses import field, replace
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32
-from kir.ir.visit import statements, substitute, substitute_buffers, transform
+from kir.ir.types import I32, TileType
+from kir.ir.visit import statements, substitute, substitute_buffers, transform, walk
 
 from ..values.names import LANES
-from .divergence import OF_ONE, Taint, is_local
+from .divergence import OF_ONE, Taint, is_local, own_parts
 from .mentions import seen
 from .parallel_tiles import Lanes, NoTiles, names_in, nest
 from .thread_variables import Variables, accessed, bound_names, is_run, mentions
@@ -62,11 +62,25 @@ class Placing:
 
     def body(self, block: n.Block) -> n.Block:
         """The kernel's body with every statement in its team."""
-        block = self.prepared(block)
+        block = self.prepared(self.private(block))
         self.shared = frozenset(s.buffer.name for s in statements(block) if isinstance(s, (n.Alloc, n.View)) and s.buffer.space == "shared")
         self.taint = Taint.of(block, self.thread)
         made = self.team(block, Team(0, self.threads))
         return tuple(self.uniform(made))
+
+    def private(self, block: n.Block) -> n.Block:
+        """The block with fragments that threads write one by one, each what is its own, as registers: TileLang gives every thread all of a fragment
+        that no operation on tiles and no `T.Parallel` touches."""
+        made = {s.buffer.name: s.buffer for s in statements(block) if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and s.init is None}
+        of_tiles = {x.buffer.name for s in statements(block) for x in (y for part in own_parts(s) for y in walk(part))
+                    if isinstance(x, n.Region) and isinstance(x.type, TileType)}
+        of_tiles |= {x for s in statements(block) if isinstance(s, n.For) and s.kind == LANES for x in seen(s).buffers}
+        own = {name: replace(b, space="register") for name, b in made.items() if name not in of_tiles | self.reducers}
+        if not own:
+            return block
+        differ = Taint.of(tuple(substitute_buffers(s, own) for s in block), self.thread).buffers
+        used = {name: b for name, b in own.items() if name in differ}
+        return tuple(substitute_buffers(s, used) for s in block) if used else block
 
     # ------------------------------------------------------------------------------------------------------------- T.Parallel
     def prepared(self, block: n.Block) -> n.Block:

@@ -39,6 +39,7 @@ from ..values.values import (
 )
 from . import asm, memory, random, reductions, tiles
 from .hints import assume, barrier, dependency, hint, identity, nothing
+from .libdevice import rounding_call
 
 Handler = Callable[[State, Arguments], Value]
 MOST_NUMBERS = 1 << 16
@@ -60,6 +61,8 @@ def builtin_call(r: State, name: str, a: Arguments) -> Value:
     row = element_row(name, word)
     if row is not None:
         return elementwise(r, row, [*a.args, *(a.named[k] for k in ("x", "y", "z") if k in a.named)])
+    if "libdevice" in name and (made := rounding_call(word, a)) is not None:
+        return made
     if word in HANDLERS:
         return HANDLERS[word](r, a)
     raise NotUnderstood(f"there is no meaning for {name}")

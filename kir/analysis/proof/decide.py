@@ -11,6 +11,7 @@ from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.proof.covered import covered
 from kir.analysis.proof.cuts import equal_parts, of_divisions
+from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
 from kir.analysis.proof.overlap import Overlap
 from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
@@ -186,6 +187,8 @@ class _Kernel:
         if self.overlap is not None:
             yield from self._of_overlap(self.overlap)
         else:
+            for t in troubles(self.program, self.kernel):
+                yield from (Obligation(kind, "open", "in order", self.walk.anchors.get(id(t.stmt), self.kernel.name), t.why) for kind in t.kinds)
             if self.walk.nested:
                 yield from (Obligation(k, "open", "not followed", self.kernel.name, "a team splits twice") for k in ("race", "barrier", "wait"))
             for item in every(self.walk.items):

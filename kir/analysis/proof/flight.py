@@ -1,7 +1,8 @@
 """What of one instance is still in flight where: constant counts of groups, followed through the statements until nothing changes.
 
 A group is counted by the commits since its operations were issued: a wait that leaves `n` groups pending ends those older than `n` commits. Also here:
-registers that a product uses are fenced, memory that the async proxy touches is fenced after other writes, and nothing is in flight at the end.
+registers that a product uses are fenced, memory that the async proxy touches is fenced after other writes, nothing is in flight at the end, and what
+neighboring threads execute together is under no condition that parts them.
 """
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from dataclasses import field, replace
 from itertools import product
 
 from kir.analysis.proof.sites import Kind
+from kir.analysis.uniform import depends, of_whole_groups, varying
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.visit import names_read, statements, walk
+from kir.ir.paths import block_paths
+from kir.ir.visit import names_read, statements, substitute, walk
 
 PRIVATE = frozenset({"register", "fragment"})
 LEVELS = frozenset({"thread", "warp", "warpgroup"})
@@ -23,6 +26,8 @@ OLDEST = 12
 MOST_CHOICES = 4
 """Conditions on the numbers of instances under which the statements are followed apart."""
 RELEASES = frozenset({"barrier", "mbar_arrive", "mbar_arrive_expect", "named_barrier_sync", "named_barrier_arrive", "cluster_arrive", "warp_sync"})
+TOGETHER = {"ldmatrix": 32, "stmatrix": 32, "mma_sync": 32, "wgmma": 128, "wgmma_fence": 128, "wgmma_commit": 128, "wgmma_wait": 128, "set_registers": 128}
+"""Calls that so many neighboring threads execute together (PTX ISA: those with `.sync.aligned`)."""
 Flying = tuple[str, str, str]
 """A family; what it is of memory (`acc` is written, `src` read, `copy` moved); and the memory."""
 
@@ -74,7 +79,10 @@ class _One:
         body = list(statements(kernel.body))
         self.views = {s.buffer.name: s.at.buffer.name for s in body if isinstance(s, n.View)}
         self.proxied = {self.root(r) for s in body for r in _proxied(s)}
-        self.given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
+        given = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
+        self.given = given - {self.root(s.src.at) for s in body if isinstance(s, n.Copy) and s.via in ("bulk", "tma")}
+        self.lets = {s.names[0]: s.value for s in body if isinstance(s, n.Let) and len(s.names) == 1}
+        self.around: list[tuple[n.For, Mapping[int, frozenset[str]], list[n.Stmt]]] = []
         self.last: n.Stmt = body[-1] if body else n.Eval(n.Call("trap", ()))
 
     def root(self, r: n.Region) -> str:
@@ -107,6 +115,32 @@ class _One:
 
     def statement(self, s: n.Stmt, state: State) -> State:
         """The state after a statement."""
+        thread = isinstance(s, n.For) and s.kind == "thread"
+        if isinstance(s, n.For) and thread:
+            self.around.append((s, {id(x): varying(s)[path] for path, x in block_paths(s.body, ("body",))}, []))
+        elif self.around and isinstance(s, (n.If, n.For, n.While)):
+            self.around[-1][2].append(s)
+        after = self._statement(s, state)
+        if thread:
+            self.around.pop()
+        elif self.around and isinstance(s, (n.If, n.For, n.While)):
+            self.around[-1][2].pop()
+        return after
+
+    def together(self, c: n.Call, s: n.Stmt) -> None:
+        """A call that threads execute together: conditions and loops around it are the same for all of them."""
+        loop, differ, inside = self.around[-1]
+        for outer in inside:
+            parts = (outer.lo, outer.hi, outer.step) if isinstance(outer, n.For) else (outer.cond,) if isinstance(outer, (n.If, n.While)) else ()
+            names = differ[id(outer)] | {loop.var.name}
+            for e in parts:
+                told = e
+                while used := names_read(told) & self.lets.keys():
+                    told = substitute(told, {k: self.lets[k] for k in used})
+                if depends(of_whole_groups(told, loop.var.name, TOGETHER[c.fn]), names):
+                    self.note(f"not all of {TOGETHER[c.fn]} threads may come to '{c.fn}'", s, "barrier")
+
+    def _statement(self, s: n.Stmt, state: State) -> State:
         match s:
             case n.For() if s.kind in LEVELS:
                 self.released(state, s)
@@ -165,7 +199,9 @@ class _One:
                 self.reads(s.b, s, state)
                 if not s.pending:
                     return self.written(self.root(s.acc), s.acc.buffer.space, s, state)
-                return self.multiplied(s, s.acc, [x.at for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load)], state)
+                given = not isinstance(s.a.args[0] if isinstance(s.a, n.Call) and s.a.fn == "trans" else s.a, n.Load)  # a value has registers of its own
+                read = [x.at for e in (s.a, s.b) for x in walk(e) if isinstance(x, n.Load)]
+                return self.multiplied(s, s.acc, [r for r in read if not (given and r.buffer.space in PRIVATE)], state)
             case n.Eval():
                 return self.called(s.call, s, state)
             case n.Let() if isinstance(s.value, n.Call):
@@ -224,6 +260,11 @@ class _One:
     def called(self, c: n.Call, s: n.Stmt, state: State) -> State:
         """A call for its effect."""
         regions = [a for a in c.args if isinstance(a, n.Region)]
+        if c.fn in TOGETHER and c.of is None and self.around:
+            self.together(c, s)
+        asked = int_value(c.args[0]) if c.fn == "set_registers" and isinstance(c.args[0], n.Expr) else 24
+        if asked is None or asked % 8 or not 24 <= asked <= 256:
+            self.note("it asks for registers that no warpgroup has", s, "barrier")
         if c.fn == "wgmma" and c.of is None and regions:
             return self.multiplied(s, regions[0], regions[1:], state)
         if c.fn in RELEASES:

@@ -44,6 +44,12 @@ def width_of(s: n.Copy) -> int | None:
     return None
 
 
+def whole_units(r: n.Region, width: int) -> bool:
+    """Whether the innermost rows of a region are known to be whole multiples of `width` bytes."""
+    shape = shape_of(r.type)
+    return bool(shape) and isinstance(shape[-1], int) and shape[-1] * r.buffer.dtype.bytes % width == 0
+
+
 def strides(b: n.Buffer) -> tuple[n.Expr, ...] | None:
     """Elements from one index to the next, axis by axis."""
     if b.strides is not None:

@@ -37,6 +37,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import const, int_value
 from kir.ir.paths import Path
+from kir.ir.rebuild.plans import launches
 from kir.ir.types import BOOL, I64, DType, TupleType, dtype_of, shape_of
 from kir.ir.visit import statements, walk
 
@@ -82,6 +83,8 @@ class Walk:
             env = replace(env, scope=(*env.scope, var))
         if self.kernel.cluster:
             self.gap(("race", "wait", "ring", "undefined"), "it runs in clusters", None)
+        if any(step.kernel == self.kernel.name and dict(step.attrs).get("pdl") for step in launches(self.program)):
+            self.gap(("race", "undefined"), "it may run beside the launch before it", None)
         items, _, _ = self.block(self.kernel.body, (self.kernel.name,), env, tuple(holding))
         return items
 
@@ -336,6 +339,8 @@ class Walk:
         width = places.width_of(s)
         if s.via in ("tma", "bulk"):
             for r in (s.src.at, s.dst):
+                if s.via == "bulk" and not places.whole_units(r, 16):
+                    self.gap(("alignment",), f"whether a bulk copy of '{r.buffer.name}' moves a multiple of 16 bytes", s)
                 if s.via == "bulk" or r.buffer.space == "shared":
                     first = places.first_at(self.values, r, 16 if s.via == "bulk" or r.buffer.layout is not None else 128, env)
                     if first is None:
@@ -443,10 +448,10 @@ class Walk:
         index, ok = self.values.place(r, env)(())
         number, number_ok = self.values.value(c.args[1], env).scalar if len(c.args) > 1 and isinstance(c.args[1], n.Expr) else (None, TRUE)
         self.claim("undefined", place, f"what '{c.fn}' is told", both(ok, number_ok))
-        for i, d in zip(index, r.buffer.shape, strict=True):
+        for i, d in zip(index, r.buffer.shape, strict=False):
             self.claim("bounds", place, f"{c.fn} of '{r.buffer.name}'", within(i, d))
         narrowed = number is not None and any(isinstance(x, n.Cast) and x.x.type == I64 for x in walk(number))
-        if len(index) > 1 or r.buffer.name in env.views or dict(c.attrs) or narrowed:
+        if len(index) > 1 or len(index) != len(r.buffer.shape) or r.buffer.name in env.views or dict(c.attrs) or narrowed:
             self.gap(("race", "ring", "wait", "undefined", "barrier"), f"which mbarriers '{c.fn}' acts on", place.stmt)
             return []
         return [Sync(place, c.fn, r.buffer.name, index[0] if index else const(0), number)]

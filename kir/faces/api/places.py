@@ -10,8 +10,7 @@ from kir.base.diagnostic import Diagnostic, KirError
 from kir.ir.nodes import Program
 from kir.rewrite import Pass, Path, judge, sites
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.driver import forward_site, looked, run_backward
-from kir.rewrite.driver import unfit as no_site
+from kir.rewrite.driver import forward_site, looked, rejection_reason, run_backward
 from kir.rewrite.pipelines.text import Direction
 from kir.rewrite.registry import failed, pass_class
 
@@ -23,7 +22,7 @@ class Places:
     rows: list[dict[str, Any]]
     lines: list[str]
     warnings: list[Diagnostic]
-    unfit: list[tuple[Path, str]]
+    rejected: list[tuple[Path, str]]
 
 
 def asked(name: str, program: Program, near: bool) -> Places:
@@ -57,8 +56,8 @@ def _of(cls: type[Pass], program: Program, near: bool, out: Places) -> None:
             advice = {p.id for p in site.params.preconditions if p.kind == "profit"}
             open_ = [(id_, v) for id_, v in verdicts if not v]
             refused = [id_ for id_, _ in open_ if id_ not in advice]
-            if direction == "forward" and not refused and (why := no_site(program, site)):
-                out.unfit.append((site.path, why))
+            if direction == "forward" and not refused and (why := rejection_reason(program, site)):
+                out.rejected.append((site.path, why))
                 continue
             anchor = anchor_text(program, site.path)
             rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "step": f"{mark}{site.params}@{anchor}",
@@ -67,7 +66,7 @@ def _of(cls: type[Pass], program: Program, near: bool, out: Places) -> None:
             for id_, v in open_:
                 lines.append(f"    {id_} {'advises against it' if id_ in advice else v.kind}: {v.reason}")
                 lines += [f"      witness: {w}" for w in v.witness]
-        for path, reason in (*missed, *(out.unfit if direction == "forward" else ())) if near else ():
+        for path, reason in (*missed, *(out.rejected if direction == "forward" else ())) if near else ():
             anchor = anchor_text(program, path)
             rows.append({"pass": cls.name, "direction": direction, "anchor": anchor, "miss": reason})
             lines.append(f"{mark}{cls.name}@{anchor}  does not apply: {reason}")

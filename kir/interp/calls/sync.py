@@ -12,7 +12,7 @@ from kir.base.diagnostic import error
 from kir.interp.calls.warp import taking_part
 from kir.interp.numerics.values import Val
 from kir.interp.scheduling import async_operations
-from kir.interp.scheduling.barriers import arrive_named, barriers, init_barriers, named_barrier, settle
+from kir.interp.scheduling.barriers import arrive_cluster, arrive_named, barriers, init_barriers, named_barrier, settle, waits_for_cluster
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine, Semantics
 from kir.interp.state.tasks import Wait
@@ -36,6 +36,8 @@ def _place(e: Call) -> Region:
 
 
 def _fence(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    if e.fn == "wgmma_fence":
+        m.must_converge(f, e.fn)
     if m.checking:
         m.checker.fence(f, e.fn, str(dict(e.attrs).get("scope", "")))
     return NOTHING
@@ -79,12 +81,13 @@ def _named_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
 
 
 def _cluster_arrive(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
-    arrive_named(m, f, ("cluster", 0), m.cluster_threads)
-    f.cluster_generation = named_barrier(m, f, ("cluster", 0)).generation if named_barrier(m, f, ("cluster", 0)).arrived else -1
+    arrive_cluster(m, f)
     return NOTHING
 
 
 def _commit(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    if e.fn == "wgmma_commit":
+        m.must_converge(f, e.fn)
     async_operations.commit(m, {"async_commit": "cp_async", "bulk_commit": "bulk", "wgmma_commit": "wgmma"}[e.fn], f)
     return NOTHING
 
@@ -107,6 +110,14 @@ def _dependency(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     return NOTHING
 
 
+def _set_registers(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
+    m.must_converge(f, e.fn)
+    count = _number(m, e, 0, f)
+    if count % 8 or not 24 <= count <= 256:
+        m.report("registers", "error", f"a warpgroup asks for {count} registers a thread; it can have 24 to 256, in steps of 8", f, id="KIR-I071")
+    return NOTHING
+
+
 def _advice(m: Machine, e: Call, f: Frame) -> tuple[Val, ...]:
     for value in e.args:
         assert isinstance(value, Expr)
@@ -121,7 +132,7 @@ SYNC: dict[str, Semantics] = {
     **dict.fromkeys(("async_commit", "bulk_commit", "wgmma_commit"), _commit),
     **dict.fromkeys(("async_wait", "bulk_wait"), _group_wait),
     **dict.fromkeys(("grid_dependency_wait", "grid_dependency_launch"), _dependency), "trap": _trap,
-    **dict.fromkeys(("set_registers", "nanosleep", "print"), _advice)}
+    "set_registers": _set_registers, **dict.fromkeys(("nanosleep", "print"), _advice)}
 
 
 # ------------------------------------------------------------------------------------------------------------------- waiting
@@ -163,7 +174,7 @@ def _named_sync(m: Machine, e: Call, f: Frame) -> Steps:
 
 def _cluster_wait(m: Machine, e: Call, f: Frame) -> Steps:
     b = named_barrier(m, f, ("cluster", 0))
-    generation = f.cluster_generation
+    generation = waits_for_cluster(m, f)
     if generation >= 0 and b.generation == generation:
         yield Wait(lambda: b.generation != generation, "the other CTAs of its cluster")
     m.acquire(f, b.opened)
@@ -188,6 +199,7 @@ def _mbar_wait(m: Machine, e: Call, f: Frame) -> Steps:
 def _wgmma_wait(m: Machine, e: Call, f: Frame) -> Steps:
     """Groups of wgmma belong to a warpgroup (PTX ISA, wgmma.commit_group): when one of its warps has waited for them, all have issued theirs,
     and what these read has been read."""
+    m.must_converge(f, e.fn)
     done = async_operations.wait(m, "wgmma", _number(m, e, 0, f), f)
     if f.level != "thread":
         return

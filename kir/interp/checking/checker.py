@@ -11,14 +11,14 @@ import numpy as np
 from kir.interp.checking import exit_checks
 from kir.interp.checking.access_counters import count_traffic
 from kir.interp.checking.happens_before import Happened
-from kir.interp.checking.program_facts import needs_layers, written
+from kir.interp.checking.program_facts import multiplies, needs_layers, written
 from kir.interp.numerics.number import Array, storage
 from kir.interp.numerics.values import Mask, Val, lift
 from kir.interp.state.clocks import FENCED
 from kir.interp.state.frame import Frame, Queue
 from kir.interp.state.memory import Handle, Memory, Place
 from kir.interp.state.result import Access
-from kir.interp.state.shadow import EARLIER, Conflict, Shadow
+from kir.interp.state.shadow import EARLIER, UNAWAITED, Conflict, Shadow
 from kir.ir import nodes as n
 
 
@@ -28,13 +28,15 @@ class Checker(Happened):
     # --------------------------------------------------------------------------------------------------- launches and memory
     def begin(self, k: n.Kernel, launch: n.Launch) -> None:
         """A kernel is launched: what earlier ones did is done, unless it is a dependent launch that may overlap."""
-        self.overlapping = bool(dict(launch.attrs).get("pdl", False))
+        chained = not self.overlapping or self.awaited
+        self.overlapping, self.awaited = bool(dict(launch.attrs).get("pdl", False)), False
         for memory in self.memories:
             if memory.shadow is not None:
-                memory.shadow.forget(self.overlapping)
+                memory.shadow.forget(self.overlapping, chained)
         self.roots, self.released = {}, {}
         changed = written(self.m.program, k)
         self.layers = 4 if needs_layers(self.m.program, k) else 2
+        self.multiplies, self.dirty = multiplies(self.m.program, k), []
         self.read_only = {p.name for p in self.m.program.params if p.role == "in" and p.name not in changed}
 
     def end(self) -> None:
@@ -152,11 +154,12 @@ class Checker(Happened):
 
     def _in_registers(self, memory: Memory, f: Frame) -> None:
         """A generic write to registers: a product that uses them needs a fence first."""
-        if memory.space in ("fragment", "register") and not f.proxy:
+        if self.multiplies and memory.space in ("fragment", "register") and not f.proxy:
             memory.written_at = self.m.site
-            if not memory.unfenced:
-                memory.unfenced = True
+            if memory.unfenced is None:
+                memory.unfenced = np.zeros(memory.lanes, np.bool_)
                 self.dirty.append(memory)
+            memory.unfenced[self.lanes_of(memory, f)] = True
 
     def on_atomic(self, place: Place, f: Frame, want: Mask, values: list[Val], attrs: dict[str, n.Attr], shape: tuple[int, ...]) -> Mask:
         """An atomic update, about to happen. It acquires what updates of the same elements released, and releases: all that its
@@ -173,7 +176,7 @@ class Checker(Happened):
             return None
         clocks, rows, agents = self._who(f)
         cta = clocks.numbers[rows[lanes]]
-        found = memory.shadow.after_write(g, clocks, rows[lanes], cta, agents[lanes], f.proxy, True)
+        found = memory.shadow.after_write(g, clocks, rows[lanes], cta, agents[lanes], f.proxy)
         self._conflict(found, memory, lanes, f, "update", None)
         found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
@@ -218,7 +221,7 @@ class Checker(Happened):
         clocks, rows, own = self._who(f)
         who = own if agents is None else agents
         cta = clocks.numbers[rows[lanes]]
-        found = memory.shadow.after_write(g, clocks, rows[lanes], cta, who[lanes], proxy, True)
+        found = memory.shadow.after_write(g, clocks, rows[lanes], cta, who[lanes], proxy)
         self._conflict(found, memory, lanes, f, "use of the mbarrier", None)
 
     def _share(self, memory: Memory, f: Frame) -> None:
@@ -237,7 +240,7 @@ class Checker(Happened):
 
     def on_wgmma(self, registers: Memory, f: Frame) -> None:
         """A product is issued: generic writes to its registers need a fence first."""
-        if registers.unfenced:
+        if registers.unfenced is not None and registers.unfenced[self.lanes_of(registers, f)].any():
             s = registers.written_at
             other = Access.at("write", self.m.anchor(s), self.m.thread_name(f, 0), s.origin if s is not None else None)
             self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",
@@ -260,6 +263,10 @@ class Checker(Happened):
                 return
         elif s.via == "bulk":
             width = 16
+            least = min(source.contiguous, target.contiguous) * size
+            if least % 16:
+                self.m.report("alignment", "error", f"a bulk copy moves multiples of 16 bytes, not {least}", f, id="KIR-I011", verb="copy")
+                return
         elif s.via == "tma":
             for place in (source, target):
                 if place.memory.space in ("shared", "cluster"):  # a swizzle moves the first 16 bytes within its 128
@@ -328,7 +335,7 @@ class Checker(Happened):
         clocks, rows, agents = self._who(f)
         rows_, agent = rows[lanes], agents[lanes]
         cta = clocks.numbers[rows_]
-        self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy, True), memory, lanes, f, "read", None)
+        self._conflict(shadow.after_write(g, clocks, rows_, cta, agent, f.proxy), memory, lanes, f, "read", None)
         self._conflict(shadow.updates.conflicts(g, clocks, rows, agents, lanes, cta, "update"), memory, lanes, f, "read", None)
         shadow.reads.note(g, cta, agent, clocks.now(rows, agents)[lanes], self._site(), clocks.count > 1 or self.m.clusters.size > 1)
 
@@ -343,7 +350,14 @@ class Checker(Happened):
         rows_, agent = rows[wide], agents[wide]
         cta = clocks.numbers[rows_]
         repeated = None if same is None else np.repeat(same, per)
-        self._conflict(shadow.after_write(flat, clocks, rows_, cta, agent, f.proxy, False), memory, wide, f, "write", repeated)
+        since = None if f.since is None else f.since[wide]
+        found = shadow.after_write(flat, clocks, rows_, cta, agent, f.proxy, since)
+        if found is not None and repeated is not None and repeated[found.at] and not repeated.all():  # one that changes a value is told before others
+            other = np.flatnonzero(~repeated)
+            louder = shadow.after_write(flat[other], clocks, rows_[other], cta[other], agent[other], f.proxy, None if since is None else since[other])
+            if louder is not None:
+                louder.at, found = int(other[louder.at]), louder
+        self._conflict(found, memory, wide, f, "write", repeated)
         self._conflict(shadow.reads.conflicts(flat, clocks, rows, agents, wide, cta, "read"), memory, wide, f, "write", None)
         self._conflict(shadow.updates.conflicts(flat, clocks, rows, agents, wide, cta, "update"), memory, wide, f, "write", None)
         self._collide(memory, g[:, 0], lanes, f, new, agents)
@@ -374,11 +388,12 @@ class Checker(Happened):
         clocks, _, _ = self._who(f)
         site = self.sites[found.site]
         thread = f"CTA {found.cta}" + (f", {clocks.names[found.agent]}" if 0 < found.agent < len(clocks.names) else "")
-        other = Access.at(found.verb, self.m.anchor(site), "the previous launch" if found.cta == EARLIER else thread,
+        thread = {EARLIER: "the previous launch", UNAWAITED: "a launch before the previous one, which does not wait for it"}.get(found.cta, thread)
+        other = Access.at(found.verb, self.m.anchor(site), thread,
                        site.origin if site is not None else None)
         lane = int(lanes[found.at])
         if found.proxy:
-            message = f"'{memory.name}' is read through the async proxy without a fence after generic writes"
+            message = f"'{memory.name}' is {'written' if verb == 'write' else 'read'} through the async proxy without a fence after generic writes"
             self.m.report("proxy", "error", message, f, lane, id="KIR-I015", buffer=memory.name, verb=verb, accesses=(other,))
             return
         weak = found.weak or (same is not None and found.verb == "write" and bool(same[found.at]))

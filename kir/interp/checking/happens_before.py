@@ -6,15 +6,19 @@ import numpy as np
 from kir.interp.checking.memory_reordering import Lookahead
 from kir.interp.checking.program_facts import finest_view, viewed_only
 from kir.interp.numerics.number import Array
-from kir.interp.state.clocks import FENCED, PROXIED, SHUFFLED, Clocks, Knowledge
+from kir.interp.state.clocks import FENCED, ORDERED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Memory
 from kir.interp.state.monitor import Reordering
+from kir.interp.state.result import Access
 from kir.interp.state.shadow import EARLIER
 from kir.ir import nodes as n
 
 WARP = 32
+GROUPS = {**dict.fromkeys(("mma_sync", "ldmatrix", "stmatrix"), WARP),
+          **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait", "set_registers"), 4 * WARP)}
+"""Instructions that neighboring threads execute together (PTX ISA: those with `.sync.aligned`), with how many these are."""
 
 
 class Happened:
@@ -30,8 +34,11 @@ class Happened:
         self.read_only: set[str] = set()
         self.released: dict[tuple[int, int], Knowledge] = {}
         self.dirty: list[Memory] = []
-        self.overlapping = False
+        self.steps: dict[int, dict[tuple[int, int], tuple[list[n.Stmt | None], dict[int, int]]]] = {}
+        """By team whose warps run as coroutines, and by warpgroup: the instructions that its warps have executed together, and how many each has."""
+        self.overlapping = self.awaited = False
         self.layers = 4
+        self.multiplies = False
         self.followed: tuple[Array, Clocks, int, Array] | None = None
         """The agents that learned last from their issuers: whose, when, in which lanes."""
         self.finest = finest_view(m.program)
@@ -63,6 +70,8 @@ class Happened:
         parent, clocks = child.parent, child.clocks
         assert parent is not None and clocks is not None and child.rows is not None
         assert child.agents is not None and parent.agents is not None and parent.rows is not None
+        if self.steps:
+            self._all_in_step(child)
         known = clocks.know[..., : clocks.count]
         joined = known[:, child.rows, child.agents].reshape(clocks.layers, parent.lanes, -1, clocks.count).max(axis=2)
         known[:, parent.rows, parent.agents] = np.maximum(known[:, parent.rows, parent.agents], joined)
@@ -115,24 +124,48 @@ class Happened:
     def fence(self, f: Frame, fn: str, scope: str) -> None:
         """A memory or proxy fence of the active lanes."""
         if fn == "wgmma_fence":
-            for memory in self.dirty:
-                memory.unfenced = False
-            self.dirty.clear()
+            self._fence_registers(f)
             return
         clocks, rows, agents = self._who(f)
         live = f.active()
         clocks.fence(rows[live], agents[live], FENCED if fn == "fence" else PROXIED)
+
+    def _fence_registers(self, f: Frame) -> None:
+        """The active lanes' registers are fenced: those of their own and of the teams around them."""
+        around: set[int] = set()
+        frame: Frame | None = f
+        while frame is not None:
+            around.add(id(frame))
+            frame = frame.parent
+        for memory in [x for x in self.dirty if x.owner is None or id(x.owner) in around]:
+            assert memory.unfenced is not None
+            memory.unfenced[self.lanes_of(memory, f)] = False
+            if not memory.unfenced.any():
+                memory.unfenced = None
+                self.dirty.remove(memory)
+
+    def lanes_of(self, memory: Memory, f: Frame) -> Array | slice:
+        """The instances of a memory that the active lanes of a frame have; all where the memory belongs to none around it."""
+        if memory.owner is None or memory.lanes == 1:
+            return slice(None)
+        lanes = f.lane_in(memory.owner)
+        lanes = np.arange(f.lanes) if lanes is None else lanes
+        return lanes[f.active()] if int(lanes.max(initial=0)) < memory.lanes else slice(None)
 
     def dependency(self, f: Frame, fn: str) -> None:
         """`griddepcontrol.wait`: the previous launch has ended."""
         if fn != "grid_dependency_wait":
             return
         clocks, rows, _ = self._who(f)
+        self.awaited |= bool(f.active().any())
         for row in np.unique(rows[f.active()]):
             clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
 
     def must_meet(self, f: Frame, what: str) -> None:
         """Reports a convergent instruction that only some of its threads reach (KIR-I023)."""
+        if what in GROUPS:
+            self._meet_in_groups(f, what, GROUPS[what])
+            return
         gone, frame = np.zeros(f.lanes, np.bool_), f
         if f.diverged and what == "barrier":
             self.m.report("divergence", "error", f"{what} stands in a branch that not all threads take", f, id="KIR-I023", verb=what)
@@ -147,19 +180,61 @@ class Happened:
             return
         if frame.parent is not None and frame.parent.live is not None:
             gone = gone | ~frame.parent.live[frame.owner]
-        absent = ~(f.active() | gone)
-        if what in ("mma_sync", "ldmatrix", "stmatrix"):
-            start = np.arange(f.lanes) - f.thread_numbers() % WARP
-            present = np.zeros(f.lanes, np.bool_)
-            np.logical_or.at(present, start, f.active())
-            absent &= present[start]
-        else:  # other CTAs of the frame may have run out of rounds
-            _, ctas, _ = self._who(f)
-            absent &= np.isin(ctas, ctas[f.active()])
+        _, ctas, _ = self._who(f)  # other CTAs of the frame may have run out of rounds
+        absent = ~(f.active() | gone) & np.isin(ctas, ctas[f.active()])
+        self._missed(f, f, absent, what)
+
+    def _missed(self, f: Frame, whole: Frame, absent: Array, what: str) -> None:
         if absent.any():
-            lane = int(absent.argmax())
-            self.m.report("divergence", "error", f"{what} is not reached by {self.m.thread_name(f, lane)} with the others", f,
+            self.m.report("divergence", "error", f"{what} is not reached by {self.m.thread_name(whole, int(absent.argmax()))} with the others", f,
                           int(f.active().argmax()), id="KIR-I023", verb=what)
+
+    def _meet_in_groups(self, f: Frame, what: str, size: int) -> None:
+        """As `must_meet`, of an instruction that the threads of each group of `size` neighbors execute together."""
+        if f.live is None and not f.diverged and f.level == "thread" and f.owner is not None:
+            if f.split and size > WARP:
+                self._in_step(f, f, what, size)
+            return
+        whole, lanes, gone = f, np.arange(f.lanes), f.exited()
+        while whole.parent is not None and (whole.diverged or whole.owner is None):
+            if whole.owner is not None:
+                outer = whole.parent.exited()
+                outer[whole.owner[gone]] = True
+                lanes, gone = whole.owner[lanes], outer
+            whole = whole.parent
+        if whole.level != "thread":
+            return
+        if whole.split and size > WARP and f.active().any():
+            self._in_step(f, whole, what, size)
+        here = np.zeros(whole.lanes, np.bool_)
+        here[lanes[f.active()]] = True
+        group = np.arange(whole.lanes) - whole.thread_numbers() % size
+        first = np.unique(group, return_inverse=True)[1]
+        reached = np.zeros(int(first.max(initial=0)) + 1, np.bool_)
+        np.logical_or.at(reached, first, here)
+        self._missed(f, whole, reached[first] & ~here & ~gone, what)
+
+    def _in_step(self, f: Frame, whole: Frame, what: str, size: int) -> None:
+        """Warps that run as coroutines execute the same instructions of their group one after the other."""
+        site, number = self.m.site, int(whole.thread_numbers()[0])
+        lane = int(whole.owner[0]) if whole.owner is not None else 0
+        order, done = self.steps.setdefault(id(whole.parent), {}).setdefault((lane, number // size), ([], {}))
+        at = done[number] = done.get(number, 0) + 1
+        if at > len(order):
+            order.append(site)
+        elif order[at - 1] is not site:
+            other = order[at - 1]
+            seen = Access.at("executed by another warp", self.m.anchor(other), "", other.origin if other is not None else None)
+            self.m.report("divergence", "error", f"{what} is executed by one warp of a warpgroup where another executes something else", f, id="KIR-I023",
+                          verb=what, accesses=(seen,))
+
+    def _all_in_step(self, child: Frame) -> None:
+        """The warps of a team have ended: each has executed what the others of its group have."""
+        for (_, group), (order, done) in self.steps.pop(id(child.parent), {}).items():
+            behind = len(done) * WARP < min(4 * WARP, child.threads_of(group)) or any(count < len(order) for count in done.values())
+            if behind and child.returned is None:
+                self.m.site = order[min(done.values()) if len(done) > 1 and min(done.values()) < len(order) else -1]
+                self.m.report("divergence", "error", "an instruction of a warpgroup is not executed by all its warps", child, id="KIR-I023", verb="execute")
 
     def published(self, f: Frame, clock: Knowledge | None) -> Knowledge:
         """`clock` joined with what the active lanes know."""
@@ -212,6 +287,12 @@ class Happened:
         clocks.tick(rows[live], own[live])
         self.followed = (made[0], clocks, clocks.version, live.copy())
         return made
+
+    def known(self, f: Frame, agents: Array) -> Array:
+        """By lane, the clock up to which it knows what its agent of `agents` did."""
+        clocks, rows, own = self._who(f)
+        out: Array = clocks.know[ORDERED, rows, own, agents]
+        return out
 
     def observe(self, f: Frame, agents: Array, lanes: Array) -> None:
         """The lanes learn what their operations did; what these know else they have from the lanes."""

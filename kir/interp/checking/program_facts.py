@@ -24,6 +24,11 @@ def needs_layers(program: n.Program, k: n.Kernel) -> bool:
     return any(True for x in walk(k) if isinstance(x, (n.Load, n.Store)) and x.cache in SYNCHRONIZING)
 
 
+def multiplies(program: n.Program, k: n.Kernel) -> bool:
+    """Whether a kernel has products in flight, which use registers."""
+    return any((isinstance(x, n.Mma) and x.pending) or (isinstance(x, n.Call) and x.fn == "wgmma") for root in (k, *program.functions) for x in walk(root))
+
+
 def finest_view(program: n.Program) -> int:
     """Bytes of the smallest element of any view or buffer parameter; 0 when there is none."""
     sizes = [storage(x.buffer.dtype).itemsize for k in (*program.kernels, *program.functions) for x in walk(k) if isinstance(x, n.View)]

@@ -28,7 +28,7 @@ COLLECTIVE = frozenset({*WARP, "warp_sync"} - {"active_mask"})
 """Operations with a mask."""
 
 
-class Meeting(Wait):
+class Convergence(Wait):
     """An operation that stands still until lanes that it names come to it; `results` once they have, None where they never do."""
 
     def __init__(self, m: Machine, s: n.Let | n.Eval, call: n.Call, f: Frame) -> None:
@@ -37,14 +37,14 @@ class Meeting(Wait):
         self.values = tuple(m.evaluate(a, f) for a in call.args if isinstance(a, n.Expr))
         self.results: tuple[Val, ...] | None = None
 
-    def fits(self, other: Meeting) -> bool:
+    def fits(self, other: Convergence) -> bool:
         """Whether both are one operation with one mask."""
         a, b = self.call, other.call
         return (a.fn, a.attrs, [getattr(x, "type", None) for x in a.args]) == (b.fn, b.attrs, [getattr(x, "type", None) for x in b.args])
 
-    def join(self, other: Meeting) -> Meeting:
+    def join(self, other: Convergence) -> Convergence:
         """The operation with the lanes of both."""
-        made = object.__new__(Meeting)
+        made = object.__new__(Convergence)
         made.ready, made.what, made.spinning, made.results = self.ready, self.what, False, None
         made.site, made.call, made.frame, made.live = self.site, self.call, self.frame, self.live | other.live
         made.values = tuple(_merged(self.live, x, y) for x, y in zip(self.values, other.values, strict=True))
@@ -134,14 +134,14 @@ class _Arm:
         self.steps, self.live, self.done = steps, live, False
         self.broken: Mask = f.broken
         self.continued: Mask = f.continued
-        self.at: Meeting | None = None
+        self.at: Convergence | None = None
 
     def advance(self, f: Frame) -> Iterator[Wait]:
-        """Runs to the next meeting, or to the end."""
+        """Runs to the next convergence, or to the end."""
         f.live, f.broken, f.continued = self.live, self.broken, self.continued
         self.at = None
         for wait in self.steps:
-            if isinstance(wait, Meeting):
+            if isinstance(wait, Convergence):
                 self.at = wait
                 break
             yield wait
@@ -151,7 +151,7 @@ class _Arm:
 
 
 def arms(m: Machine, f: Frame, steps: tuple[Steps, Steps], lanes: tuple[Array, Array]) -> Steps:
-    """Both arms of a branch, in turns from meeting to meeting. `f` is left with the lanes that come to their ends."""
+    """Both arms of a branch, in turns from one convergence to the next. `f` is left with the lanes that come to their ends."""
     then, orelse = (_Arm(f, x, live) for x, live in zip(steps, lanes, strict=True))
     f.branches += 1
     while not (then.done and orelse.done):

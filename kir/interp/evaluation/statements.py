@@ -10,7 +10,7 @@ from kir.base.diagnostic import error
 from kir.interp.calls.functions import call_steps
 from kir.interp.calls.sync import WAITING
 from kir.interp.calls.warp import absent
-from kir.interp.evaluation.convergence import Meeting, arms, both_meet, collective, goes_apart, may_wait
+from kir.interp.evaluation.convergence import Convergence, arms, both_meet, collective, goes_apart, may_wait
 from kir.interp.evaluation.loops import count_iteration, entered, left, shortcut
 from kir.interp.evaluation.teams import roles, split, together
 from kir.interp.memory_access import load_store
@@ -178,9 +178,9 @@ def _meet(m: Machine, s: n.Stmt, call: n.Call, f: Frame) -> Steps:
     assert isinstance(s, (n.Let, n.Eval))
     results = None
     if f.live is not None and absent(call, f, f.live).any():
-        meeting = Meeting(m, s, call, f)
-        yield meeting
-        m.site, results = s, meeting.results
+        convergence = Convergence(m, s, call, f)
+        yield convergence
+        m.site, results = s, convergence.results
     if results is None:
         results = m.evaluate_all(call, f)
     if isinstance(s, n.Let):

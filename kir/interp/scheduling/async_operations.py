@@ -24,7 +24,7 @@ from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Place, locate
 from kir.interp.state.result import Access
 from kir.interp.state.tasks import Mbarrier
-from kir.ir.nodes import Copy, Load, Mma, Region, TensorMap
+from kir.ir.nodes import Call, Copy, Expr, Load, Mma, Region, TensorMap
 
 
 def perform(m: Machine, made: Operation) -> None:
@@ -59,6 +59,8 @@ def copy(m: Machine, s: Copy, f: Frame) -> None:
     proxy = 1 if family == "bulk" else 0
     reader, writer = m.agents_for(f, family, s.grouped)
     readers, writers = f.snapshot(reader, proxy), f.snapshot(writer, proxy)
+    if s.grouped and writer is not None:
+        writers.since = m.checker.known(f, writer)
     lanes = f.active()
     ranks = _ranks(s)
     targets = [target] if ranks is None else [in_peer(m, target, rank, f) for rank in ranks]
@@ -125,7 +127,16 @@ def _move(m: Machine, s: Copy, readers: Frame, writers: Frame, source: Place, ta
 def issue_mma(m: Machine, s: Mma, f: Frame) -> None:
     """A wgmma left in flight: its operands are read and its accumulator written until a wait."""
     left = [s.a.at] if isinstance(s.a, Load) else []
-    issue(m, s.acc, left, f, lambda acting: multiply(m, s, acting, m.evaluate(s.a, acting), m.evaluate(s.b, acting)))
+    given = None if _is_place(s.a) else m.evaluate(s.a, f)
+    issue(m, s.acc, left, f, lambda acting: multiply(m, s, acting, m.evaluate(s.a, acting) if given is None else given, m.evaluate(s.b, acting)))
+
+
+def _is_place(e: Expr) -> bool:
+    """Whether an operand of a product is read where it lies. Any other left operand is a value: who lowers the product writes it to registers of its
+    own as it is issued, and fences them."""
+    if isinstance(e, Call) and e.of is None and e.fn == "trans":
+        return isinstance(e.args[0], Load)
+    return isinstance(e, Load)
 
 
 def issue(m: Machine, acc: Region, left: Sequence[Region], f: Frame, act: Callable[[Frame], None]) -> None:

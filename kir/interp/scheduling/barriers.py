@@ -6,6 +6,7 @@ import numpy as np
 from kir.interp.memory_access.cluster_memory import in_peer
 from kir.interp.memory_access.regions import resolve
 from kir.interp.numerics.number import Array
+from kir.interp.state.cluster import root_of
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.result import Access
@@ -26,7 +27,10 @@ def init_barriers(m: Machine, region: Region, count: int, f: Frame) -> None:
         m.checker.on_barrier_object(place, f, "write", 0, None)
     for at in np.unique(place.index):
         name = f"{region.buffer.name}[{int(at) % max(1, place.memory.size // 8)}]"
-        m.mbarriers[(m.number_of(place.memory), int(at))] = Mbarrier(name, count, count)
+        key = m.number_of(place.memory), int(at)
+        if key in m.mbarriers:
+            m.report("mbarrier", "error", f"mbarrier {name} is initialized again while it is one", f, id="KIR-I021", buffer=region.buffer.name)
+        m.mbarriers[key] = Mbarrier(name, count, count)
 
 
 def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int = 0, agents: Array | None = None,
@@ -72,6 +76,38 @@ def named_barrier(m: Machine, f: Frame, key: tuple[str, int]) -> NamedBarrier:
     return m.named.setdefault((*key, group), NamedBarrier())
 
 
+def _threads(f: Frame) -> int:
+    """How many threads the active instances of a frame are."""
+    return int(f.active().sum()) if f.level == "thread" else f.threads * f.lanes
+
+
+def _home(f: Frame) -> Frame:
+    """The frame whose lanes these are, where a part of them takes a branch on its own."""
+    while f.diverged and f.parent is not None:
+        f = f.parent
+    return f
+
+
+def arrive_cluster(m: Machine, f: Frame) -> None:
+    """The active threads arrive on the barrier of their cluster. Reports those that arrive again before they have waited (KIR-I022)."""
+    counts = m.clusters.counts.setdefault(id(root_of(f)), [0, 0])
+    counts[0] += _threads(f)
+    if counts[0] > counts[1] + m.cluster_threads // max(1, m.clusters.size):
+        m.report("barrier", "error", "threads arrive on the barrier of their cluster again before they have waited for it", f, id="KIR-I022")
+    b = named_barrier(m, f, ("cluster", 0))
+    arrive_named(m, f, ("cluster", 0), m.cluster_threads)
+    _home(f).cluster_generation = b.generation if b.arrived else -1
+
+
+def waits_for_cluster(m: Machine, f: Frame) -> int:
+    """The generation of the cluster's barrier that the active threads wait out, -1 where it is over. Reports those that have not arrived (KIR-I022)."""
+    counts = m.clusters.counts.setdefault(id(root_of(f)), [0, 0])
+    counts[1] += _threads(f)
+    if counts[1] > counts[0]:
+        m.report("barrier", "error", "threads wait for the barrier of their cluster without having arrived on it", f, id="KIR-I022")
+    return _home(f).cluster_generation
+
+
 def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> None:
     """The active threads of `f` arrive: whole warps of them on a named barrier, as the hardware counts, each for itself on a cluster's."""
     b = named_barrier(m, f, key)
@@ -82,6 +118,10 @@ def arrive_named(m: Machine, f: Frame, key: tuple[str, int], expected: int) -> N
         threads = f.threads * f.lanes
     if key[0] == "named" and not 0 <= key[1] <= 15:
         m.report("barrier", "error", f"there is no named barrier {key[1]}; they are numbered 0 to 15", f, id="KIR-I022")
+    if key[0] == "named" and expected % 32:
+        m.report("barrier", "error", f"named barrier {key[1]} expects {expected} threads; whole warps of 32 meet there", f, id="KIR-I022")
+    if key == ("named", 0) and m.meets_all():
+        m.report("barrier", "error", "named barrier 0 is the one of barrier(), which this kernel uses as well", f, id="KIR-I022")
     if key[0] == "named" and b.arrived and b.expected != expected:
         m.report("barrier", "error", f"named barrier {key[1]} is met by {expected} threads here, by {b.expected} elsewhere", f,
                  id="KIR-I022")

@@ -32,6 +32,8 @@ class Clusters:
     roots: dict[tuple[int, int], Frame] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     uses: dict[int, list[Use]] = field(default_factory=dict)
+    counts: dict[int, list[int]] = field(default_factory=dict)
+    """By CTA, how many threads have arrived on the cluster's barrier so far, and how many have come to wait for it."""
 
     @property
     def size(self) -> int:

@@ -93,6 +93,8 @@ class Frame:
     """How many branches around are taken by some lanes and left by others, and have operations with a mask in both arms."""
     proxy: int = 0
     """1 while an asynchronous operation acts for the frame through the async proxy."""
+    since: Array | None = None
+    """Checking mode, while an operation of a group acts: by lane, the clock up to which its issuer knew what its agent did."""
     queue: Queue | None = None
     """Asynchronous operations that instances of this team have in flight."""
     queues: dict[tuple[str, int, int], Queue] = field(default_factory=dict)
@@ -147,6 +149,11 @@ class Frame:
     def active(self) -> Array:
         """The active lanes as a full mask."""
         return np.ones(self.lanes, np.bool_) if self.live is None else self.live
+
+    def threads_of(self, group: int) -> int:
+        """How many threads of one instance of the parent are in a warpgroup."""
+        count = int(self.numbers.max()) + 1 if self.numbers is not None and len(self.numbers) else 0
+        return max(0, min(LEVELS["warpgroup"], count - LEVELS["warpgroup"] * group))
 
     def exited(self) -> Array:
         """For each lane whether its thread has left the kernel (a return from a device function is none)."""

@@ -108,9 +108,17 @@ class Machine(Findings, ABC):
         return self.memories[id(memory)]
 
     # ------------------------------------------------------------------------------------------------------------------ checking
+    def meets_all(self) -> bool:
+        """Whether the kernel has a barrier() of all its threads."""
+        k = self.kernel
+        assert k is not None
+        if id(k) not in self.meets:
+            self.meets[id(k)] = any(isinstance(s, n.Eval) and s.call.fn == "barrier" for s in statements(k.body))
+        return self.meets[id(k)]
+
     def must_converge(self, f: Frame, what: str) -> None:
-        """Reports an instruction of whole warps that only some lanes reach (KIR-I023)."""
-        if f.live is not None and self.checking:
+        """Reports an instruction of whole warps, or warpgroups, that only some lanes reach (KIR-I023)."""
+        if self.checking and (f.live is not None or f.diverged or f.split):
             self.checker.must_meet(f, what)
 
     def exchange(self, f: Frame) -> None:

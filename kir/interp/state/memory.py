@@ -34,9 +34,8 @@ class Instances(Protocol):
 
 @dataclass(eq=False)
 class Memory:
-    """Bytes [lanes, size]. `valid` (checking mode) has a flag per granule of `granule` bytes; `written` and `fenced` count the
-    generic writes to registers and those that a `wgmma_fence` has seen; `pending` names products in flight that update them,
-    `read_by` those that read them (as the left operand of a wgmma)."""
+    """Bytes [lanes, size]. `valid` (checking mode) has a flag per granule of `granule` bytes; `pending` names products in flight that update
+    registers, `read_by` those that read them (as the left operand of a wgmma)."""
 
     name: str
     space: str
@@ -47,7 +46,8 @@ class Memory:
     valid: Array | None = None
     shadow: Shadow | None = None
     data: Array = field(init=False)
-    unfenced: bool = False
+    unfenced: Array | None = None
+    """Lanes whose registers generic writes have changed since the last wgmma_fence."""
     written_at: Any = None
     """The statement of the last generic write to registers."""
     pending: list[Any] = field(default_factory=list)

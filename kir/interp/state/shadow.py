@@ -11,8 +11,8 @@ from kir.base.dataclass import dataclass
 from kir.interp.numerics.number import Array
 from kir.interp.state.clocks import ORDERED, PROXIED, SHUFFLED, Clocks
 
-NOBODY, EARLIER = -1, -2
-"""In place of a CTA: never accessed; written by the previous launch, which may still run."""
+NOBODY, EARLIER, UNAWAITED = -1, -2, -3
+"""In place of a CTA: never accessed; by the previous launch, which may still run; by one before it, of which the previous launch's end says nothing."""
 
 
 @dataclass(eq=False)
@@ -41,10 +41,10 @@ class Crowd:
         self.column_of = np.zeros(0, np.int64)
         self.clock = np.zeros((granules, 0), np.int32)
 
-    def forget(self) -> None:
-        """A new launch."""
-        self.cta[:] = NOBODY
-        self.other[:] = NOBODY
+    def forget(self, overlapping: bool, chained: bool) -> None:
+        """A new launch (see `Shadow.forget`)."""
+        self.cta[:] = _earlier(self.cta, overlapping, chained)
+        self.other[:] = _earlier(self.other, overlapping, chained)
         self.clock[:] = 0
 
     def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
@@ -134,6 +134,14 @@ class Crowd:
         return np.where(own, np.iinfo(np.int32).max, known)
 
 
+def _earlier(cta: Array, overlapping: bool, chained: bool) -> Array | int:
+    """Who accessed, as the next launch sees it."""
+    if not overlapping:
+        return NOBODY
+    kept: Array = np.where(cta == EARLIER, EARLIER if chained else UNAWAITED, np.where(cta < EARLIER, cta, np.where(cta == NOBODY, NOBODY, EARLIER)))
+    return kept
+
+
 class Shadow:
     """The shadow of one memory."""
 
@@ -146,14 +154,16 @@ class Shadow:
         self.reads = Crowd(granules)
         self.updates = Crowd(granules)
 
-    def forget(self, overlapping: bool) -> None:
-        """A new launch; with `overlapping` what the last one wrote is not yet known."""
-        self.cta[:] = np.where(self.cta == NOBODY, NOBODY, EARLIER) if overlapping else NOBODY
-        self.reads.forget()
-        self.updates.forget()
+    def forget(self, overlapping: bool, chained: bool) -> None:
+        """A new launch; with `overlapping` what the last one did is not yet known, and `chained` says whether its own end means that those before it
+        have ended."""
+        self.cta[:] = _earlier(self.cta, overlapping, chained)
+        self.reads.forget(overlapping, chained)
+        self.updates.forget(overlapping, chained)
 
-    def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, reading: bool) -> Conflict | None:
-        """A write that accesses to `g` are not ordered after."""
+    def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, since: Array | None = None) -> Conflict | None:
+        """A write that accesses to `g` are not ordered after. `since`: the clocks up to which the issuer of an operation knows its agents, which stand
+        for others of its group too."""
         who = self.cta[g]
         if (who == NOBODY).all():
             return None
@@ -161,8 +171,10 @@ class Shadow:
         width = clocks.know.shape[-1]
         known = np.minimum(writer, width - 1)
         late = mine & (writer != agent) & (clocks.know[ORDERED, rows, agent, known] < clock)
+        if since is not None:
+            late |= mine & (writer == agent) & (clock > since) & (clock < clocks.now(rows, agent))
         if late.any():
-            loose = late & (clocks.know[SHUFFLED, rows, agent, known] < clock)
+            loose = late & ((writer == agent) | (clocks.know[SHUFFLED, rows, agent, known] < clock))
             at = int((loose if loose.any() else late).argmax())
             return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", not loose.any())
         foreign = (who != NOBODY) & ~mine
@@ -176,7 +188,7 @@ class Shadow:
                     if (there & ~known_there).any():
                         at = int((there & ~known_there).argmax())
                         return Conflict(at, int(self.site[g[at]]), int(other), int(writer[at]), "write")
-        if proxy and reading and clocks.layers > PROXIED:
+        if proxy and clocks.layers > PROXIED:
             stale = mine & self.generic[g] & (clocks.know[PROXIED, rows, agent, known] < clock)
             if stale.any():
                 at = int(stale.argmax())

@@ -42,9 +42,9 @@ class Measure(NamedTuple):
     lanes: int
     """Exchanges between lanes (copies via ldmatrix and stmatrix too), loops over warps and warpgroups."""
     synchronization: int
-    """Barriers, fences and atomics, and twice each further array of shared memory that threads write before one meeting."""
+    """Barriers, fences and atomics, and twice each further array of shared memory that threads write before one barrier."""
     shared: int
-    """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a meeting."""
+    """Buffers and views in shared and cluster memory, and twice each further purpose of one: that it is written anew, after a barrier."""
     layouts: int
     """Local buffers with a layout, strides or alignment of their own; vector copies."""
     coupling: int

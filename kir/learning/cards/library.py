@@ -19,7 +19,7 @@ from kir.learning.cards.search import RANK, Hit, Rank, rank_of, search
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CardStore:
     """A folder of cards: `NAME.md`, each its own skill."""
 
     root: Path
@@ -30,7 +30,7 @@ class Shelf:
         yield from sorted(self.root.glob("*.md")) if self.root.is_dir() else ()
 
     def put(self, card: Card) -> Path:
-        """Write a card under its name; raises KIR-S022 for a shelf that is read-only."""
+        """Write a card under its name; raises KIR-S022 for a store that is read-only."""
         if not self.writable:
             raise error("KIR-S022", f"{self.root} is the library that ships with KIR and is not written to", attempt="--library DIR")
         path = self.root / f"{card.name}.md"
@@ -50,14 +50,14 @@ class Found:
 class Library:
     """Shelves in the order in which they are searched. What is no card is left out, and is among the `faults`."""
 
-    shelves: tuple[Shelf, ...]
+    stores: tuple[CardStore, ...]
 
     @cached_property
     def _read(self) -> tuple[tuple[Found, ...], tuple[Diagnostic, ...]]:
         found: dict[str, Found] = {}
         faults: list[Diagnostic] = []
-        for shelf in self.shelves:
-            for path in shelf.files():
+        for store in self.stores:
+            for path in store.files():
                 try:
                     card = read_card(path)
                 except KirError as fault:
@@ -68,7 +68,7 @@ class Library:
 
     @property
     def found(self) -> tuple[Found, ...]:
-        """All cards by name, with their files; those of earlier shelves hide later ones."""
+        """All cards by name, with their files; those of earlier stores hide later ones."""
         return self._read[0]
 
     @property
@@ -92,8 +92,8 @@ class Library:
 
     @cached_property
     def rank(self) -> Rank:
-        """What recorded outcomes teach of the order: of the first shelf with an order that was learned."""
-        return next((rank_of(shelf.root) for shelf in self.shelves if (shelf.root / RANK).is_file()), Rank())
+        """What recorded outcomes teach of the order: of the first store with an order that was learned."""
+        return next((rank_of(store.root) for store in self.stores if (store.root / RANK).is_file()), Rank())
 
     def card(self, name: str) -> Found:
         """The card called `name`, or the one in the file of that path.
@@ -102,8 +102,8 @@ class Library:
         """
         if name.endswith(".md") and Path(name).is_file():
             return Found(read_card(Path(name)), Path(name))
-        for shelf in self.shelves:
-            if (path := shelf.root / f"{name}.md").is_file():
+        for store in self.stores:
+            if (path := store.root / f"{name}.md").is_file():
                 return Found(read_card(path), path)
         hint = did_you_mean(name, [each.name for each in self.cards])
         same = tuple(each.name for each in self.cards if name == each.intent or name in each.passes)
@@ -112,7 +112,7 @@ class Library:
 
     def without(self, names: Sequence[str]) -> Library:
         """The same library as if some cards were not there: an ablation."""
-        made = Library(self.shelves)
+        made = Library(self.stores)
         made.__dict__["_read"] = (tuple(each for each in self.found if each.card.name not in names), self.faults)
         return made
 
@@ -123,4 +123,4 @@ def library(folders: Sequence[Path] = ()) -> Library:
 
     own = Path(platformdirs.user_data_dir("kir")) / "cards"
     shipped = Path(str(resources.files("kir.skills") / "cards"))
-    return Library((*(Shelf(each) for each in folders), Shelf(own), Shelf(shipped, writable=False)))
+    return Library((*(CardStore(each) for each in folders), CardStore(own), CardStore(shipped, writable=False)))

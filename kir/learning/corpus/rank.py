@@ -25,7 +25,7 @@ from kir.learning.forecast.choosing import Counted, Spent, forecaster
 from kir.learning.forecast.distribution import Pair
 from kir.rewrite import Context, Site, judge, passes, sites
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.driver import apply, run_forward, unfit
+from kir.rewrite.driver import apply, rejection_reason, run_forward
 from kir.rewrite.residue import Residue
 from kir.surface import backend
 from kir.surface.reading import Expert, load_expert
@@ -219,7 +219,7 @@ def _look(out: Ranking, expert: Expert, place: str, binding: Path, target: Targe
             valid = [(p.id, verdicts[p.id]) for p in site.params.preconditions if p.kind == "validity"]
             refused = tuple(id_ for id_, v in valid if v.kind == "refuted")
             undecided = tuple(id_ for id_, v in valid if v.kind == "unknown")
-            if not refused and not undecided and unfit(program, site):
+            if not refused and not undecided and rejection_reason(program, site):
                 continue
             low, high = seen.interval(0.8)
             told = Suggestion(place, binding.name, step, log2(seen.median), float(f"{seen.seconds[1]:.4g}"), refused, undecided, log2(low), log2(high),

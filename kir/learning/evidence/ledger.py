@@ -9,7 +9,7 @@ from typing import Literal
 from kir.base.dataclass import dataclass
 from kir.base.store import EvidenceTable
 from kir.learning.cards.card import Card, Entry, card_text, parse_card
-from kir.learning.cards.library import Library, Shelf
+from kir.learning.cards.library import CardStore, Library
 
 FILE = "outcomes.sqlite"
 LEAST_USES = 5
@@ -29,9 +29,9 @@ class Change:
     why: str
 
 
-def ledger(shelf: Path) -> Path:
+def ledger(store: Path) -> Path:
     """The file of a folder of cards in which its outcomes are kept."""
-    return shelf / FILE
+    return store / FILE
 
 
 def used(table: EvidenceTable, card: str, kernel: str, outcome: Outcome, speedup: float | None = None, basis: str = "forecast") -> None:
@@ -74,31 +74,31 @@ def _moved(card: Card, state: Literal["deprecated", "retired"], why: str) -> Cha
     return Change(card, made, why)
 
 
-def tend(library: Library, shelf: Shelf) -> tuple[Change, ...]:
+def tend(library: Library, store: CardStore) -> tuple[Change, ...]:
     """Carry out what outcomes ask for in a folder of cards; what was there before is kept in its ledger."""
-    with EvidenceTable(ledger(shelf.root)) as table:
-        own = [each.card for each in library.found if each.path.parent == shelf.root]
+    with EvidenceTable(ledger(store.root)) as table:
+        own = [each.card for each in library.found if each.path.parent == store.root]
         made = changes(own, tallies(table))
         for each in made:
             table.add("change", each.before.name, "merged" if each.after is None else each.after.state, {"text": card_text(each.before), "why": each.why})
         for each in made:
             if each.after is None:
-                (shelf.root / f"{each.before.name}.md").unlink(missing_ok=True)
+                (store.root / f"{each.before.name}.md").unlink(missing_ok=True)
             else:
-                shelf.put(each.after)
+                store.put(each.after)
     return made
 
 
-def undo(shelf: Shelf) -> tuple[Card, ...]:
+def undo(store: CardStore) -> tuple[Card, ...]:
     """Put back every card as it was before it was tended; the cards that were put back. Outcomes stay."""
     back: dict[str, Card] = {}
-    with EvidenceTable(ledger(shelf.root)) as table:
+    with EvidenceTable(ledger(store.root)) as table:
         undone = {int(row.record["row"]) for row in table.find(kind="undone")}
         rows = [row for row in table.find(kind="change") if row.id not in undone]
         for row in rows:
             back.setdefault(row.subject, parse_card(str(row.record["text"]), f"{FILE}, row {row.id}"))  # the oldest is what was there first
         for card in back.values():
-            shelf.put(card)
+            store.put(card)
         for row in rows:
             table.add("undone", row.subject, "", {"row": row.id})
     return tuple(back.values())

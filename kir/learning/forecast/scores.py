@@ -27,9 +27,9 @@ def ranked_probability(bins: Sequence[float], speedup: float) -> float:
     return sum((p - (held <= i)) ** 2 for i, p in enumerate(below)) / len(below)
 
 
-def brier(probability: float, happened: bool) -> float:
+def brier(probability: float, outcome: bool) -> float:
     """The Brier score of one probability: 0 the best, 1 the worst. Proper."""
-    return (probability - happened) ** 2
+    return (probability - outcome) ** 2
 
 
 def pinball(quantile: float, level: float, value: float) -> float:
@@ -56,10 +56,10 @@ def top_bin(found: Forecast) -> tuple[int, float]:
     return best, bins[best]
 
 
-def area(scores: Sequence[float], happened: Sequence[bool]) -> float:
+def area(scores: Sequence[float], outcomes: Sequence[bool]) -> float:
     """The area under the ROC curve: how often what happened was given a higher score than what did not; ties count half. NaN where one of both is missing."""
-    positives = sum(happened)
-    negatives = len(happened) - positives
+    positives = sum(outcomes)
+    negatives = len(outcomes) - positives
     if not positives or not negatives:
         return math.nan
     order = sorted(range(len(scores)), key=lambda i: scores[i])
@@ -71,7 +71,7 @@ def area(scores: Sequence[float], happened: Sequence[bool]) -> float:
         for k in order[i:j]:
             ranks[k] = (i + j + 1) / 2
         i = j
-    return (sum(r for r, h in zip(ranks, happened, strict=True) if h) - positives * (positives + 1) / 2) / (positives * negatives)
+    return (sum(r for r, h in zip(ranks, outcomes, strict=True) if h) - positives * (positives + 1) / 2) / (positives * negatives)
 
 
 def same_sign(forecast: float, measured: float, plain: float = PLAIN) -> bool:

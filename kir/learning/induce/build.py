@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kir.base.store import write_atomic
 from kir.learning.cards.card import Card
-from kir.learning.cards.library import Shelf
+from kir.learning.cards.library import CardStore
 from kir.learning.cards.search import RANK
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic
@@ -63,9 +63,9 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
 
 def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = ()) -> tuple[Path, ...]:
     """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed."""
-    shelf = Shelf(folder)
-    kept = {shelf.put(card) for card in cards}
-    for path in set(shelf.files()) - kept:
+    store = CardStore(folder)
+    kept = {store.put(card) for card in cards}
+    for path in set(store.files()) - kept:
         path.unlink()
     admitted = [card for card in cards if card.state == "admitted"]
     rank = learned(admitted, seen(admitted, distinct(walks)))

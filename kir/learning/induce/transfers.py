@@ -127,7 +127,7 @@ def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     for host in hosts:
         program = simplest(host)
         for walk, prefix, rest in plans:
-            if (found := _led(card, host, program, walk, prefix, rest)) is not None:
+            if (found := _guided(card, host, program, walk, prefix, rest)) is not None:
                 yield found
                 break
 
@@ -168,7 +168,7 @@ _KNOWN: Prefixes = {}
 """What prefixes of plans came to, for the cards of one process."""
 
 
-def _led(card: Card, host: Walked, program: Program, walk: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> Transfer | None:
+def _guided(card: Card, host: Walked, program: Program, walk: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> Transfer | None:
     aim = walk.targets[-1] if walk.targets else TARGET
     context = Context(target(aim))
     with suppress(*FAULTS):

@@ -11,7 +11,7 @@ from kir.learning.probes.trials import Seen, Trials
 from kir.problem import Problem
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Pass, Site
-from kir.rewrite.driver import apply, judge, refuses, unfit
+from kir.rewrite.driver import apply, judge, refuses, rejection_reason
 from kir.rewrite.step import Step
 from kir.rewrite.verdict import Context, Verdict
 
@@ -26,7 +26,7 @@ def attempt(program: n.Program, site: Site, problem: Problem, target: Target, tr
     verdicts = judge(program, site, context)
     refused = refuses(site.params, verdicts)
     if not refused:
-        if why := unfit(program, site):
+        if why := rejection_reason(program, site):
             return probe.model_copy(update={"status": "miss", "reason": why})
         made = apply(program, site.params, site, context=context).program
         return _with(probe, runs.of(made, numerics=site.params.numerics)) if applied else probe

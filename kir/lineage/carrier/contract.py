@@ -77,7 +77,15 @@ class Contract:
         spec = self.spec
         if dtype and dtype not in spec.dtypes:
             raise error("KIR-H102", f"contract {self.id} is not defined for '{dtype}'", needs=f"one of {', '.join(spec.dtypes) or 'none'}")
-        return Problem(spec, dtype or (spec.dtypes[0] if spec.dtypes else ""), self.folder, self.folder)
+        chosen = dtype or (spec.dtypes[0] if spec.dtypes else "")
+        if chosen not in self._problems:
+            self._problems[chosen] = Problem(spec, chosen, self.folder, self.folder)
+        return self._problems[chosen]
+
+    @cached_property
+    def _problems(self) -> dict[str, Problem]:
+        """The problem at each dtype that was asked for: it keeps what its oracle said."""
+        return {}
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

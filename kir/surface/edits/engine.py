@@ -173,7 +173,7 @@ class _Attempt:
         body = self.writer.body(self.new, self._names(found))
         out: list[Splice] = []
         for change in found:
-            if (policy := self._recached(change, places)) is not None:
+            if (policy := self._with_cache_policy(change, places)) is not None:
                 out.append(policy)
                 continue
             lines = _picked(body, change)
@@ -183,9 +183,9 @@ class _Attempt:
             out += places.splices(change, old.body, lines)
         return [s for s in out if self.outline.text[s.start:s.end] != s.text]
 
-    def _recached(self, change: Change, places: Places) -> Splice | None:
+    def _with_cache_policy(self, change: Change, places: Places) -> Splice | None:
         """The splice for a statement of which only the cache policy of its one access changed, on a surface that can write just that."""
-        write = getattr(self.writer, "recached", None)
+        write = getattr(self.writer, "with_cache_policy", None)
         if write is None or change.head or change.end - change.start != 1 or change.new_end - change.new_start != 1:
             return None
         before, after = _block(self.old, change.path)[change.start], _block(self.new, change.new_path)[change.new_start]

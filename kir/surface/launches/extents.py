@@ -64,6 +64,37 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
                 return binding
 
 
+def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
+    is the smallest of the other sizes at which runs at small sizes stay inside. One at which none does stays a size."""
+    for name, axis, size in _lone(binding):
+        tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+        others = [x for x in binding.sizes if x != size]
+        for other in sorted(others, key=lambda x: max((sizes[x] for sizes in tried), default=0)):
+            shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
+            now = binding.changed(sizes=others, facts=[f for f in binding.facts if not re.search(rf"\b{size}\b", f)],
+                                  tensors={**binding.tensors, name: replace(binding.tensors[name], shape=shape)})
+            try:
+                runs = [_ran(made(now), sizes) for sizes in tried]
+            except KirError:
+                break
+            if None in runs or not runs:
+                break
+            if not any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat") for found in runs if found is not None for x in found.findings):
+                binding = now
+                break
+    return binding
+
+
+def _lone(binding: Binding) -> list[tuple[str, int, str]]:
+    """Extents that a size stands for and nothing else mentions: tensor, axis, size."""
+    facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]
+    said = " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
+    extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
+    words = f"{said} {' '.join(d for _, _, d in extents)}"
+    return [(name, axis, d) for name, axis, d in extents if d in binding.sizes and len(re.findall(rf"\b{d}\b", words)) == 1]
+
+
 def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapping[str, int], names: Sequence[str]) -> Iterator[str]:
     """Facts on the strides of tensors that are as large as rows times a stride: no row runs into the next, and each begins as its length divides."""
     for name in names:

@@ -66,7 +66,7 @@ def is_one_threads(s: n.Stmt) -> bool:
             return is_issued(s)
 
 
-def is_meeting(s: n.Stmt) -> bool:
+def is_cluster_barrier(s: n.Stmt) -> bool:
     """Whether every thread of a team takes part in a statement that CTAs of a cluster meet by."""
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
 
@@ -77,7 +77,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     assert isinstance(last, n.Roles)
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
-    meeting: list[n.Stmt] = []
+    waiting: list[n.Stmt] = []
     facts = start.facts
     for s in front:
         if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
@@ -86,10 +86,10 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
         elif isinstance(s, n.Let) and is_one_threads(s):
             values.append(s)
             facts = facts.after((s,))
-        elif is_one_threads(s) and not meeting:
+        elif is_one_threads(s) and not waiting:
             first.append(s)
-        elif is_meeting(s):
-            meeting.append(s)
+        elif is_cluster_barrier(s):
+            waiting.append(s)
         else:
             raise refuse("a statement of the whole CTA before its roles that one thread cannot do", "values, shared memory and mbarriers alone")
     every = _loop(start, start.threads)
@@ -98,7 +98,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
                   for r in last.roles)
     first = [*begun(start.boxes), *first]
     alone: n.Block = (n.If(build.compare("eq", every.var, 0), tuple(first)),) if first else ()
-    init: n.Block = (replace(every, body=(*alone, *meeting), label="init"),) if first or meeting else ()
+    init: n.Block = (replace(every, body=(*alone, *waiting), label="init"),) if first or waiting else ()
     return (*values, *(n.Alloc(bar) for bar, _ in start.boxes), *init, replace(last, roles=roles))
 
 
@@ -109,7 +109,7 @@ def _loop(start: State, threads: int) -> n.For:
 def _team(start: State, body: n.Block, threads: int, facts: Facts, known: set[str], lower: Lower) -> n.Block:
     """The code of a role, or of a warpgroup of one, for its threads."""
     last = len(body)
-    while last and is_meeting(body[last - 1]):
+    while last and is_cluster_barrier(body[last - 1]):
         last -= 1
     if all(map(is_one_threads, body[:last])):
         loop = _loop(start, threads)

@@ -73,6 +73,41 @@ def test_compile_commands_give_folders_and_macros(tmp_path: Path) -> None:
     assert reasons(file) == []
 
 
+USES = "#ifdef WITH_IT\n__device__ float of(float a) { return a; }\n#endif\n__global__ void k(float* x) { x[0] = of(WIDTH * 1.f); }\n"
+SCRIPTS = {
+    "options in Python": ("setup.py", "def flags():\n    return ['-O3', '-DWITH_IT', '-DWIDTH=4']\n", ""),
+    "an f-string of the target": ("build/arch.py",
+                                  "class A:\n    def f(self):\n        return [f'-DWIDTH={self.major * 100 + self.minor * 10}', '-DWITH_IT']\n", ""),
+    "macros of an extension": ("setup.py", "if torch.cuda.is_available():\n    define_macros += [('WITH_IT', None), ('WIDTH', '4')]\n", ""),
+    "definitions of CMake": ("CMakeLists.txt", "add_compile_definitions(WITH_IT)\ntarget_compile_definitions(x PRIVATE WIDTH=4)\n", ""),
+    "two values": ("setup.py", "A = ['-DWITH_IT', '-DWIDTH=4']\nB = ['-DWIDTH=5']\n", "WIDTH"),
+    "a condition of another kind": ("setup.py", "if fast:\n    A = ['-DWITH_IT', '-DWIDTH=4']\n", "'of'"),
+    "a condition of CMake": ("CMakeLists.txt", "if (FAST)\n  add_compile_definitions(WITH_IT WIDTH=4)\nendif()\n", "'of'"),
+    "a pair that is no macro": ("setup.py", "define_macros = []\nNAMES = [('WITH_IT', None), ('WIDTH', '4')]\n", "'of'"),
+    "what is no Python": ("setup.py", "A = ['-DWITH_IT' '-DWIDTH=4'\n", "'of'"),
+}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_build_scripts_state_macros(tmp_path: Path, what: str) -> None:
+    name, script, missing = SCRIPTS[what]
+    written(tmp_path, script, name)
+    if name != "setup.py":
+        written(tmp_path, "", "pyproject.toml")
+    found = reasons(written(tmp_path, USES, "csrc/k.cu"))
+    assert any(missing in x for x in found) if missing else found == [], found
+
+
+def test_a_header_that_includes_nothing_is_read_in_the_unit_that_includes_it(tmp_path: Path) -> None:
+    written(tmp_path, "", "setup.py")
+    written(tmp_path, "#define WIDTH 4\nstruct Row { float x[WIDTH]; };\n", "csrc/types.h")
+    header = written(tmp_path, "static __global__ void k(Row* r, float* y) { y[0] = r[0].x[WIDTH - 1]; }\n", "csrc/k.cuh")
+    assert reasons(header)
+    written(tmp_path, '#include "types.h"\n#include "k.cuh"\n', "csrc/main.cu")
+    header.write_text(header.read_text() + "\n")  # another version: what was read before is kept
+    assert reasons(header) == [] and [k.name for k in reader().kernels(header)] == ["k"]
+
+
 def test_commands_that_are_none_are_passed_over(tmp_path: Path) -> None:
     written(tmp_path, '{"not": "a list"', "compile_commands.json")
     assert reasons(written(tmp_path, PLAIN)) == []
@@ -106,6 +141,23 @@ FORMS = {
                                       "__global__ void k(float* x) { V<float, 4> v; v.put(x[1]); V<float, 2> w; w.put(v.get()); x[0] = w.get(); }\n",
     "a union without a name": "struct P { union { float x, r; }; float y; };\n__global__ void k(float* x) { P p; p.r = x[0]; p.y = 2.f; x[1] = p.x + p.y; }\n",
     "an enumeration without a name": "typedef enum : int { A = 2, B } M;\n__global__ void k(float* x) { x[0] = B; }\n",
+    "bases and pairs of the standard library": "template <typename A, typename B> struct F : public std::unary_function<A, B> { __device__ B operator()(A a) "
+                                               "{ return static_cast<B>(a); } };\n__device__ std::pair<float, int> two(float a) { return {a, 2}; }\n"
+                                               "__global__ void k(float* x) { F<float, float> f; auto p = std::make_pair(1.f, x[1]); auto q = two(x[2]); "
+                                               "x[0] = f(p.second) * q.second + q.first; }\n",
+    "auto with a star": "struct V { float data[4]; };\n__global__ void k(float* x) { auto* __restrict__ v = reinterpret_cast<V*>(x); V t = v[1]; "
+                        "const auto* w = x + 2; x[9] = t.data[1] + w[3]; }\n",
+    "const behind a type": "__global__ void k(float* x, long const n, int const* y) { x[0] = x[n] + y[0]; }\n",
+    "tables that are read through a pointer": "static const __device__ unsigned long long grid[2] = {0x0807060504030201ull, 4ull};\n"
+                                              "__global__ void k(float* x, const int* q) "
+                                              "{ const unsigned char* g = (const unsigned char*)(grid + q[0]); x[0] = g[threadIdx.x & 7] * 2.f; }\n",
+    "a function that is never left": "template <int K> __device__ int f(float x) { if constexpr (K == 1) { return int(x); } assert(false); "
+                                     "__builtin_unreachable(); }\n__global__ void k(float* x) { x[0] = f<0>(x[1]) + ::tanhf(x[2]); }\n",
+    "types by torch's names": "template <typename T> struct C {};\ntemplate <> struct C<c10::Half> { using own = __half; };\n"
+                              "template <> struct C<at::BFloat16> { using own = __nv_bfloat16; };\n"
+                              "__global__ void k(__half* x, c10::Float8_e4m3fn* y) { C<__half>::own h = x[1]; x[0] = h; "
+                              "y[0] = static_cast<c10::Float8_e4m3fn>(2.f); }\n",
+    "the width of a warp by its name in torch": "__global__ void k(float* x) { float part[C10_WARP_SIZE]; part[3] = x[1]; x[0] = part[3]; }\n",
     "a macro in capitals of another library": "CUTLASS_HOST_DEVICE float f(float a) { return a; }\n__global__ void k(float* x) { x[0] = f(x[1]); }\n",
 }
 
@@ -148,6 +200,25 @@ def test_words_compute_what_cuda_says(tmp_path: Path) -> None:
     assert [int(result.outputs["votes"][k]) for k in (0, 32, 64)] == [int((x > 0).sum()), 0, 1]
 
 
+HALVES = """__global__ void k(const __half* x, unsigned short* y, unsigned char* z, float* w) {
+  const int t = threadIdx.x;
+  __half_raw r = x[t];
+  y[t] = r.x;
+  z[t] = __nv_cvt_halfraw_to_fp8(x[t], __NV_SATFINITE, __NV_E5M2);
+  w[t] = __half2float(__nv_cvt_fp8_to_halfraw(z[t], __NV_E5M2)) + __half2float(r);
+}
+"""
+
+
+def test_halves_are_the_bits_that_they_are_converted_to(tmp_path: Path) -> None:
+    tensors = "".join(f'[tensors.{name}]\nshape = [4]\ndtype = "{dtype}"\nrole = "{role}"\n' for name, dtype, role in (
+        ("x", "f16", "in"), ("y", "u16", "out"), ("z", "u8", "out"), ("w", "f32", "out")))
+    program = bound(written(tmp_path, HALVES), f'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 4\n{tensors}')
+    x = np.array([1.0, -2.5, 0.375, 96.0], np.float16)
+    outputs = run(program, {"x": x}, {}).outputs
+    assert (outputs["y"] == x.view(np.uint16)).all() and (outputs["z"] == x.view(np.uint16) >> 8).all() and (outputs["w"] == 2 * x).all()
+
+
 DEVICE = """__device__ int counts[4];
 __constant__ float table[4];
 __global__ void k(const void* raw, float* y) {
@@ -175,6 +246,17 @@ def test_a_device_variable_of_a_parameters_name_is_refused(tmp_path: Path) -> No
 
 # ------------------------------------------------------------------------------------------------------------------- specializations
 
+OVERLOADS = """template <typename T, int N> __global__ std::enable_if_t<(N > 2)> k(T* b, int n) { b[n / N] = T(1); }
+template <typename T, int N> __global__ std::enable_if_t<(N <= 2)> k(T* b, int n) { b[n] = T(2); }
+void go(float* b) { k<float, 8><<<1, 32>>>(b, 3); k<float, 0><<<1, 32>>>(b, 3); }
+"""
+
+
+def test_an_overload_is_the_one_whose_result_there_is(tmp_path: Path) -> None:
+    found = {r["kernel"]: r["state"] for r in examine(written(tmp_path, OVERLOADS), frozenset(), lambda name: None)}
+    assert found == {"k<T = f32, N = 8>[32]": "equal", "k<T = f32, N = 0>[32]": "equal"}
+
+
 KERNEL = "template <typename T, int N> __global__ void k(const T* a, T* b, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n" \
          "  if (i < n) b[i] = a[i] * T(N);\n}\n"
 HOSTS = {
@@ -190,6 +272,14 @@ HOSTS = {
     "a host template that is instantiated": ("template <int W> void go(const float* a, float* b, int n) { k<float, W><<<n, 32 * W>>>(a, b, n); }\n"
                                              "template void go<2>(const float*, float*, int);\ntemplate void go<3>(const float*, float*, int);\n",
                                              ["k<T = f32, N = 2>[64]", "k<T = f32, N = 3>[96]"]),
+    "a switch of torch's by cases": ("#define CASES(...) AT_DISPATCH_CASE(at::ScalarType::Half, __VA_ARGS__) "
+                                     "AT_DISPATCH_CASE(at::ScalarType::Float, __VA_ARGS__)\n"
+                                     "#define MINE(TYPE, ...) AT_DISPATCH_SWITCH(TYPE, \"k\", CASES(__VA_ARGS__))\nvoid go(torch::Tensor a, torch::Tensor b) { "
+                                     "MINE(a.scalar_type(), [&] { ::k<scalar_t, 2><<<4, 32>>>(a.data_ptr<scalar_t>(), b.data_ptr<scalar_t>(), 9); }); }\n",
+                                     ["k<T = f16, N = 2>[32]", "k<T = f32, N = 2>[32]"]),
+    "a host template that another file's function calls": ("template <typename I> void go(I* a, int n) { k<I, 3><<<n, 64>>>(a, a, n); }\n"
+                                                           "void top(void* p, int n) { n1::go<double>(reinterpret_cast<double*>(p), n); }\n",
+                                                           ["k<T = f64, N = 3>[64]"]),
     "an instantiation": ("template __global__ void k<float, 5>(const float*, float*, int);\n", ["k<float, 5>[256]"]),
     "nothing": ("", ["k<half, 1>[256]"]),
 }

@@ -11,6 +11,7 @@ from kir.frontends.tilelang.frontend import TileLangFrontend
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
+from kir.ir.types import TileType
 from kir.ir.visit import statements
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.reading import HEAD, read, written
@@ -44,10 +45,19 @@ def test_an_unknown_word_names_the_nearest_and_is_kept_with_what_it_touches(tmp_
     ("v = missing + 1", "'missing' is not defined"),
     ("T.copy(x, s, speed=3)", "'speed' of 'T.copy'"),
     ("T.reduce_sum(s, s, dim=4)", "axis 4"),
+    ("T.copy(s[0:63], s[1:64])", "a slice of itself that overlaps"),
+    ("T.copy(y[16:64], y[0:48])", "a slice of itself that overlaps"),
 ])
 def test_a_statement_that_is_not_understood_has_its_reason(tmp_path: Path, line: str, reason: str) -> None:
     program = read(written(tmp_path, BODY.format(line)))
     assert any(reason in x for x in opaque(program)), opaque(program)
+
+
+@pytest.mark.parametrize(("line", "races"), [("s[i + 1] = s[i]", True), ("s[i] = s[i + 1] * 2.0", True), ("s[i] = s[i] + 1.0", False)])
+def test_iterations_that_read_what_others_write_are_not_one_statement_on_tiles(tmp_path: Path, line: str, races: bool) -> None:
+    program = read(written(tmp_path, BODY.format(f"T.copy(x, s)\n        for i in T.Parallel(63):\n            {line}")))
+    stores = [s for s in statements(program.kernels[0].body) if isinstance(s, n.Store) and s.at.buffer.space == "shared"]
+    assert not opaque(program) and any(isinstance(s.value.type, TileType) for s in stores) is not races
 
 
 def test_what_an_opaque_statement_binds_is_unknown_from_there_on(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kir.ir.rebuild.callers import called
 from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
 from kir.learning.corpus.roundtrip.equal import same_program
+from kir.learning.corpus.roundtrip.one import examine
 from kir.surface import backend
 from tests.frontends.reading import opaque
 from tests.frontends.tilelang.numpy_kernels import F16, F32, Arrays, Kernel, between, loaded, means_what_it_says_and_is_read_back
@@ -204,6 +205,42 @@ def dots(M, K):
 """, lambda g: {"A": g.integers(-9, 9, (40, 16)).astype(np.int8), "B": g.integers(-9, 9, 16).astype(np.int8)},
     lambda a: {"C": a["A"].astype(np.int32) @ a["B"].astype(np.int32)}, Binding(sizes=["M", "K"], facts=[*between("M", "K"), "K % 4 == 0"]))
 
+OWN_FRAGMENTS = Kernel("""
+def dots(M):
+    @T.prim_func
+    def kernel(X: T.Tensor((M, 64), "float32"), W: T.Tensor((64,), "float32"), Y: T.Tensor((M, 64), "float32")):
+        with T.Kernel(M, threads=32) as row:
+            lane = T.get_thread_binding(0)
+            part = T.alloc_fragment((1,), "float32")
+            part[0] = 0.0
+            for j in T.serial(2):
+                part[0] += X[row, lane * 2 + j] * W[lane * 2 + j]
+            whole = T.warp_reduce_sum(part[0])
+            other = T.alloc_fragment((1,), "float32")
+            other[0] = 0.0
+            for j in T.serial(2):
+                other[0] += whole * W[lane * 2 + j]
+            Y[row, lane] = other[0]
+            Y[row, lane + 32] = whole
+    return kernel
+""", lambda g: {"X": g.integers(0, 9, (2, 64)).astype(F32), "W": g.integers(0, 9, (64,)).astype(F32)}, lambda a: {"Y": _dots(a)},
+    Binding(sizes=["M"], facts=between("M")))
+STRIDED = Kernel("""
+def doubled(M, strides):
+    @T.prim_func
+    def kernel(X: T.StridedTensor((M, 32), strides, "float32"), Y: T.Tensor((M, 32), "float32")):
+        with T.Kernel(M, threads=32) as row:
+            for j in T.Parallel(32):
+                Y[row, j] = T.if_then_else(X[row, j] > 4, T.float32(float("nan")), X[row, j] * 2)
+    return kernel
+""", lambda g: {"X": g.integers(0, 9, (3, 32)).astype(F32)}, lambda a: {"Y": np.where(a["X"] > 4, np.nan, a["X"] * 2)},
+    Binding(sizes=["M"], facts=between("M"), metas={"strides_0": 32, "strides_1": 1}))
+
+
+def _dots(a: Arrays) -> np.ndarray:
+    whole = a["X"] @ a["W"]
+    return np.concatenate([whole[:, None] * a["W"].reshape(32, 2).sum(1), np.repeat(whole[:, None], 32, 1)], 1).astype(F32)
+
 
 def _kept(a: Arrays) -> np.ndarray:
     out = np.empty_like(a["X"])
@@ -216,7 +253,8 @@ def _kept(a: Arrays) -> np.ndarray:
 
 
 KERNELS = {"typed in the body": TYPED, "reducers": REDUCERS, "copies of threads": OWN_COPIES, "vector atomics": PAIRS, "values outside": PADDED,
-           "one row": ONE_ROW, "groups of warps": GROUPS, "products of bytes": BYTES}
+           "one row": ONE_ROW, "groups of warps": GROUPS, "products of bytes": BYTES,
+           "fragments of threads": OWN_FRAGMENTS, "strides in one name": STRIDED}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -412,3 +450,32 @@ def factory(n):
         metas: dict[str, int | float | bool | str] = {"n": 256, "get_device_capability_0": answer[0], "get_device_capability_1": answer[1]}
         made = TileLangFrontend().instantiate(file, "kernel", Binding(metas=metas))
         assert made.kernels[0].grid[0].extent == n.Const(blocks, made.kernels[0].grid[0].extent.type)  # type: ignore[arg-type]  # an i32
+
+
+SIDED = """
+def scaled(M, N, gain, strides=None):
+    shape = (N, M) if gain else (M,)
+    steps = (M, 1) if strides is None else strides
+    @T.prim_func
+    def kernel(X: T.StridedTensor((N, M), steps, "float32"), G: T.Tensor(shape, "float32"), Y: T.Tensor((N, M), "float32")):
+        with T.Kernel(N, threads=32) as row:
+            for j in T.Parallel(M):
+                if gain:
+                    Y[row, j] = X[row, j] * G[row, j]
+                else:
+                    Y[row, j] = X[row, j] + G[j]
+    return kernel
+"""
+
+
+def test_a_function_that_a_condition_of_the_binding_makes_another_kernel_is_read_as_each(tmp_path: Path) -> None:
+    sides = TileLangFrontend().sides(written(tmp_path, SIDED), "kernel")
+    assert {label for label, _ in sides} == {
+        f"{a}, {b}" for a in ("is(strides,None)", "not(is(strides,None))") for b in ("gain", "not(gain)")}
+    for label, made in sides:
+        assert not opaque(made) and verify(made) == () and parse_program(program_text(made)) == made
+        gain = next(p.of for p in made.params if p.name == "G")
+        assert isinstance(gain, n.Buffer) and len(gain.shape) == (1 if "not(gain)" in label else 2)
+    assert opaque(read(tmp_path / "source.py"))[0].startswith("it is another kernel where")
+    records = {r["kernel"]: r["state"] for r in examine(tmp_path / "source.py", frozenset(), lambda name: None)}
+    assert records == {f"kernel where {label}": "equal" for label, _ in sides}

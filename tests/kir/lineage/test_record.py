@@ -87,7 +87,7 @@ def test_an_unfinished_walk_says_how_to_go_on(tmp_path: Path) -> None:
         Folder(tmp_path).read()
 
 
-def test_another_command_does_not_take_up_the_journal(folder: Folder) -> None:
+def test_another_command_does_not_resume_the_journal(folder: Folder) -> None:
     other = HEADER.model_copy(update={"targets": ("sm_90a",)})
     with pytest.raises(KirError) as caught:
         Folder(folder.root).begin(other)

@@ -94,7 +94,7 @@ def command(
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
     first = folder.root / "states" / "K00.kir"
-    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_way_out({each.clause for each in left}, problem),
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_suggestion({each.clause for each in left}, problem),
                         attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
@@ -118,7 +118,7 @@ def _along(file: str, problem: str, bind: Path | None, against: str, numbers: li
     return stored(file, problem, {name: value for name, _, value in given}, (*targets, AIM)[0])
 
 
-def _way_out(clauses: set[str], problem: str) -> str:
+def _suggestion(clauses: set[str], problem: str) -> str:
     """What would bring a walk further that ended before naive, from the clauses of N that are violated at its end."""
     arrays = f"a problem whose work item has such arrays as its state{'' if problem else ' (--problem)'}"
     if clauses == {"state"}:

@@ -313,11 +313,11 @@ def _card(contract: Contract) -> dict[str, str] | None:
     from kir.lineage.carrier.sessions.prompt import CARD_FIELDS
 
     names = {cls.name for cls, known in carriers() if known.id == contract.id}
-    shelves = library()
-    found = [each for each in shelves.found if names & set(each.card.passes)]
+    stored = library()
+    found = [each for each in stored.found if names & set(each.card.passes)]
     if not found:
         return None
-    own = shelves.shelves[0].root
+    own = stored.stores[0].root
     held = min(found, key=lambda each: (each.card.state != "admitted", each.path.parent != own, each.card.name)).card.model_dump(mode="json")
     return {field: held[field] if isinstance(held[field], str) else json.dumps(held[field], ensure_ascii=False) for field in CARD_FIELDS}
 

@@ -22,6 +22,8 @@ def command(
     step: Annotated[int, typer.Option(help="the forward transition of the lineage, 1 at the naive end")] = 0,
     bind: Annotated[Path | None, typer.Option(help="a binding, under which kernels of a surface are compared in normal form")] = None,
     html: Annotated[Path | None, typer.Option(help="also write the difference to this HTML file")] = None,
+    algebra: Annotated[bool, typer.Option("--algebra", help="also say whether both are equal over the reals, for all inputs at the sizes of --set")] = False,
+    sizes: Annotated[list[str] | None, typer.Option("--set", help="with --algebra, NAME=NUMBER: a size")] = None,
 ) -> Result:
     """Show the structural difference of two programs, or of the two sides of a lineage's step."""
     from kir.base.diagnostic import usage
@@ -49,7 +51,28 @@ def command(
         from kir.faces.report.page import alone
 
         write_atomic(html, alone(f"{a} and {b}" if b else f"{a}, step {step}", render_html(found)))
-    return Result({**named, **to_json(found)}, render_terminal(found))
+    data, shown = {**named, **to_json(found)}, render_terminal(found)
+    if algebra:
+        answer = _over_reals(before, changed, sizes or [])
+        data["algebra"], shown = answer, f"{shown}\n{answer['said']}"
+    return Result(data, shown)
+
+
+def _over_reals(before: Program, changed: Program, given: list[str]) -> dict[str, str | int]:
+    """What the algebra says of two programs."""
+    from kir.analysis.algebra.equality import equal_over_reals
+    from kir.base.diagnostic import usage
+
+    sizes: dict[str, int] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if not value.isdigit():
+            raise usage("KIR-C002", f"--set {text}: not NAME=NUMBER", subject="kir diff")
+        sizes[name] = int(value)
+    found = equal_over_reals(before, changed, sizes)
+    at = ", ".join(f"{k} = {v}" for k, v in sizes.items())
+    said = f"equal over the reals, for all inputs{f' at {at}' if at else ''}: {found.status}" + (f" ({found.why})" if found.why else "")
+    return {"status": found.status, "why": found.why, "elements": found.elements, "said": said}
 
 
 def _program(file: str, bind: Path | None) -> Program:

@@ -79,7 +79,7 @@ def command(
         try:
             done = done.then(step, context)
         except KirError as bad:
-            raise _led(bad, file, bind, step, len(taken)) from bad
+            raise _with_hint(bad, file, bind, step, len(taken)) from bad
         except Exception as bad:
             raise KirError(replace(failed(cls, "here", bad), severity="error")) from bad
         taken.append(step)
@@ -101,7 +101,7 @@ def command(
     return Result(data, shown, diagnostics=tuple(warnings))
 
 
-def _led(bad: KirError, file: str, bind: Path | None, step: Step, before: int) -> KirError:
+def _with_hint(bad: KirError, file: str, bind: Path | None, step: Step, before: int) -> KirError:
     """A refusal because a step applies nowhere, with the command that says why."""
     from dataclasses import replace
 

@@ -56,7 +56,7 @@ def command(
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     warnings: list[Diagnostic] = []
-    unfit: list[tuple[At, str]] = []
+    rejected: list[tuple[At, str]] = []
     if name:
         pass_class(name)  # says what is wrong with the one that was asked for
     else:
@@ -65,11 +65,11 @@ def command(
         rows += found.rows
         lines += found.lines
         warnings += found.warnings
-        unfit += found.unfit
+        rejected += found.rejected
     if name and warnings:
         raise KirError(*(replace(told, severity="error") for told in warnings))
     if not rows and name and not near:
-        lines = [f"{name} applies nowhere", *_nearest(pass_class(name).with_options({}), program, unfit)]
+        lines = [f"{name} applies nowhere", *_nearest(pass_class(name).with_options({}), program, rejected)]
     if at:
         rows, lines = _forecast(program, rows, at, target or "sm_90a", model)
     lines += [_summed(rows)] if rows else []
@@ -115,14 +115,14 @@ def _summed(rows: list[dict[str, Any]]) -> str:
     return f"{len(places)} place{'' if len(places) == 1 else 's'}, {refused} refused{back}"
 
 
-def _nearest(item: Pass, program: Program, unfit: list[tuple[At, str]]) -> list[str]:
+def _nearest(item: Pass, program: Program, rejected: list[tuple[At, str]]) -> list[str]:
     """Why a pass that was asked for does not apply: the places it came near to, a few of them."""
     from kir.base.diagnostic import KirError
     from kir.rewrite import misses
     from kir.rewrite.anchor import anchor_text
     from kir.rewrite.pipelines.text import Direction
 
-    found = [f"  {item.name}@{anchor_text(program, path)}  {reason}" for path, reason in unfit]
+    found = [f"  {item.name}@{anchor_text(program, path)}  {reason}" for path, reason in rejected]
     try:
         directions: tuple[Direction, ...] = ("forward", "backward")
         for direction in directions:

@@ -57,16 +57,16 @@ def search(
 
     if not words and not for_:
         raise usage("KIR-C119", "neither words nor a kernel are given", attempt="kir skills search --for KERNEL")
-    shelves = opened(library or ()).without(without or ())
-    cards = shelves.cards if all_ or not for_ else shelves.admitted
+    stored = opened(library or ()).without(without or ())
+    cards = stored.cards if all_ or not for_ else stored.admitted
     if not for_:
         hits = by_words(cards, " ".join(words or ()), most)
     else:
         from kir.faces.cli._program import read
 
-        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, shelves.rank)
+        hits = searched(cards, read(for_, bind), _target(target), surface, " ".join(words or ()), most, stored.rank)
     nothing = "no card fits" if cards else EMPTY
-    return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=shelves.faults)
+    return Result({"hits": [_hit(each) for each in hits]}, "\n".join(line for each in hits for line in _shown(each)) or nothing, diagnostics=stored.faults)
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
@@ -230,16 +230,16 @@ def tend(
     back: Annotated[bool, typer.Option("--undo", help="put back every card as it was before")] = False,
 ) -> Result:
     """Let recorded outcomes change the cards of a folder: deprecate and retire what does not help, merge what says the same."""
-    from kir.learning.cards.library import Library, Shelf
+    from kir.learning.cards.library import CardStore, Library
     from kir.learning.evidence.ledger import tend as tended
     from kir.learning.evidence.ledger import undo
 
-    shelf = Shelf(library)
+    store = CardStore(library)
     if back:
-        cards = undo(shelf)
+        cards = undo(store)
         return Result({"restored": [card.name for card in cards]}, "\n".join(f"{card.name}: {card.state} again" for card in cards) or "nothing to undo")
-    found = Library((shelf,))
-    made = tended(found, shelf)
+    found = Library((store,))
+    made = tended(found, store)
     rows = [{"name": each.before.name, "was": each.before.state, "is": each.after.state if each.after else "merged", "why": each.why} for each in made]
     said = "\n".join(f"{row['name']}: {row['was']} -> {row['is']}: {row['why']}" for row in rows)
     return Result({"changes": rows}, said or "nothing changes", diagnostics=found.faults)

@@ -73,9 +73,20 @@ def examine(path: Path, skip: frozenset[str], started: Callable[[str], None]) ->
             continue
         started(ref.name)
         record: Record = {"file": str(path), "kernel": ref.name, "line": ref.line, "surface": ref.surface, "role": role}
-        yield _guarded(record, partial(_through, reader, ref, path))
+        for label, each in _sides(reader, ref, path):
+            if f"{ref.name}{label}" not in skip:
+                yield _guarded(record | {"kernel": f"{ref.name}{label}"}, partial(_through, reader, ref, path, each))
     if digest(path) != before:
         yield {"file": str(path), "kernel": "", "state": "changed", "id": "KIR-C112", "message": "the file changed while it was read"}
+
+
+def _sides(reader: Frontend, ref: KernelRef, path: Path) -> list[tuple[str, n.Program | None]]:
+    """A kernel that is several, by conditions that a binding decides, as each of them with its label; else itself, not read yet."""
+    try:
+        found: list[tuple[str, n.Program]] = reader.sides(path, ref.name) if hasattr(reader, "sides") else []
+    except Exception:  # said of the kernel when it is read
+        found = []
+    return [(f" where {label}", made) for label, made in found] if len(found) > 1 else [("", found[0][1] if found else None)]
 
 
 def _guarded(record: Record, made: Callable[[], Record]) -> Record:
@@ -110,9 +121,10 @@ def _specializations(reader: Any, path: Path, skip: frozenset[str], started: Cal
         yield _guarded(record, partial(through, reader, each, path))
 
 
-def _through(reader: Frontend, ref: KernelRef, path: Path) -> Record:
-    """What becomes of one kernel. `state` is how far it came: `parsed`, `clean` (nothing opaque), `equal` (written and read back)."""
-    program = reader.parse(path, ref.name)
+def _through(reader: Frontend, ref: KernelRef, path: Path, program: n.Program | None = None) -> Record:
+    """What becomes of one kernel, as `program` where that is read already. `state` is how far it came: `parsed`, `clean` (nothing opaque),
+    `equal` (written and read back)."""
+    program = program or reader.parse(path, ref.name)
     out = as_read(program, ref.line)
     if out["state"] != "clean":
         return out

@@ -28,7 +28,7 @@ from kir.learning.cards.card import (
     parse_card,
 )
 from kir.learning.cards.export import MOST_DESCRIPTION, MOST_NAME, description, export_skills, library_json, skill_name
-from kir.learning.cards.library import Library, Shelf
+from kir.learning.cards.library import CardStore, Library
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30)
 counts = st.integers(0, 99)
@@ -97,7 +97,7 @@ def test_a_wrong_card_is_one_located_error(old: str, new: str, message: str, lin
 
 
 def test_the_users_shelf_hides_the_shipped_one(tmp_path: Path) -> None:
-    own, shipped = Shelf(tmp_path / "own"), Shelf(tmp_path / "shipped")
+    own, shipped = CardStore(tmp_path / "own"), CardStore(tmp_path / "shipped")
     shipped.put(a_card())
     shipped.put(a_card("tile.kernel"))
     own.put(a_card(state="admitted"))
@@ -112,14 +112,14 @@ def test_the_users_shelf_hides_the_shipped_one(tmp_path: Path) -> None:
         both.card("unroll")
     assert "unroll.for" in str(named.value)
     with pytest.raises(KirError, match="not written to"):
-        Shelf(tmp_path, writable=False).put(a_card())
+        CardStore(tmp_path, writable=False).put(a_card())
 
 
 def test_two_cards_of_one_name_are_one_error_and_the_first_stays_readable(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
-    shelf.put(a_card())
+    store = CardStore(tmp_path)
+    store.put(a_card())
     (tmp_path / "zcopy.md").write_text(card_text(a_card()))
-    found = Library((shelf,))
+    found = Library((store,))
     assert [each.name for each in found.cards] == ["unroll.for"]
     (fault,) = found.faults
     assert fault.id == "KIR-S024" and "unroll.for.md is there too" in " ".join(fault.witness)

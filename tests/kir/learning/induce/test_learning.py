@@ -19,7 +19,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import facts_at, holds, relations, solved
-from kir.learning.cards.library import Library, Shelf
+from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank, by_words, rank_of, search
 from kir.learning.cards.use import Application, NearMiss, _worth, applications, looked, materialized
 from kir.learning.corpus.lineages import Job, Row
@@ -342,24 +342,24 @@ def test_the_same_evidence_gives_the_same_cards(walks: Sequence[Walked], tmp_pat
 
 
 def test_outcomes_change_cards_and_can_be_undone(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
+    store = CardStore(tmp_path)
     good, bad, idle = (a_card(name, state="admitted", intent=name, title=name, anchor=a_card().anchor.model_copy(update={"node": name}))
                        for name in ("good", "bad", "idle"))
     twin = bad.model_copy(update={"name": "twin", "evidence": bad.evidence.model_copy(update={"kernels": 1})})
     for card in (good, bad, idle, twin):
-        shelf.put(card)
+        store.put(card)
     with EvidenceTable(ledger(tmp_path)) as table:
         for n in range(LEAST_USES):
             used(table, "good", f"k{n}", "helped", 1.2)
             used(table, "bad", f"k{n}", "failed")
             used(table, "idle", f"k{n}", "neutral")
-    tend(Library((shelf,)), shelf)
-    states = {card.name: card.state for card in Library((shelf,)).cards}
+    tend(Library((store,)), store)
+    states = {card.name: card.state for card in Library((store,)).cards}
     assert states == {"good": "admitted", "bad": "deprecated", "idle": "retired"}
-    assert "5 of 5 uses failed" in Library((shelf,)).card("bad").card.why
-    assert {card.name for card in undo(shelf)} == {"bad", "idle", "twin"}
-    assert {card.name: card.state for card in Library((shelf,)).cards} == dict.fromkeys(("good", "bad", "idle", "twin"), "admitted")
-    assert undo(shelf) == ()
+    assert "5 of 5 uses failed" in Library((store,)).card("bad").card.why
+    assert {card.name for card in undo(store)} == {"bad", "idle", "twin"}
+    assert {card.name: card.state for card in Library((store,)).cards} == dict.fromkeys(("good", "bad", "idle", "twin"), "admitted")
+    assert undo(store) == ()
 
 
 def test_the_target_decides_what_the_hardware_has() -> None:

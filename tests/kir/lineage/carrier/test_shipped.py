@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -92,6 +93,7 @@ def test_a_wrong_answer_is_refused_with_its_reason(wrong: Wrong) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ in a program
 
+@cache
 def filled(contract: str, answer: str) -> n.Program:
     return run(load_problem(PROBLEMS[contract]).naive, f'{PASSES[contract]}{{answer="{answer}"}}').program
 
@@ -114,7 +116,7 @@ def test_the_naive_problem_with_an_answer_is_right_and_some_backend_writes_it(na
 @pytest.mark.parametrize("contract", CONTRACTS)
 @pytest.mark.parametrize("surface", ["cuda", "triton"])
 def test_every_contract_has_an_answer_on_every_surface(contract: str, surface: str) -> None:
-    programs = [filled(contract, name.partition("/")[2]) for name in ANSWERS if name.startswith(f"{contract}/")]
+    programs = (filled(contract, name.partition("/")[2]) for name in ANSWERS if name.startswith(f"{contract}/"))
     text = next(backend(surface).emit(p).text for p in programs if backend(surface).accepts(p) == ())
     assert ("__global__" if surface == "cuda" else "@triton.jit") in text
 

@@ -1,8 +1,6 @@
 """Kernels whose warps have roles, lowered to threads: the same values, no hazard, and Hopper's instructions in what is compiled."""
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -93,10 +91,10 @@ def test_a_role_waits_for_boxes_of_its_own() -> None:
     text = program_text(program)
     assert text.index("mbar_init(&arrived[0], 1)") < text.index("roles") < text.index("register phase")
     rng = np.random.default_rng(2)
-    inputs: dict[str, np.ndarray[Any, Any]] = {"X": rng.integers(-4, 5, (5, 64)).astype(np.float32), "W": rng.integers(-4, 5, (5, 64, 64)).astype(np.float16)}
-    found = run(program, inputs, {"M": 5}, mode="check")
+    x, w = rng.integers(-4, 5, (5, 64)).astype(np.float32), rng.integers(-4, 5, (5, 64, 64)).astype(np.float16)
+    found = run(program, {"X": x, "W": w}, {"M": 5}, mode="check")
     assert [f.message for f in found.errors] == []
-    assert (found.outputs["Y"] == inputs["X"].sum(axis=0)).all() and (found.outputs["Z"] == inputs["W"].astype(np.float32).sum(axis=0)).all()
+    assert (found.outputs["Y"] == x.sum(axis=0)).all() and (found.outputs["Z"] == w.astype(np.float32).sum(axis=0)).all()
 
 
 def test_one_of_several_warpgroups_waits_for_no_box() -> None:

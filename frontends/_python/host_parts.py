@@ -1,0 +1,31 @@
+"""Parts of Python host code by themselves: where a module that it imports may lie, the defaults of a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def module_files(at: Path, module: str, level: int) -> Iterator[Path]:
+    """Where a module that a file imports may lie: beside it or above it where the import says how far (`level` dots), else beside the outermost package
+    that holds the file, then beside it. Among installed packages only the file's own is looked into: another's host code says nothing of a launch."""
+    home = at.parent
+    if level:
+        homes = [home.parents[level - 2] if level > 1 else home] if level - 1 <= len(home.parents) else []
+    else:
+        outer = home
+        while (outer / "__init__.py").is_file():
+            outer = outer.parent
+        installed = outer != home and outer.name in ("site-packages", "dist-packages") and module.partition(".")[0] != home.relative_to(outer).parts[0]
+        homes = [home] if installed else list(dict.fromkeys((outer, home)))
+    for each in homes:
+        inside = each.joinpath(*filter(None, module.split(".")))
+        yield from (inside.with_suffix(".py"), inside / "__init__.py") if module else (inside / "__init__.py",)
+
+
+def defaults(f: ast.FunctionDef | ast.Lambda) -> dict[str, ast.expr]:
+    """The defaults of a function's parameters, by name."""
+    names = [*f.args.posonlyargs, *f.args.args]
+    pairs = dict(zip([a.arg for a in names[len(names) - len(f.args.defaults):]], f.args.defaults))
+    return pairs | {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None}
