@@ -70,7 +70,7 @@ class Placing:
 
     def private(self, block: n.Block) -> n.Block:
         """The block with fragments that threads write one by one, each what is its own, as registers: TileLang gives every thread all of a fragment
-        that no operation on tiles and no `T.Parallel` touches."""
+        that no operation on tiles and no `T.Parallel` touches, and of which threads name the same elements."""
         made = {s.buffer.name: s.buffer for s in statements(block) if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and s.init is None}
         of_tiles = {x.buffer.name for s in statements(block) for x in (y for part in own_parts(s) for y in walk(part))
                     if isinstance(x, n.Region) and isinstance(x.type, TileType)}
@@ -78,8 +78,9 @@ class Placing:
         own = {name: replace(b, space="register") for name, b in made.items() if name not in of_tiles | self.reducers}
         if not own:
             return block
-        differ = Taint.of(tuple(substitute_buffers(s, own) for s in block), self.thread).buffers
-        used = {name: b for name, b in own.items() if name in differ}
+        taint = Taint.of(tuple(substitute_buffers(s, own) for s in block), self.thread)
+        dealt = {x.buffer.name for s in statements(block) for part in own_parts(s) for x in walk(part) if isinstance(x, n.Region) and taint.touches(*x.index)}
+        used = {name: b for name, b in own.items() if name in taint.buffers - dealt}
         return tuple(substitute_buffers(s, used) for s in block) if used else block
 
     # ------------------------------------------------------------------------------------------------------------- T.Parallel
