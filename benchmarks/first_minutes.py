@@ -72,6 +72,7 @@ def told(surface: str, kernel: str, wall: float, own: float, out: str, err: str)
     assumed = sum(note.startswith("assumed") for d in notes for note in d.get("notes", [])) or err.count("assumed, as nothing says it")
     failed = next((d for d in notes if d.get("severity", "error") == "error"), None)
     first = f"{failed['id']}: {failed['message']}" if failed else next(iter(re.findall(r"error\[(KIR-\w+\] .*)", err)), "")
+    first = re.sub(r"/\S*/(?:site|dist)-packages/", "", first)  # a path of the machine says nothing on a page
     left = next(iter(re.findall(r"leaves open: (.*)", first)), "")
     steps = said.get("steps")
     count = len(steps) if isinstance(steps, list) else steps if isinstance(steps, int) else -1
