@@ -9,7 +9,8 @@ from benchmarks.first_minutes import page, told
 def test_a_row_is_what_the_run_said() -> None:
     notice = {"id": "KIR-S060", "severity": "warning", "message": "read as launched", "notes": ["assumed, as nothing says it: x is f32", "line 3 too"]}
     walked = told("Triton", "a.py::k", 12.4, 9.6, json.dumps({"steps": 5, "ended": "naive", "diagnostics": [notice]}), "")
-    asked = told("CUDA", "b.cu::k", 1.0, 1.0, "", "error[KIR-S061] /opt/lib/site-packages/b.cu:3 launches k, and leaves open: grid, metas.N\n   = needs: an answer")
+    asked = told("CUDA", "b.cu::k", 1.0, 1.0, "",
+                 "error[KIR-S061] /opt/lib/site-packages/b.cu:3 launches k, and leaves open: grid, metas.N\n   = needs: an answer")
     text = page([walked, asked], 60)
     assert "| Triton | `a.py::k` | 12 (10) | 5 | naive | 1 |  |" in text and "1 of 2 kernels gave a walk" in text
     assert "| CUDA | `b.cu::k` | 1 (1) |  | KIR-S061] b.cu:3 launches k, and leaves open: grid, metas.N | 0 | grid, metas.N |" in text
