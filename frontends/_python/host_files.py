@@ -12,12 +12,14 @@ from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Unknown, Value, variables
 
-from .host_run import Follower, HostFile, Kernel
+from .host_run import Follower, Fork, HostFile, Kernel
 from .host_values import Lazy
 
 MOST_FILES = 40
 MOST_BYTES = 400_000
 """Files of a folder that are looked through, and how large they may be."""
+MOST_WAYS = 8
+"""Ways through the branches of one entry that are followed."""
 MOST_CALLERS = 3
 """Calls between a launch and the function whose defaults are taken."""
 OnCall = Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value]
@@ -33,11 +35,14 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
 
     def follow(starts: Iterator[Callable[[Follower], None]], usual: bool = False) -> None:
         for start in starts:
-            follower = Follower({f.path.stem: f for f in files}, on_call, load, usual)
-            start(follower)
-            for each in follower.launches:
-                if each.kernel == kernel and (each.place not in found or _left(each) < _left(found[each.place])):
-                    found[each.place] = each
+            ways = [frozenset[Fork]()]
+            for way in ways:  # each by itself: what one part of a branch checks says nothing of the other
+                follower = Follower({f.path.stem: f for f in files}, on_call, load, usual, way)
+                start(follower)
+                for each in follower.launches:
+                    if each.kernel == kernel and (each.place not in found or _left(each) < _left(found[each.place])):
+                        found[each.place] = each
+                ways += [more for fork in follower.forks if (more := way | {fork}) not in ways][:MOST_WAYS - len(ways)]
 
     follow(_entries(files, kernel))
     if any(_open(each) or _apart(each) for each in found.values()):

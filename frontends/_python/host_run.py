@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -90,17 +89,23 @@ OF_NUMBERS = frozenset({"bit_length", "bit_count", "is_integer", "numerator", "d
 """Attributes that show an argument to be a number."""
 
 
+Fork = tuple[str, int]
+"""A branch: file and line."""
+
+
 class _Raised(Exception):
     """The host code refuses its call here."""
 
 
 class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
-    `usual`: an entry's arguments that are None by default are None, else they are what they turn out to be."""
+    `usual`: an entry's arguments that are None by default are None, else they are what they turn out to be. `forks` are the branches that nothing decides
+    and that launch either way; the first part is taken, of those in `otherwise` the second."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
-                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: bool = False) -> None:
-        self.files, self.on_call, self.load, self.usual = files, on_call, load, usual
+                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: bool = False, otherwise: frozenset[Fork] = frozenset()) -> None:
+        self.files, self.on_call, self.load, self.usual, self.otherwise = files, on_call, load, usual, otherwise
+        self.forks: list[Fork] = []
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
@@ -274,10 +279,9 @@ class Follower:
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
-            if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: what the first launches is seen, and the second goes on
-                with suppress(_Return, _Raised):
-                    self.run(file, s.body, dict(scope))
-                leaves = True
+            if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
+                self.forks.append((str(file.path), s.lineno))
+                leaves = leaves or self.forks[-1] in self.otherwise
             answer = not leaves and (first or not s.orelse or not second)
         self.run(file, s.body if answer else s.orelse, scope)
 

@@ -393,6 +393,8 @@ def promised(program: n.Program) -> tuple[n.Expr, ...]:
     blocks = [k.body for k in program.kernels]
     while blocks:
         for s in blocks.pop():
+            if any(isinstance(x, n.Jump) for x in walk(s)):
+                break  # some may not come to what follows
             if isinstance(s, n.For) and s.kind in ("warpgroup", "warp", "thread"):
                 blocks.append(s.body)
             elif isinstance(s, n.Eval) and s.call.fn == "assume":

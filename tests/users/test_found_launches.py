@@ -278,13 +278,14 @@ def outer(x):
     B, H, D = x.shape
     y = torch.empty((B * H,), device=x.device)
     if x.stride(0) == x.data_ptr() and x.size(0) > 7:
+        assert B % 8 == 0
         return other(x)
     return inner(x, y, B, H, D)
 """
     (tmp_path / "sums.py").write_text(TUNED.partition("def sums(")[0] + caller, encoding="utf-8")
     binding, _ = launched(str(tmp_path / "sums.py"))
     assert binding is not None and binding.sizes == ["B"] and binding.tensors["x_ptr"].shape == ["B", 64, 64], "D and H are the tensor's, and compile-time"
-    assert binding.tensors["y_ptr"].shape == ["B * 64"]
+    assert binding.tensors["y_ptr"].shape == ["B * 64"] and binding.facts == ["B >= 1"], "what the other way checks is no promise of this one"
 
 
 def test_only_the_own_package_of_those_installed_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,3 +367,15 @@ def test_an_extent_that_nobody_compares_is_as_far_as_the_kernel_reaches(tmp_path
     assert binding is not None and len(binding.sizes) == 1
     assert binding.tensors["a_ptr"].shape == binding.tensors["b_ptr"].shape == [binding.sizes[0], 1024]
     assert f"b_ptr is {binding.sizes[0]} x 1024: all that the kernel reaches" in "".join(told[0].notes)
+
+
+def test_a_table_that_is_looked_up_keeps_its_length(tmp_path: Path) -> None:
+    """How far an index reaches is in its values, so that no small run shows it."""
+    text = GATED.replace("tl.load(b_ptr + row * stride + cols)", "tl.load(b_ptr + tl.load(i_ptr + row) * stride + cols)")
+    text = text.replace("b_ptr, c_ptr", "b_ptr, i_ptr, c_ptr")
+    text = text.replace("gated(a, b)", "gated(a, b, i: torch.Tensor)")
+    text = text.replace("(a, b, c,", "(a, b, i.to(torch.int64), c,")
+    (tmp_path / "looked_up.py").write_text(text, encoding="utf-8")
+    binding, _ = launched(str(tmp_path / "looked_up.py"))
+    assert binding is not None and binding.tensors["i_ptr"].dtype == "i64"
+    assert binding.tensors["b_ptr"].shape[0] != binding.tensors["a_ptr"].shape[0] and len(binding.sizes) >= 2

@@ -17,7 +17,7 @@ from kir.interp.state.result import Result
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, fact_expressions
 from kir.ir.build import const, int_value
-from kir.ir.types import I32, DType
+from kir.ir.types import DTYPES, I32, DType
 from kir.ir.visit import substitute, walk
 from kir.surface.launches.values import decided
 
@@ -28,7 +28,8 @@ PRIMES = ((3, 5, 7, 11, 13, 17), (7, 3, 11, 5, 17, 13))
 """What sizes are in the two runs: no product of some is one of others."""
 STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
-FACTORS = (*(1 << k for k in range(10)), *range(3, 512))
+FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
+"""By how much those sizes that facts speak of are enlarged until every fact holds; powers of two first."""
 
 
 def open_shapes(binding: Binding) -> list[str]:
@@ -55,7 +56,7 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
             found = _ran(program, sizes)
             if found is None:
                 return binding
-            outside |= {name for x in found.findings if x.kind == "bounds" for name in left if x.buffer in (name, f"{name}_flat", now.tensors[name].name)}
+            outside |= {name for name in left if _leaves(found, name, now)}
         if not outside:
             return now.changed(facts=list(dict.fromkeys([*now.facts, *_of_rows(now, made, tried[0], [name for name in left if left[name]])])))
         for name in outside:
@@ -66,8 +67,10 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
-    is the smallest of the other sizes at which runs at small sizes stay inside. One at which none does stays a size."""
-    for name, axis, size in _lone(binding):
+    is the smallest of the other sizes at which runs at small sizes stay inside. One at which none does stays a size, and so does each where data may be
+    places (an index into a table reaches as far as its values do, which no small run shows)."""
+    places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
+    for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
         others = [x for x in binding.sizes if x != size]
         for other in sorted(others, key=lambda x: max((sizes[x] for sizes in tried), default=0)):
@@ -80,7 +83,7 @@ def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
                 break
             if None in runs or not runs:
                 break
-            if not any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat") for found in runs if found is not None for x in found.findings):
+            if not any(_leaves(found, name, now) for found in runs if found is not None):
                 binding = now
                 break
     return binding
@@ -104,9 +107,12 @@ def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapp
             continue
         one = {**sizes, **{x: 1 for x in parts if x not in strides}}  # a single row: how far does the kernel reach?
         for length in sorted((x for x in binding.sizes if x not in parts and "stride" not in x), key=lambda x: one[x]):
-            program = made(binding.changed(tensors={**binding.tensors, name: replace(binding.tensors[name], shape=[length])}))
-            found = _ran(program, one)
-            if found is not None and not any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat") for x in found.findings):
+            now = binding.changed(tensors={**binding.tensors, name: replace(binding.tensors[name], shape=[length])})
+            try:
+                found = _ran(made(now), one)
+            except KirError:
+                break
+            if found is not None and not _leaves(found, name, now):
                 yield f"{strides[0]} >= {length}"
                 yield from (fact.replace(length, strides[0], 1) for fact in binding.facts if re.fullmatch(rf"{length} % \d+ == 0", fact))
                 break
@@ -119,6 +125,11 @@ def _products(sizes: Sequence[str]) -> Iterator[str | int]:
         for each in combinations_with_replacement(sizes, k):
             if len(set(each)) == k:
                 yield " * ".join(each)
+
+
+def _leaves(found: Result, name: str, binding: Binding) -> bool:
+    """Whether a run left a tensor."""
+    return any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat", binding.tensors[name].name) for x in found.findings)
 
 
 def _ran(program: n.Program, sizes: Mapping[str, int]) -> Result | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, tensor_names
+from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, size_sets, tensor_names
 from kir.gate.correctness import check
 from kir.gate.covered import _bits, covered
-from kir.gate.goals import Goal, predicted
-from kir.gate.shapes import of_problem
+from kir.gate.goals import Goal, predicted, promised
+from kir.gate.shapes import of_problem, of_programs
 from kir.interp import run
 from kir.interp.state.coverage import MORE, ONE, TWO
 from kir.ir.nodes import Program
@@ -162,3 +162,25 @@ kernel main grid (i: N) threads 1
     program = parse_program(text, "count")
     record = check(program, relative_tests(program, program), "itself", relative=True)
     assert not record.ok and "main/inner" in record.reason, "its inputs are 0 and 1, so it never runs twice"
+
+
+ASSUMING = """kir 1
+program p
+  size N: i32
+  in X: f32[N]
+  out Y: f32[N]
+kernel main grid (b: ceildiv(N, 32)) threads 32
+  for t in 0..32 parallel thread
+    assume(N % 12 == 0)
+    Y[b * 32 + t] = load(X[b * 32 + t] else 0.0 clip) clip
+"""
+
+
+def test_what_every_cta_assumes_of_sizes_chooses_them_and_a_candidate_s_own_word_does_not() -> None:
+    assuming, plain = parse_program(ASSUMING), parse_program(ASSUMING.replace("    assume(N % 12 == 0)\n", ""))
+    left = parse_program(ASSUMING.replace("    assume(", "    if b > 3\n      return\n    assume("))
+    assert len(promised(assuming)) == 1 and not promised(left), "not what some CTAs never come to"
+    assert all(sizes["N"] % 12 == 0 for sizes in size_sets(assuming)) and any(sizes["N"] % 12 for sizes in size_sets(plain))
+    pool = [{"N": 12}, {"N": 13}]
+    assert list(of_programs(plain, assuming).allowed(pool)) == [True, False], "the reference promises it"
+    assert list(of_programs(assuming, plain).allowed(pool)) == [True, True], "the candidate cannot excuse itself"
