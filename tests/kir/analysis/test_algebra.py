@@ -205,3 +205,12 @@ WHOLE = "kir 1\nprogram p\n  in X: i32[4]\n  in Y: i32[4]\n  out Z: i32[4]\nkern
     ("max(X[i], Y[i])", "min(X[i], Y[i])", "not decided"), ("X[i] ^ Y[i]", "X[i] | Y[i]", "not decided"), ("X[i] // 2 + X[i] // 2", "X[i]", "not decided")])
 def test_whole_numbers_wrap(a: str, b: str, status: str) -> None:
     assert equal_over_reals(parse_program(WHOLE.format(value=a)), parse_program(WHOLE.format(value=b)), {}).status == status
+
+
+@pytest.mark.parametrize(("fact", "size", "why"), [("", 0, "no output has an element"), ("  fact N >= 2\n", 1, "the fact N >= 2 does not hold")])
+def test_nothing_is_proved_where_nothing_is_computed_or_promised(fact: str, size: int, why: str) -> None:
+    text = f"kir 1\nprogram p\n  size N: i32\n{fact}  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (b: N) threads 1\n  Y[b] = X[b]\n"
+    program = parse_program(text)
+    answer = equal_over_reals(program, program, {"N": size})
+    assert answer.status == "not decided" and why in answer.why
+    assert equal_over_reals(program, program, {"N": 3}).status == "proved"
