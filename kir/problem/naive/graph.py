@@ -54,6 +54,12 @@ class Graph:
     text: Callable[[Extent], str | None]
     where: Origin
     known: dict[Extent, str | None] = field(default_factory=dict)
+    whole: dict[tuple[str, ...], str] = field(default_factory=dict)
+    """Places along several axes that are one along their product: what was parted comes together again as what it was."""
+    parts: dict[str, list[tuple[Extent, str]]] = field(default_factory=dict)
+    """The other way, with the extents."""
+    parted: dict[str, list[tuple[Extent, str]]] = field(default_factory=dict)
+    """Places that were parted, and along which extents: a loop over one may be a loop over each."""
 
     def _product(self, values: Extent) -> str | None:
         """A product of extents of two or three axes of some tensor, and a number."""
@@ -228,10 +234,22 @@ def _apart(g: Graph, op: str, whole: str, args: tuple[Any, ...], words: Mapping[
 
 
 def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
+    """A reduction. One of several axes that leaves few elements is made in two: along all of its axes but the first, then along that."""
     shape = g.nodes[x.number].shape
+    loops = [i for i in axes if set(shape[i]) != {1}]
+    items = math.prod(max(e) for i, e in enumerate(shape) if i not in axes)
+    if len(loops) > 1 and items < FEW and op in TWICE and items * max(shape[loops[0]]) > 1:
+        x = _folded(g, op, x, [i for i in axes if i != loops[0]], True, dtype)
+        return _folded(g, op, x, axes, keep, dtype)
     ones = (1,) * len(shape[0]) if shape else (1,)
     left = [ones if keep and i in axes else e for i, e in enumerate(shape) if keep or i not in axes]
     return g.add("fold", (x,), left, dtype, how=op, axes=tuple(axes), keep=keep)
+
+
+FEW = 256
+"""Elements that are few for a device: a reduction to so many is made in two."""
+TWICE = ("sum", "prod", "amax", "amin", "any", "all")
+"""Reductions that may be made in parts."""
 
 
 def _shared(g: Graph, x: Of, axes: Sequence[int], keep: bool, dtype: str, less: int = 0) -> Of:

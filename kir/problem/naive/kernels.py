@@ -85,6 +85,13 @@ class Kernels:
 
     # ------------------------------------------------------------------------------------------------------------------- kernels
     def _kernel(self, number: int, buffer: str) -> None:
+        """The kernel that puts a node into a buffer, after those that it needs. Names are a kernel's own."""
+        held = self.g.whole, self.g.parts, self.g.parted
+        self.g.whole, self.g.parts, self.g.parted = {}, {}, {}
+        self._written(number, buffer)
+        self.g.whole, self.g.parts, self.g.parted = held
+
+    def _written(self, number: int, buffer: str) -> None:
         node, through = self.g.nodes[number], list[Node]()
         while node.op in (*ops.TURNS, *ops.RESHAPES) and node.args[0].number not in self.place and self.uses[node.args[0].number] == 1:
             through.append(node)
@@ -225,6 +232,7 @@ class Kernels:
 
     def _loop(self, w: Writing, hint: str) -> str:
         w.loops += 1
+        self.g.parted.pop(f"{hint}{w.loops}", None)
         return f"{hint}{w.loops}"
 
     def _summed(self, w: Writing, what: str, dtype: str, start: Any, loops: Sequence[tuple[str, str]], body: Body, step: str) -> str:
@@ -232,7 +240,18 @@ class Kernels:
         name = w.name(what)
         lines = body.ended(f"{name} = {step.replace('@@', name)}")
         for var, extent in reversed(loops):
-            lines = [f"for {var} in 0..{extent}", *("  " + x for x in lines)]
+            if (several := self.g.parted.get(var)) is None:
+                lines = [f"for {var} in 0..{extent}", *("  " + x for x in lines)]
+                continue
+            named = [f"{var}_{k}" for k in range(len(several))]
+            for (_, place), mine in zip(several, named, strict=True):
+                lines = [x.replace(place, mine) for x in lines]
+            flat = named[0]
+            for (e, _), mine in zip(several[1:], named[1:], strict=True):
+                flat = f"({flat}) * ({self.g.extent(e)}) + {mine}"
+            lines = [re.sub(rf"\b{var}\b", f"({flat})", x) for x in lines]
+            for (e, _), mine in reversed([*zip(several, named, strict=True)]):
+                lines = [f"for {mine} in 0..{self.g.extent(e)}", *("  " + x for x in lines)]
         w.before.lines += [f"register {name}: {dtype} = {ops.literal(start, dtype)}", *lines]
         return name
 
@@ -249,6 +268,8 @@ class Kernels:
             else:
                 at.append(self._loop(w, "j"))
                 loops.append((at[-1], self.g.extent(extent)))
+        if source.number not in self.place and self._blocked(w, source.number, tuple(at), math.prod(max(e) for e in source.shape)):
+            self._stored(source.number)
         body, of = Body(), ops.computed(source.dtype)
         value = self._element(w, body, source.number, tuple(at))
         if not loops and how not in ("argmax", "argmin", "any", "all"):
@@ -260,6 +281,21 @@ class Kernels:
         made = self._summed(w, {"sum": "sum", "prod": "product", "amax": "top", "amin": "least"}.get(how, how), dtype, STARTS[how], loops, body,
                             STEPS[f"{how} of all" if self._subtracted(node) else how]("@@", ops.cast(value, of, dtype)))
         return made
+
+    def _blocked(self, w: Writing, number: int, index: tuple[str, ...], elements: int) -> bool:
+        """Whether what is folded needs a reduction that cannot be made before the loop, and has no more elements than that: it is put in memory itself,
+        so that a row's reductions and what is made of them stay in one kernel."""
+        node = self.g.nodes[number]
+        if number in self.place:
+            return False
+        if node.op in (*CONTRACTIONS, *POOLS, *SCANS, "fold"):
+            inside = node.op not in SCANS and w.shared is not None and frozenset(x for x in index if x != "0") == w.shared
+            return not inside and elements <= math.prod(max(e) for e in node.shape)
+        if node.op in ops.VIEWS:
+            return self._blocked(w, node.args[0].number, tuple(ops.seen(self.g, node, index)), elements)
+        plain = node.op in ops.KNOWN_POINTWISE
+        return any(self._blocked(w, x, tuple(ops.fitted(self.g.nodes[x].shape, index)) if plain
+                                 else ("?",) * len(self.g.nodes[x].shape), elements) for x in set(operands(node)))
 
     def _subtracted(self, node: Node) -> bool:
         """Whether a maximum is only taken from the elements that it is of: a NaN among these is one in the difference, whatever the maximum."""

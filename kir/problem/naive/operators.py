@@ -235,7 +235,7 @@ def reshaped(g: Graph, index: Sequence[str], new: Sequence[Extent], old: Sequenc
     """The place of an element of a row-major tensor under its older extents."""
     probes = len((*new, *old)[0]) if (*new, *old) else 1
     one = (1,) * probes
-    fresh = [(e, x) for e, x in zip(new, index, strict=True) if e != one]
+    fresh = [(e, x) for given in zip(new, index, strict=True) for e, x in g.parts.get(given[1], [given]) if e != one]
     kept = [i for i, e in enumerate(old) if e != one]
     out = ["0"] * len(old)
     i = j = 0
@@ -255,10 +255,36 @@ def reshaped(g: Graph, index: Sequence[str], new: Sequence[Extent], old: Sequenc
         if len(mine) == len(theirs) == 1:
             out[theirs[0]] = mine[0][1]
             continue
-        flat = mine[0][1]
-        for e, x in mine[1:]:
-            flat = f"({flat}) * ({g.extent(e)}) + {x}"
-        for place, k in reversed([*enumerate(theirs)]):
-            out[k] = f"({flat})" if not place else f"({flat}) % ({g.extent(old[k])})"
-            flat = f"({flat}) // ({g.extent(old[k])})"
+        extents = [old[k] for k in theirs]
+        if len(theirs) == 1:
+            out[theirs[0]] = _together(g, mine)
+        else:
+            for k, x in zip(theirs, _parted(g, _together(g, mine), extents), strict=True):
+                out[k] = x
+    return out
+
+
+def _together(g: Graph, mine: Sequence[tuple[Extent, str]]) -> str:
+    """Places along several axes as one along their product."""
+    names = tuple(x for _, x in mine)
+    if len(mine) == 1 or names in g.whole:
+        return names[0] if len(mine) == 1 else g.whole[names]
+    flat = names[0]
+    for e, x in mine[1:]:
+        flat = f"({flat}) * ({g.extent(e)}) + {x}"
+    flat = f"({flat})"
+    g.parts[flat] = list(mine)
+    g.whole[names] = flat
+    return flat
+
+
+def _parted(g: Graph, flat: str, extents: Sequence[Extent]) -> list[str]:
+    """A place along a product of axes as one along each."""
+    out, left = list[str](), flat
+    for e in reversed(extents[1:]):
+        out.insert(0, f"(({left}) % ({g.extent(e)}))")
+        left = f"({left}) // ({g.extent(e)})"
+    out.insert(0, f"({left})")
+    g.whole[tuple(out)] = flat
+    g.parted.setdefault(flat, list(zip(extents, out, strict=True)))
     return out
