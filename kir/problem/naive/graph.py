@@ -66,8 +66,8 @@ class Graph:
         single = {e: t for node in self.nodes.values() for e in node.shape if len(set(e)) > 1 and (t := self.text(e)) is not None}
         for count in (2, 3):
             for chosen in combinations_with_replacement(single, count):
-                product = [math.prod(v) for v in zip(*chosen, strict=True)]
-                if all(p and v % p == 0 for v, p in zip(values, product, strict=True)) and len(over := {v // p for v, p in zip(values, product, strict=True)}) == 1:
+                pairs = [(v, math.prod(p)) for v, p in zip(values, zip(*chosen, strict=True), strict=True)]
+                if all(p and v % p == 0 for v, p in pairs) and len(over := {v // p for v, p in pairs}) == 1:
                     return " * ".join([f"({single[e]})" for e in chosen] + [str(x) for x in over if x != 1])
         return None
 
@@ -88,10 +88,10 @@ class Graph:
         """A whole number of a call as text."""
         return self.extent(x.values) if isinstance(x, Moving) else str(int(x))
 
-    def add(self, op: str, args: Sequence[Any], shape: Sequence[Extent], dtype: str, **words: Any) -> Of:
+    def add(self, op: str, args: Sequence[Any], shape: Sequence[Extent], dtype: str, words: Mapping[str, Any] | None = None) -> Of:
         """A further node."""
         number = max(self.nodes, default=-1) + 1
-        self.nodes[number] = Node(number, op, tuple(args), tuple(shape), dtype, words)
+        self.nodes[number] = Node(number, op, tuple(args), tuple(shape), dtype, words or {})
         return Of(number)
 
     def uses(self) -> dict[int, int]:
@@ -230,7 +230,7 @@ def _apart(g: Graph, op: str, whole: str, args: tuple[Any, ...], words: Mapping[
                 return []
             if args and isinstance(args[0], Of) and (op in SAME or (op == "mul" and args[1:] == (1,))) and source().dtype == dtypes[0]:
                 return [args[0]]
-            return [g.add(op, args, shapes[0], dtypes[0], **words)]
+            return [g.add(op, args, shapes[0], dtypes[0], words)]
 
 
 def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
@@ -243,7 +243,7 @@ def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: st
         return _folded(g, op, x, axes, keep, dtype)
     ones = (1,) * len(shape[0]) if shape else (1,)
     left = [ones if keep and i in axes else e for i, e in enumerate(shape) if keep or i not in axes]
-    return g.add("fold", (x,), left, dtype, how=op, axes=tuple(axes), keep=keep)
+    return g.add("fold", (x,), left, dtype, {"how": op, "axes": tuple(axes), "keep": keep})
 
 
 FEW = 256
@@ -258,7 +258,7 @@ def _shared(g: Graph, x: Of, axes: Sequence[int], keep: bool, dtype: str, less: 
     shape = g.nodes[x.number].shape
     count = tuple(math.prod(v) - less for v in zip(*(shape[i] for i in axes), strict=True)) if axes else (1,)
     same = len(set(count)) == 1
-    over = float(count[0]) if same else g.add("count", (), (), dtype, extents=tuple(shape[i] for i in axes), less=less)
+    over = float(count[0]) if same else g.add("count", (), (), dtype, {"extents": tuple(shape[i] for i in axes), "less": less})
     return g.add("div", (total, over), g.nodes[total.number].shape, dtype)
 
 

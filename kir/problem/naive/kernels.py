@@ -45,7 +45,8 @@ class Body:
             word = re.compile(rf"\b{re.escape(name)}\b")
             used = [i for i in range(k + 1, len(out)) for _ in word.finditer(out[i])]
             if out[k].startswith("let ") and len(used) == 1:
-                out[used[0]] = word.sub(lambda _: f"({value})", out[used[0]])
+                before, after = word.split(out[used[0]], maxsplit=1)
+                out[used[0]] = f"{before}({value}){after}"
                 del out[k]
         return out
 
@@ -361,7 +362,7 @@ class Kernels:
         if conditions:
             scaled = f"select({' & '.join(conditions)}, {scaled}, {ops.literal(0, own)})"
         loops = [*((c, str(depth)) for _ in range(depth != 1)), *zip(steps, kernel, strict=True)]
-        made = self._summed(w, "acc", own, 0, loops if loops else [(c, "1")], body, f"@@ + {scaled}" if depth != 1 or loops else f"@@ + {scaled}")
+        made = self._summed(w, "acc", own, 0, loops if loops else [(c, "1")], body, f"@@ + {scaled}")
         return made if bias is None else f"({made} + {self._operand(w, w.before, bias.number, (index[1],))})"
 
     def _pool(self, w: Writing, node: Node, index: tuple[str, ...]) -> str:
@@ -395,18 +396,14 @@ class Kernels:
     def _joined(self, w: Writing, body: Body, node: Node, index: tuple[str, ...]) -> str:
         parts = node.args[0]
         axis = (int(node.args[1] if len(node.args) > 1 else node.words.get("dim", 0)) + len(index)) % len(index)
-        own, text, begin = ops.computed(node.dtype), "", [0] * len(node.shape[axis])
-        starts = list[list[int]]()
-        for part in parts:
-            starts.append(list(begin))
-            begin = [b + e for b, e in zip(begin, self.g.nodes[part.number].shape[axis], strict=True)]
-        for part, start in reversed([*zip(parts, starts, strict=True)]):
-            first = self.g.extent(tuple(start))
-            extent = self.g.extent(self.g.nodes[part.number].shape[axis])
-            inside = f"max(0, min({index[axis]} - {first}, {extent} - 1))"
-            value = self._element(w, body, part.number, (*index[:axis], inside, *index[axis + 1:]))
-            value = ops.cast(value, ops.computed(self.g.nodes[part.number].dtype), own)
-            text = value if not text else f"select({index[axis]} < {self.g.extent(tuple(s + e for s, e in zip(start, self.g.nodes[part.number].shape[axis], strict=True)))}, {value}, {text})"
+        own, text, end = ops.computed(node.dtype), "", [sum(e) for e in zip(*(self.g.nodes[p.number].shape[axis] for p in parts), strict=True)]
+        for part in reversed(parts):
+            other = self.g.nodes[part.number]
+            start = [b - e for b, e in zip(end, other.shape[axis], strict=True)]
+            inside = f"max(0, min({index[axis]} - {self.g.extent(tuple(start))}, {self.g.extent(other.shape[axis])} - 1))"
+            value = ops.cast(self._element(w, body, part.number, (*index[:axis], inside, *index[axis + 1:])), ops.computed(other.dtype), own)
+            text = value if not text else f"select({index[axis]} < {self.g.extent(tuple(end))}, {value}, {text})"
+            end = start
         return f"({text})"
 
     def _padded(self, w: Writing, body: Body, node: Node, index: tuple[str, ...]) -> str:
