@@ -27,6 +27,8 @@ from kir.ir.canonical import content_hash
 
 PROPOSALS = 16
 """Candidates that the search names for an instance."""
+MEANT = 0.9
+"""The part of a plan's steps that is taken where it is what was meant."""
 FIRST = 8
 """Those of them that are compiled ahead."""
 
@@ -53,7 +55,7 @@ def proposals(number: int, device: str) -> list[Proposed]:
     from kir.learning.optimize.judge import CpuJudge
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
-    from kir.learning.optimize.search import MEANT, Budget, Search
+    from kir.learning.optimize.search import Budget, Search
 
     one = INSTANCES[number]
     problem = one.posed()
