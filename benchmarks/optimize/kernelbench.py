@@ -37,6 +37,7 @@ MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 """The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
 FIRST = 4
 """Candidates of a model that are compiled before the device has time for them."""
+OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
 MEASURED = 4
 """Candidates of a model that are measured in one go, before other models get their turn."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
@@ -99,7 +100,7 @@ class Rows:
         self.file, self.rows = file, dict[str, dict[str, Any]]()
         self.about = {
             "command": f"python -m benchmarks.optimize kernelbench --on {on}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}",
-            "models": "KernelBench's own" if given else "written here, of the same operator kinds (KernelBench's own files are not copied; `--from` reads them)",
+            "models": "KernelBench's own" if given else OWN,
             "device": "a modelled H200", "when": time.strftime("%Y-%m-%d"), "measured": on == "gpu",
         }
         if file.is_file():

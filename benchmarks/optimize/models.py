@@ -51,7 +51,8 @@ def _module(made: str, channels: int = 64, sizes: Mapping[str, int] = IMAGE, inp
 
 
 def _linear(then: str, rows: int = 1024, wide: int = 4096, out: int = 4096) -> Row:
-    return Row(then, {"batch": rows}, "torch.randn(batch, features)", "x", "self.part = nn.Linear(features, out_features)", {"features": wide, "out_features": out})
+    return Row(then, {"batch": rows}, "torch.randn(batch, features)", "x", "self.part = nn.Linear(features, out_features)",
+               {"features": wide, "out_features": out})
 
 
 def _conv(then: str, made: str = "nn.Conv2d(channels, 2 * channels, 3)", more: str = "", channels: int = 16) -> Row:
@@ -93,22 +94,28 @@ LEVEL_1: Mapping[str, Row] = {
     "argmax_of_axis": Row("return torch.argmax(x, dim=1)", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
     "argmin_of_axis": Row("return torch.argmin(x, dim=1)", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
     "conv_1d": _module("nn.Conv1d(channels, 128, 3)", 64, {"batch": 16, "length": 8192}, "torch.randn(batch, channels, length)"),
-    "conv_2d": _module("nn.Conv2d(channels, 64, 3)", 16, {"batch": 16, "width": 128}), "conv_2d_wide": _module("nn.Conv2d(channels, 64, 11, stride=4, padding=2)", 3),
-    "conv_2d_depthwise": _module("nn.Conv2d(channels, channels, 3, groups=channels)"), "conv_2d_pointwise": _module("nn.Conv2d(channels, 128, 1)"),
+    "conv_2d": _module("nn.Conv2d(channels, 64, 3)", 16, {"batch": 16, "width": 128}),
+    "conv_2d_wide": _module("nn.Conv2d(channels, 64, 11, stride=4, padding=2)", 3),
+    "conv_2d_depthwise": _module("nn.Conv2d(channels, channels, 3, groups=channels)"),
+    "conv_2d_pointwise": _module("nn.Conv2d(channels, 128, 1)"),
     "conv_3d": _module("nn.Conv3d(channels, 32, 3)", 3, {"batch": 8, "width": 48}, "torch.randn(batch, channels, width, width, width)"),
     "conv_2d_transposed": _module("nn.ConvTranspose2d(channels, 32, 3)", 32, {"batch": 16, "width": 64}),
     "prefix_sum": _row("torch.cumsum(x, dim=1)"), "prefix_product": Row("return torch.cumprod(x, dim=1)", WIDE, "torch.rand(batch, dim) + 0.5"),
     "suffix_sum": _row("torch.cumsum(x.flip(1), dim=1).flip(1)"),
     "masked_prefix_sum": Row("return torch.cumsum(x * m, dim=1)", WIDE, f"{X}, torch.randint(0, 2, (batch, dim)).bool()", "x, m"),
-    "mse_loss": _loss("torch.mean((a - b) ** 2)"), "huber_loss": _loss(f"{F}.smooth_l1_loss(a, b)"), "hinge_loss": _loss("torch.mean(torch.clamp(1 - a * b, min=0))"),
+    "mse_loss": _loss("torch.mean((a - b) ** 2)"), "huber_loss": _loss(f"{F}.smooth_l1_loss(a, b)"),
+    "hinge_loss": _loss("torch.mean(torch.clamp(1 - a * b, min=0))"),
     "kl_loss": _loss(f"{F}.kl_div(torch.log(a), b, reduction='batchmean')", ", ".join(["torch.rand(batch, dim).softmax(dim=-1)"] * 2)),
     "cosine_loss": _loss(f"torch.mean(1 - {F}.cosine_similarity(a, b, dim=1))"),
-    "cross_entropy": Row(f"return {F}.cross_entropy(a, b)", {"batch": 32768}, "torch.randn(batch, 1024), torch.randint(0, 1024, (batch,))", "a, b"),
-    "attention": Row(f"return {F}.scaled_dot_product_attention(q, k, v)", {"batch": 4, "length": 512}, ", ".join(["torch.randn(batch, 16, length, 64)"] * 3), "q, k, v"),
+    "cross_entropy": Row(f"return {F}.cross_entropy(a, b)", {"batch": 32768},
+                         "torch.randn(batch, 1024), torch.randint(0, 1024, (batch,))", "a, b"),
+    "attention": Row(f"return {F}.scaled_dot_product_attention(q, k, v)", {"batch": 4, "length": 512},
+                     ", ".join(["torch.randn(batch, 16, length, 64)"] * 3), "q, k, v"),
 }
 
 LEVEL_2: Mapping[str, Row] = {
-    "linear_relu_divide": _linear("return torch.relu(self.part(x)) / 2.0"), "linear_gelu_softmax": _linear(f"return torch.softmax({F}.gelu(self.part(x)), dim=1)"),
+    "linear_relu_divide": _linear("return torch.relu(self.part(x)) / 2.0"),
+    "linear_gelu_softmax": _linear(f"return torch.softmax({F}.gelu(self.part(x)), dim=1)"),
     "linear_swish_divide_clamp": _linear("y = self.part(x)\ny = y * torch.sigmoid(y) / 2.0\nreturn torch.tanh(torch.clamp(y, min=-1.0, max=1.0))"),
     "linear_scale_residual": _linear("y = self.part(x)\nreturn y * 0.5 + y"), "linear_mish_mish": _linear(f"return {F}.mish({F}.mish(self.part(x)))"),
     "linear_sigmoid_sum": _linear("return torch.sum(torch.sigmoid(self.part(x)), dim=1, keepdim=True)"),
@@ -127,7 +134,8 @@ LEVEL_2: Mapping[str, Row] = {
         f"return {F}.gelu(self.norm(self.part(x)))", {"batch": 4096}, "torch.randn(batch, features)", "x",
         "self.part = nn.Linear(features, 1024)\nself.norm = nn.LayerNorm(1024)", {"features": 1024}),
     "conv_relu_bias": _conv("return torch.relu(self.part(x)) + self.bias", more="self.bias = nn.Parameter(torch.randn(2 * channels, 1, 1))"),
-    "conv_mish_scale": _conv(f"return {F}.mish(self.part(x) - 0.5) * 1.5"), "conv_min_tanh": _conv("return torch.tanh(torch.min(self.part(x), dim=1, keepdim=True)[0])"),
+    "conv_mish_scale": _conv(f"return {F}.mish(self.part(x) - 0.5) * 1.5"),
+    "conv_min_tanh": _conv("return torch.tanh(torch.min(self.part(x), dim=1, keepdim=True)[0])"),
     "conv_divide_leaky": _conv(f"return {F}.leaky_relu(self.part(x) / 2.0, negative_slope=0.01)"),
     "conv_group_norm_tanh": _conv("return torch.tanh(self.norm(self.part(x)))", more="self.norm = nn.GroupNorm(8, 2 * channels)"),
     "conv_instance_norm_divide": _conv("return self.norm(self.part(x)) / 2.0", more="self.norm = nn.InstanceNorm2d(2 * channels)"),
@@ -137,7 +145,8 @@ LEVEL_2: Mapping[str, Row] = {
     "conv_turned_bias_clamp": _conv(
         "return torch.clamp(torch.clamp(self.part(x) + self.bias, 0.0, 1.0) * 2.0, 0.0, 1.0) / 2.0", "nn.ConvTranspose2d(channels, 2 * channels, 3, padding=1)",
         "self.bias = nn.Parameter(torch.randn(2 * channels, 1, 1))"),
-    "conv_turned_mean_softmax": _conv("return torch.softmax(torch.mean(self.part(x), dim=1, keepdim=True), dim=2) * 2.0", "nn.ConvTranspose2d(channels, channels, 3)"),
+    "conv_turned_mean_softmax": _conv(
+        "return torch.softmax(torch.mean(self.part(x), dim=1, keepdim=True), dim=2) * 2.0", "nn.ConvTranspose2d(channels, channels, 3)"),
     "bmm_scale_softmax": Row(
         "return torch.softmax(torch.bmm(a, b) * 0.125, dim=2)", {"G": 32, "M": 512, "K": 512}, "torch.randn(G, M, K), torch.randn(G, K, M)", "a, b"),
     "residual_layer_norm": Row("return self.norm(x + r) * r", {"batch": 4096}, "torch.randn(batch, features), torch.randn(batch, features)", "x, r",
