@@ -234,22 +234,106 @@ def _apart(g: Graph, op: str, whole: str, args: tuple[Any, ...], words: Mapping[
 
 
 def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
-    """A reduction. One of several axes that leaves few elements is made in two: along all of its axes but the first, then along that."""
+    """A reduction. One of several axes is made along the last of them, then along the others, as one axis where they lie side by side."""
     shape = g.nodes[x.number].shape
+    finer = _finer(g, x, axes) if op in TWICE else None
+    if finer is not None:
+        refined, wider = finer
+        made = _folded(g, op, refined, wider, False, dtype)
+        return made if not keep else g.add("reshape", (made,), [(1,) * len(shape[0]) if i in axes else e for i, e in enumerate(shape)], dtype)
     loops = [i for i in axes if set(shape[i]) != {1}]
-    items = math.prod(max(e) for i, e in enumerate(shape) if i not in axes)
-    if len(loops) > 1 and items < FEW and op in TWICE and items * max(shape[loops[0]]) > 1:
-        x = _folded(g, op, x, [i for i in axes if i != loops[0]], True, dtype)
-        return _folded(g, op, x, axes, keep, dtype)
+    if len(loops) > 1 and op in TWICE:
+        part = _fold(g, op, x, (loops[-1],), False, dtype)
+        rest = [i - (i > loops[-1]) for i in axes if i != loops[-1]]
+        inside = g.nodes[part.number].shape
+        first, end = min(rest), max(rest) + 1
+        if rest == list(range(first, end)):
+            merged = (*inside[:first], tuple(math.prod(v) for v in zip(*inside[first:end], strict=True)), *inside[end:])
+            made = _fold(g, op, g.add("reshape", (part,), merged, dtype), [first], False, dtype)
+        else:
+            made = _folded(g, op, part, rest, False, dtype)
+        return made if not keep else g.add("reshape", (made,), [(1,) * len(shape[0]) if i in axes else e for i, e in enumerate(shape)], dtype)
+    return _fold(g, op, x, axes, keep, dtype)
+
+
+def _fold(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
+    """A reduction in one kernel."""
+    shape = g.nodes[x.number].shape
     ones = (1,) * len(shape[0]) if shape else (1,)
     left = [ones if keep and i in axes else e for i, e in enumerate(shape) if keep or i not in axes]
     return g.add("fold", (x,), left, dtype, {"how": op, "axes": tuple(axes), "keep": keep})
 
 
-FEW = 256
-"""Elements that are few for a device: a reduction to so many is made in two."""
 TWICE = ("sum", "prod", "amax", "amin", "any", "all")
 """Reductions that may be made in parts."""
+
+
+ALIKE = frozenset({"sub", "add", "mul", "div", "pow", "abs", "exp", "square", "relu", "neg", "sigmoid", "tanh", "sqrt", "rsqrt", "log"})
+"""Operators of elements through which extents are looked at."""
+
+
+def _finer(g: Graph, x: Of, axes: Sequence[int]) -> tuple[Of, tuple[int, ...]] | None:
+    """What is folded, and along which axes, with axes that are several of the tensor that they are seen of as those; None where there are none."""
+    shape = g.nodes[x.number].shape
+    several: dict[int, tuple[Extent, ...]] = {}
+    seen, left = {x.number}, [x.number]
+    while left:
+        node = g.nodes[left.pop()]
+        if node.op in ("view", "reshape", "_unsafe_view", "flatten") and node.shape == shape and isinstance(node.args[0], Of):
+            for new, old in grouped(shape, g.nodes[node.args[0].number].shape):
+                if len(new) == 1 and len(old) > 1 and new[0] in axes:
+                    several.setdefault(new[0], tuple(g.nodes[node.args[0].number].shape[i] for i in old))
+        elif node.op in ALIKE:
+            more = [a.number for a in node.args if isinstance(a, Of) and a.number not in seen]
+            seen.update(more)
+            left += more
+    if not several:
+        return None
+    wide, wider = list[Extent](), list[int]()
+    for i, e in enumerate(shape):
+        wider += range(len(wide), len(wide) + len(several.get(i, (e,)))) if i in axes else ()
+        wide += several.get(i, (e,))
+    return _refined(g, x, several, {}), tuple(wider)
+
+
+def _refined(g: Graph, x: Of, several: Mapping[int, tuple[Extent, ...]], known: dict[int, Of]) -> Of:
+    """A tensor with some axes as several: its own operators of elements on operands that are so."""
+    if x.number not in known:
+        node = g.nodes[x.number]
+        one = (1,) * len(next(iter(several.values()))[0])
+        wide = list[Extent]()
+        for i, e in enumerate(node.shape):
+            wide += ([one] * len(several[i]) if e == one else list(several[i])) if i in several else [e]
+        same = all(not isinstance(a, Of) or len(g.nodes[a.number].shape) in (0, len(node.shape)) for a in node.args)
+        if node.op in ALIKE and same:
+            args = [_refined(g, a, several, known) if isinstance(a, Of) and g.nodes[a.number].shape else a for a in node.args]
+            known[x.number] = g.add(node.op, args, wide, node.dtype, node.words)
+        else:
+            known[x.number] = g.add("reshape", (x,), wide, node.dtype)
+    return known[x.number]
+
+
+def grouped(new: Sequence[Extent], old: Sequence[Extent]) -> list[tuple[list[int], list[int]]]:
+    """Axes of two row-major shapes of one tensor that have as many elements, from the first on; [] where no such parts are found."""
+    probes = len((*new, *old)[0]) if (*new, *old) else 1
+    one, out = (1,) * probes, list[tuple[list[int], list[int]]]()
+    mine, theirs = ([i for i, e in enumerate(shape) if e != one] for shape in (new, old))
+    i = j = 0
+    while i < len(mine) or j < len(theirs):
+        a, b, left, right = list[int](), list[int](), one, one
+        while not a or not b or left != right:
+            if i >= len(mine) and j >= len(theirs):
+                return []
+            if j >= len(theirs) or (i < len(mine) and math.prod(left) <= math.prod(right)):
+                a.append(mine[i])
+                left = tuple(p * q for p, q in zip(left, new[mine[i]], strict=True))
+                i += 1
+            else:
+                b.append(theirs[j])
+                right = tuple(p * q for p, q in zip(right, old[theirs[j]], strict=True))
+                j += 1
+        out.append((a, b))
+    return out
 
 
 def _shared(g: Graph, x: Of, axes: Sequence[int], keep: bool, dtype: str, less: int = 0) -> Of:

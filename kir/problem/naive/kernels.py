@@ -17,6 +17,8 @@ from kir.problem.naive.graph import Extent, Graph, Moving, Node, Of, operands
 
 ENOUGH = 256
 """Work items below which a row's reduction is not worth sharing with its elements: the elements alone fill a device, the rows do not."""
+ROW = 32
+"""Elements of a row that is one work item, where nothing but the row's elements is computed."""
 LONGEST = 65536
 """Elements of a row that one CTA reads again."""
 GRID_Y = 65535
@@ -109,6 +111,8 @@ class Kernels:
         inner = Body()
         value = ops.cast(self._element(w, inner, node.number, index, root=True), ops.computed(node.dtype), node.dtype)
         store = inner.ended(f"@store_{buffer} {buffer}[{', '.join(at) or '0'}] = {value}")
+        if w.shared is None and axes and (last := list(axes)[-1]) == index[-1] and ROW <= max(axes[last]) <= LONGEST:
+            w.shared = frozenset(axes) - {last}
         grid = [x for x in axes if w.shared is None or x in w.shared]
         for x in reversed([x for x in axes if x not in grid]):
             store = [f"for {x} in 0..{self.g.extent(axes[x])}", *("  " + line for line in store)]
@@ -271,6 +275,8 @@ class Kernels:
                 loops.append((at[-1], self.g.extent(extent)))
         if source.number not in self.place and self._blocked(w, source.number, tuple(at), math.prod(max(e) for e in source.shape)):
             self._stored(source.number)
+            for var, _ in loops:  # what lies in memory is read as it lies there
+                self.g.parted.pop(var, None)
         body, of = Body(), ops.computed(source.dtype)
         value = self._element(w, body, source.number, tuple(at))
         if not loops and how not in ("argmax", "argmin", "any", "all"):
