@@ -7,6 +7,7 @@ KernelBench's own files are read from a folder with `level1` and `level2` (`--fr
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -103,12 +104,22 @@ class Rows:
             "models": "KernelBench's own" if given else OWN,
             "device": "a modelled H200", "when": time.strftime("%Y-%m-%d"), "measured": on == "gpu",
         }
-        if file.is_file():
-            self.rows = {row["model"]: row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._known()
 
     def keep(self, name: str, row: Mapping[str, Any]) -> None:
-        """A model's row."""
-        self.rows[name] = {"model": name, **row}
+        """A model's row, beside those that another run over the same folder has kept meanwhile."""
+        with self.file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._known()
+            self.rows[name] = {"model": name, **row}
+            self._write()
+
+    def _known(self) -> None:
+        if self.file.is_file():
+            self.rows |= {row["model"]: row for row in json.loads(self.file.read_text(encoding="utf-8"))["rows"]}
+
+    def _write(self) -> None:
         write_atomic(self.file, json.dumps({"about": self.about, "rows": [self.rows[k] for k in sorted(self.rows)]}, indent=1) + "\n")
         write_atomic(self.file.with_suffix(".md"), "\n".join(self.table()) + "\n")
 
