@@ -30,6 +30,7 @@ from kir.base.store import write_atomic
 from kir.gate.gpu.references import COMPILED_REFERENCE
 from kir.learning.optimize.search import Budget
 from kir.problem import Problem, Shape, load_problem
+from kir.problem.model import ModelProblem
 
 LEVELS = ("level1", "level2")
 BUDGET = Budget(candidates=20, seconds=180.0)
@@ -39,7 +40,7 @@ MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 FIRST = 4
 """Candidates of a model that are compiled before the device has time for them."""
 OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
-MEASURED = 4
+MEASURED = 2
 """Candidates of a model that are measured in one go, before other models get their turn."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
 
@@ -63,6 +64,12 @@ class Asked:
     def shape(self) -> Shape:
         """The shape of the file."""
         return self.posed().tagged("timed")[0]
+
+    def closed(self) -> None:
+        """The problem's own process ended; the next question starts another."""
+        problem = self.posed()
+        if isinstance(problem, ModelProblem):
+            problem.runner.close()
 
 
 def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractContextManager[Any]]:
@@ -199,6 +206,7 @@ def modelled(path: str) -> dict[str, Any]:
         kernels = len(problem.naive.kernels)
     except KirError as refused:
         return _refused(refused)
+    Asked(path).closed()
     found, row = search(path, "", (PipelineSource(), LineageSource(), PassSource()), MODELLED, policy=load())
     return {**row, "kernels": kernels, "surface": found.best.surface if found is not None and found.best is not None else ""}
 
@@ -239,6 +247,7 @@ def prepared(path: str, device: str, folder: str) -> tuple[int, list[Proposed], 
     sizes = Asked(path).shape.sizes
     for one in told[:FIRST]:
         compiled(sizes, one, device, folder)
+    Asked(path).closed()
     return kernels, told, time.monotonic() - begun
 
 
@@ -280,8 +289,7 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int) -
             warming = [warm.submit(warmed, a.path, triton) for a in asked]
             gpu.warm()
             wait(warming, timeout=max(0.0, WARMING * seconds))
-            for each_ in warming:
-                each_.cancel()
+            ended(warm)  # nothing else runs on the device while something is timed
             pending: set[Future[tuple[int, list[Proposed], float]]] = set(found)
             while pending and time.monotonic() < until:
                 done, pending = wait(pending, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED)
@@ -293,10 +301,15 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int) -
                     rows.keep(one.name, row)
                     print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark")}}), flush=True)
         finally:
-            for processes in (pool, warm):
-                for process in list((processes._processes or {}).values()):
-                    process.kill()
-                processes.shutdown(wait=False, cancel_futures=True)
+            ended(warm)
+            ended(pool)
+
+
+def ended(pool: ProcessPoolExecutor) -> None:
+    """End processes with what they are at."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
 
 
 WARMING = 0.2
@@ -319,7 +332,22 @@ def _row(gpu: Any, one: Asked, future: Future[tuple[int, list[Proposed], float]]
     except Exception as fault:  # one model that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
     row["took"] = round(took + time.monotonic() - begun, 1)
+    one.closed()
     return row
+
+
+class Drawn:
+    """An oracle whose inputs at a shape are drawn once: both rivals get the same."""
+
+    def __init__(self, oracle: Any) -> None:
+        self.oracle, self.held = oracle, dict[str, Any]()
+
+    def inputs(self, at: Shape, seed: int, distribution: str) -> dict[str, Any]:
+        """Those of the first call at the shape."""
+        if at.name not in self.held:
+            self.held[at.name] = self.oracle.inputs(at, seed, distribution)
+        found: dict[str, Any] = self.held[at.name]
+        return found
 
 
 def beside(gpu: Any, one: Asked) -> dict[str, Any]:
@@ -332,7 +360,7 @@ def beside(gpu: Any, one: Asked) -> dict[str, Any]:
     file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
     with gpu.panels.child() as child, gpu.oracles.child() as other:
         child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
-        oracle = Oracle.of(other, problem)
+        oracle: Any = Drawn(Oracle.of(other, problem))
         for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
             told = timed_in(child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
             if isinstance(told, Timed):

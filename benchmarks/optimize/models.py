@@ -26,10 +26,10 @@ class Row:
     given: Mapping[str, int] | None = None
 
 
-WIDE = {"batch": 4096, "dim": 8192}
+WIDE = {"batch": 2048, "dim": 8192}
 X = "torch.randn(batch, dim)"
 PAIR = f"{X}, {X}"
-IMAGE = {"batch": 32, "width": 128}
+IMAGE = {"batch": 16, "width": 128}
 PICTURES = "torch.randn(batch, channels, width, width)"
 F = "torch.nn.functional"
 
@@ -50,7 +50,7 @@ def _module(made: str, channels: int = 64, sizes: Mapping[str, int] = IMAGE, inp
     return Row(f"return {then}", sizes, inputs, "x", f"self.part = {made}", {"channels": channels})
 
 
-def _linear(then: str, rows: int = 1024, wide: int = 4096, out: int = 4096) -> Row:
+def _linear(then: str, rows: int = 1024, wide: int = 2048, out: int = 2048) -> Row:
     return Row(then, {"batch": rows}, "torch.randn(batch, features)", "x", "self.part = nn.Linear(features, out_features)",
                {"features": wide, "out_features": out})
 
@@ -78,7 +78,7 @@ LEVEL_1: Mapping[str, Row] = {
     "elu": _pointwise(f"{F}.elu(x)"), "hardtanh": _pointwise(f"{F}.hardtanh(x, min_val=-1.0, max_val=1.0)"),
     "softmax": _row("torch.softmax(x, dim=1)"), "log_softmax": _row("torch.log_softmax(x, dim=1)"),
     "rms_norm": _row("x / torch.sqrt(torch.mean(x ** 2, dim=1, keepdim=True) + 1e-5)"),
-    "layer_norm": Row("return self.part(x)", {"batch": 4096}, "torch.randn(batch, features)", "x", "self.part = nn.LayerNorm(features)", {"features": 8192}),
+    "layer_norm": Row("return self.part(x)", {"batch": 2048}, "torch.randn(batch, features)", "x", "self.part = nn.LayerNorm(features)", {"features": 8192}),
     "group_norm": _module("nn.GroupNorm(8, channels)"), "instance_norm": _module("nn.InstanceNorm2d(channels)"),
     "batch_norm": _module("nn.BatchNorm2d(channels).eval()"),
     "frobenius_norm": _row("x / torch.norm(x, p='fro')"), "l1_norm": _row("x / torch.mean(torch.abs(x), dim=1, keepdim=True)"),
@@ -87,12 +87,12 @@ LEVEL_1: Mapping[str, Row] = {
     "max_pool_2d": _module("nn.MaxPool2d(4, stride=1, padding=1)"), "avg_pool_2d": _module("nn.AvgPool2d(11)"),
     "avg_pool_1d": _module("nn.AvgPool1d(8, stride=1, padding=4)", 64, {"batch": 16, "length": 16384}, "torch.randn(batch, channels, length)"),
     "avg_pool_3d": _module("nn.AvgPool3d(3, stride=2, padding=1)", 32, {"batch": 8, "width": 48}, "torch.randn(batch, channels, width, width, width)"),
-    "sum_of_axis": Row("return torch.sum(x, dim=1, keepdim=True)", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
-    "mean_of_axis": Row("return torch.mean(x, dim=1)", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
-    "max_of_axis": Row("return torch.max(x, dim=1)[0]", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
-    "min_of_axis": Row("return torch.min(x, dim=2)[0]", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
-    "argmax_of_axis": Row("return torch.argmax(x, dim=1)", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
-    "argmin_of_axis": Row("return torch.argmin(x, dim=1)", {"batch": 32, "rows": 1024, "dim": 1023}, "torch.randn(batch, rows, dim)"),
+    "sum_of_axis": Row("return torch.sum(x, dim=1, keepdim=True)", {"batch": 32, "rows": 512, "dim": 1023}, "torch.randn(batch, rows, dim)"),
+    "mean_of_axis": Row("return torch.mean(x, dim=1)", {"batch": 32, "rows": 512, "dim": 1023}, "torch.randn(batch, rows, dim)"),
+    "max_of_axis": Row("return torch.max(x, dim=1)[0]", {"batch": 32, "rows": 512, "dim": 1023}, "torch.randn(batch, rows, dim)"),
+    "min_of_axis": Row("return torch.min(x, dim=2)[0]", {"batch": 32, "rows": 512, "dim": 1023}, "torch.randn(batch, rows, dim)"),
+    "argmax_of_axis": Row("return torch.argmax(x, dim=1)", {"batch": 32, "rows": 512, "dim": 1023}, "torch.randn(batch, rows, dim)"),
+    "argmin_of_axis": Row("return torch.argmin(x, dim=1)", {"batch": 32, "rows": 512, "dim": 1023}, "torch.randn(batch, rows, dim)"),
     "conv_1d": _module("nn.Conv1d(channels, 128, 3)", 64, {"batch": 16, "length": 8192}, "torch.randn(batch, channels, length)"),
     "conv_2d": _module("nn.Conv2d(channels, 64, 3)", 16, {"batch": 16, "width": 128}),
     "conv_2d_wide": _module("nn.Conv2d(channels, 64, 11, stride=4, padding=2)", 3),
@@ -123,13 +123,13 @@ LEVEL_2: Mapping[str, Row] = {
     "linear_max_mean": _linear("y = torch.max(self.part(x), dim=1, keepdim=True).values\nreturn y - x.mean(dim=1, keepdim=True)"),
     "linear_swish_add": Row(
         "y = self.part(x)\nreturn y * torch.sigmoid(y) + self.bias", {"batch": 1024}, "torch.randn(batch, features)", "x",
-        "self.part = nn.Linear(features, 4096)\nself.bias = nn.Parameter(torch.randn(4096))", {"features": 4096}),
+        "self.part = nn.Linear(features, 2048)\nself.bias = nn.Parameter(torch.randn(2048))", {"features": 2048}),
     "linear_group_norm_hardtanh": Row(
         f"return {F}.hardtanh(self.norm(self.part(x)), -2.0, 2.0)", {"batch": 1024}, "torch.randn(batch, features)", "x",
-        "self.part = nn.Linear(features, 4096)\nself.norm = nn.GroupNorm(16, 4096)", {"features": 4096}),
+        "self.part = nn.Linear(features, 2048)\nself.norm = nn.GroupNorm(16, 2048)", {"features": 2048}),
     "linear_batch_norm_swish": Row(
         "y = self.norm(self.part(x))\nreturn y * torch.sigmoid(y)", {"batch": 1024}, "torch.randn(batch, features)", "x",
-        "self.part = nn.Linear(features, 4096)\nself.norm = nn.BatchNorm1d(4096).eval()", {"features": 4096}),
+        "self.part = nn.Linear(features, 2048)\nself.norm = nn.BatchNorm1d(2048).eval()", {"features": 2048}),
     "linear_layer_norm_gelu": Row(
         f"return {F}.gelu(self.norm(self.part(x)))", {"batch": 4096}, "torch.randn(batch, features)", "x",
         "self.part = nn.Linear(features, 1024)\nself.norm = nn.LayerNorm(1024)", {"features": 1024}),
