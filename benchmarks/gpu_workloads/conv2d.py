@@ -13,6 +13,7 @@ from benchmarks.gpu_workloads.launching import launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -169,7 +170,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[
                 if said := wrong(way()):
                     raise OSError(said)
                 ours[point] = way
-            except (KirError, OSError) as refused:
+            except (KirError, CudaError, OSError) as refused:
                 missing[point] = str(refused).splitlines()[0]
         named = []
         if ours:

@@ -16,6 +16,7 @@ from benchmarks.gpu_workloads.measuring import Case
 from benchmarks.gpu_workloads.replaying import Made, kept
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -144,7 +145,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
             continue
         try:
             ways[kernel.title] = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
-        except (KirError, OSError) as refused:
+        except (KirError, CudaError, OSError) as refused:
             missing[kernel.title] = str(refused).splitlines()[0]
 
     def wrong(out: Any) -> str:

@@ -15,6 +15,7 @@ from benchmarks.gpu_workloads.launching import launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.problem import load_problem
@@ -117,7 +118,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
                 if said := wrong(ready()):
                     raise OSError(said)
                 ours[answer] = ready
-            except (KirError, OSError) as refused:
+            except (KirError, CudaError, OSError) as refused:
                 missing[answer] = str(refused).splitlines()[0]
         named = []
         if ours:
