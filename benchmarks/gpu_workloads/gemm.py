@@ -39,8 +39,8 @@ SPACES = {
 }
 """The pipelines among which is chosen, by the order of the weights and the surface."""
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
-MEASURED = 4
-"""Candidates that are measured where more than the forecast's first may be."""
+MEASURED = 8
+"""Candidates that are measured where more than the forecast's first may be: as many as of cuBLASLt."""
 COLD = 200e6
 """Bytes that a row's copies of its operands have together at least, four times the L2 of an H200."""
 MOST_COPIES = 24
