@@ -182,8 +182,8 @@ class Devices:
     def _ended(self, number: int, begun: Begun, done: Future[dict[str, Any]]) -> None:
         """A GPU has done a task, or lost the worker that did."""
         with self._lock:
-            if self._closed:
-                return
+            if self._running.get(number) is not begun:
+                return  # withdrawn meanwhile
             del self._running[number]
             bad = done.exception()
             if bad is None:
