@@ -87,7 +87,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import TileType, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
@@ -270,13 +270,13 @@ class _Rows:
                 if s.at.index or s.mask is not None:
                     raise NoSlice("a store to a part of a fragment")
                 return replace(s, at=n.Region(self.made[s.at.buffer.name]), value=self._tile(s.value))
-            case n.Store() if s.at.buffer.space == "global" and s.mask is None and len(shape_of(s.at.type)) == 2:
+            case n.Store() if s.at.buffer.space == "global" and len(shape_of(s.at.type)) == 2:
                 if not self._uses(s.value):
                     raise NoSlice("a store that does not come from the fragments")
                 rows = self._extent(shape_of(s.at.type)[0])
                 mine, every = (rows, rows * self.groups) if self.divide else (rows // self.groups, rows)
                 at = (part_of_region(s.at, 0, self._first(mine), mine) if self.divide else whole_of_region(s.at, 0, self._first(mine), every))
-                return replace(s, at=at, value=self.value(s.value, 0))
+                return replace(s, at=at, value=self.value(s.value, 0), mask=None if s.mask is None else self.value(s.mask, 0))
             case n.Eval() if s.call.fn in MEETINGS:
                 return s
             case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and self._uses(s.value):
@@ -332,6 +332,9 @@ class _Rows:
             case n.Call(fn="expand") if isinstance(x := e.args[0], n.Expr):
                 new = int(dict(e.attrs)["axis"])
                 return build.expand(self.value(x, axis - (new < axis)), new)
+            case n.Call(fn="broadcast") if isinstance(x := e.args[0], n.Expr):
+                stretched = TileType(dtype_of(e.type), (*shape[:axis], self._extent(shape[axis]), *shape[axis + 1:]))
+                return build.broadcast(self.value(x, axis - (len(shape) - len(shape_of(x.type)))), stretched)
             case n.Call(fn="reduce") if isinstance(x := e.args[0], n.Expr) and not dict(e.attrs).get("keep"):
                 gone = int(dict(e.attrs)["axis"])
                 return build.call_with("reduce", (self.value(x, axis + (gone <= axis)), *e.args[1:]), e.attrs)

@@ -196,7 +196,8 @@ class WarpSpecialize(Pass):
         for s in (*kernel.body[:int(path[1])], *kernel.body[int(path[1]) + 1:]):
             if isinstance(s, (n.Let, n.Alloc, n.View)) and not isinstance(s, n.Let) and s.buffer.space == "shared" and kernel.body.index(s) > int(path[1]):
                 return Miss("shared memory is declared after the loop")
-        inner = {x for s in kernel.body for x in _tiles(s)}
+        both = _shared(kernel, int(path[1]), loads)
+        inner = {x for s in kernel.body if s not in both for x in _tiles(s)}
         if any(names_read(s) & inner for s in loads):
             return Miss("what is copied depends on tiles")
         return Site(path, self)
@@ -209,8 +210,9 @@ class WarpSpecialize(Pass):
         taken = names_in(program, kernel)
         rings = [_Ring(group, *(n.Buffer(fresh(f"{prefix}{x}", taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty")))
                  for group, prefix in ([((s,), f"{min(filled_by((s,)))}_") for s in loads] if self.apart else [(loads, "")])]
-        front = tuple(s for s in kernel.body[:i] if _is_front(s))
-        before = tuple(s for s in kernel.body[:i] if not _is_front(s))
+        both = _shared(kernel, i, loads)
+        front = tuple(s for s in kernel.body[:i] if _is_front(s) or s in both)
+        before = tuple(s for s in kernel.body[:i] if s not in front)
         own = fresh_var(loop.var.name, taken, loop.var.of)
         again = {loop.var.name: own.name} | {x: fresh(x, taken) for x in bound_names(loads)}
         lead = tuple(x for ring in rings for x in ring.brought(own, again))
@@ -347,6 +349,22 @@ def _is_front(s: n.Stmt) -> bool:
     """Whether a statement stands before the roles: scalars, shared memory, and views of global memory."""
     return (isinstance(s, n.Let) and not isinstance(s.value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(s.value))) or (
         isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global")
+
+
+def _shared(kernel: n.Kernel, i: int, loads: n.Block) -> tuple[n.Let, ...]:
+    """The scalars before statement `i` that are read from memory which the kernel does not write, and what is worked out of them; none, where the
+    places of the loads depend on none."""
+    written, apart, out = buffers_written(kernel.body), set[str](), list[n.Let]()
+    for s in kernel.body[:i]:
+        if _is_front(s):
+            continue
+        if isinstance(s, n.Let) and not isinstance(s.value.type, TileType) and "*" not in written and not apart & names_read(s) and all(
+                x.at.buffer.space == "global" and x.at.buffer.name not in written for x in walk(s.value) if isinstance(x, n.Load)):
+            out.append(s)
+        else:
+            apart |= set(bound_names((s,)))
+    names = {x for s in out for x in s.names}
+    return tuple(out) if any(names_read(s) & names for s in loads) else ()
 
 
 def _tiles(s: n.Stmt) -> set[str]:
