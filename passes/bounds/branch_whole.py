@@ -47,16 +47,8 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import DType, TileType
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
+from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.match import edited, matched, node_as
-from kir.rewrite.match.local_buffers import team_level
-
-
-def _together(program: n.Program, site: Site, context: Context) -> Verdict:
-    level = team_level(program, site.path)
-    if level in ("cta", "role", "warpgroup"):
-        return proved(f"the whole {level} takes one way")
-    return unknown(f"a {level} of its own looks at the tile of all", needs="a store of the CTA, of a role, or of a warpgroup")
 
 
 @dataclass(frozen=True)
@@ -66,8 +58,7 @@ class BranchWhole(Pass):
     intent: ClassVar[str] = "specialize-tail"
     catalogue: ClassVar[tuple[int, ...]] = (53,)
     claim: ClassVar[str] = "Tiles within the length move in wide pieces, and only the last one is looked at element by element."
-    preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P1506", "validity", "pipeline", "those who store a tile together take one way", _together),)
+    preconditions: ClassVar[tuple[Precondition, ...]] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a store of a tile to global memory, of which a mask compares the place with a bound."""

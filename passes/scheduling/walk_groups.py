@@ -11,17 +11,13 @@ kir 1
 program sums
   size G: i32
   size M: i32
-  size L: i32
-  in X: f16[M, L] align 16
-  in ends: i32[G + 1]
-  out Y: f32[M]
-  fact L % 64 == 0
-  fact L >= 64
-  map X_map of X box [64, 64]
-kernel main grid (i: ceildiv(M, 64), j: 1, g: G) threads 256
-  let first = ends[g]
-  let rows = min(ends[g + 1] - first, M)
-  shared Xs: f16[64, 64] align 128
+  in X: f16[G, 2, M, 128] align 16
+  in counts: i32[G]
+  inout Y: f32[G, 2, M]
+  map X_map of X box [1, 1, 2, 64]
+kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
+  let rows = min(counts[g], M)
+  shared Xs: f16[2, 64] align 128
   shared full: mbarrier[1]
   shared empty: mbarrier[1]
   mbar_init(&full[0], 1)
@@ -29,25 +25,72 @@ kernel main grid (i: ceildiv(M, 64), j: 1, g: G) threads 256
   fence_mbar_init()
   roles
     role producer warps 0..4
-      for k in 0..L // 64
+      for k in 0..2
         mbar_wait(&empty[0], (k + 1) % 2)
-        mbar_arrive_expect(&full[0], 8192)
-        copy load(X[first + i * 64 +: 64, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+        mbar_arrive_expect(&full[0], 256)
+        copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
     role consumer warps 4..8
-      fragment acc: f32[64] = 0.0
-      for c in 0..L // 64
+      fragment acc: f32[2] = 0.0
+      for c in 0..2
         mbar_wait(&full[0], c % 2)
         acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
         mbar_arrive(&empty[0])
-      Y[first + i * 64 +: 64] = acc where iota(64) + i * 64 < rows clip
+      Y[g, j, i * 2 +: 2] = acc where iota(2) + i * 2 < rows clip
 ```
 
-pipeline: `walk-groups{ctas=132}@main`
+pipeline: `walk-groups{ctas=3}@main`
 
 after:
 
 ```kir
 kir 1
+program sums
+  size G: i32
+  size M: i32
+  in X: f16[G, 2, M, 128] align 16
+  in counts: i32[G]
+  inout Y: f32[G, 2, M]
+  map X_map of X box [1, 1, 2, 64]
+kernel main grid (pid: 3) threads 256
+  shared Xs: f16[2, 64] align 128
+  shared full: mbarrier[1]
+  shared empty: mbarrier[1]
+  mbar_init(&full[0], 1)
+  mbar_init(&empty[0], 1)
+  fence_mbar_init()
+  roles
+    role producer warps 0..4
+      register before: i32 = 0
+      for g in 0..G
+        let rows = min(M, counts[g])
+        let seen = before
+        let height = max(ceildiv(rows, 2), 0)
+        for i_1 in ceildiv(-pid + seen, 3)..ceildiv(height * 2 - pid + seen, 3)
+          let t = i_1 * 3 + pid - seen
+          let i = t % height
+          let j = t // height
+          for k in 0..2
+            mbar_wait(&empty[0], (i_1 * 2 + k + 1) % 2)
+            mbar_arrive_expect(&full[0], 256)
+            copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+        before = height * 2 + seen
+    role consumer warps 4..8
+      register before_1: i32 = 0
+      for g_1 in 0..G
+        let rows_1 = min(M, counts[g_1])
+        let seen_1 = before_1
+        let height_1 = max(ceildiv(rows_1, 2), 0)
+        for i_3 in ceildiv(-pid + seen_1, 3)..ceildiv(height_1 * 2 - pid + seen_1, 3)
+          let t_1 = i_3 * 3 + pid - seen_1
+          let i_2 = t_1 % height_1
+          let j_1 = t_1 // height_1
+          fragment acc: f32[2] = 0.0
+          for c in 0..2
+            mbar_wait(&full[0], (c + i_3 * 2) % 2)
+            acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
+            mbar_arrive(&empty[0])
+          Y[g_1, j_1, i_2 * 2 +: 2] = acc where i_2 * 2 + iota(2) < rows_1 clip
+        before_1 = height_1 * 2 + seen_1
 ```
 """
 from __future__ import annotations
@@ -139,11 +182,11 @@ class WalkGroups(Pass):
     provides: ClassVar[tuple[str, ...]] = ("persistent",)
     least: ClassVar[Mapping[str, int]] = {"ctas": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P1500", "validity", "storage", "nothing is stored beyond the length of a group", _ends),
-        Precondition("KIR-P1501", "validity", "shape", "no group is longer than the grid", _all_there),
-        Precondition("KIR-P1502", "validity", "aliasing", "tiles are independent of one another", _independent),
-        Precondition("KIR-P1503", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
-        Precondition("KIR-P1504", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
+        Precondition("KIR-P302", "validity", "storage", "nothing is stored beyond the length of a group", _ends),
+        Precondition("KIR-P303", "validity", "shape", "no group is longer than the grid", _all_there),
+        Precondition("KIR-P304", "validity", "aliasing", "tiles are independent of one another", _independent),
+        Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
+        Precondition("KIR-P306", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
     )
 
     length: str = "rows"
