@@ -371,15 +371,10 @@ def tiled(elements: n.Expr, extent: int, floor: bool = False) -> n.Expr:
 
 
 def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:
-    """A body in which the quotient of an element's number by the extent is the number of its tile, as far as it counts iterations."""
+    """A body in which the quotient of an element's number by the extent is the number of its tile."""
     (tile,) = (v for v in walk(lo) if isinstance(v, n.Var))
     quotient = build.floordiv(at, extent)
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if not (isinstance(new, n.For) and isinstance(old, n.For) and at.name in names_read(old.hi)):
-            return new
-        return replace(new, hi=transform(old.hi, lambda _, x: tile if x == quotient else x))
-    return tuple(transform(s, leave) for s in body)
+    return tuple(transform(s, lambda _, x: tile if x == quotient else x) for s in body)
 
 
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:
