@@ -76,7 +76,7 @@ class Narrow:
     def _stmt(self, s: n.Stmt) -> n.Stmt:
         match s:
             case n.Let():
-                return replace(s, value=self.expr(s.value))
+                return replace(s, value=self.expr(s.value if isinstance(s.value.type, TileType) else self._numbered(s.value)))
             case n.Alloc():
                 init = None if s.init is None else self.expr(s.init)
                 return replace(s, buffer=self.buffer(s.buffer), init=init)
