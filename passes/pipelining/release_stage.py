@@ -1,4 +1,4 @@
-"""Gives a stage back as soon as the product that reads it is done, before its result is worked on.
+"""Gives a stage back as soon as the product that reads it is done, before its result is worked on. What the result is worked on with is read meanwhile.
 
 before:
 
@@ -35,7 +35,8 @@ kernel main grid (i: 1) threads 256
         fragment part: f32[64, 64] = 0.0
         mbar_wait(&full[j % 2], j // 2 % 2)
         @dot mma part += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma
-        acc = acc + part * S[j]
+        let scale = S[j]
+        acc = acc + part * scale
         mbar_arrive(&empty[j % 2])
       C[0 +: 64, 0 +: 64] = acc
 ```
@@ -79,9 +80,10 @@ kernel main grid (i: 1) threads 256
         wgmma_fence()
         @dot mma part += As[j % 2, 0 +: 64, 0 +: 64] * Bs[j % 2, 0 +: 64, 0 +: 64] via wgmma pending
         wgmma_commit()
+        let scale = S[j]
         wgmma_wait(0)
         mbar_arrive(&empty[j % 2])
-        acc = acc + part * S[j]
+        acc = acc + part * scale
       C[0 +: 64, 0 +: 64] = acc
 ```
 
@@ -103,7 +105,7 @@ from kir.rewrite.match.local_buffers import mentions, team_threads
 from ._rings import NoRing, Rings, counted, slot
 
 BEFORE: n.Block = (n.Eval(build.call("wgmma_fence")),)
-AFTER: n.Block = (n.Eval(build.call("wgmma_commit")), n.Eval(build.call("wgmma_wait", build.const(0))))
+COMMIT, WAIT = n.Eval(build.call("wgmma_commit")), n.Eval(build.call("wgmma_wait", build.const(0)))
 
 
 def _read_once(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -143,7 +145,8 @@ class ReleaseStage(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The product between a fence and a wait for its group, and then the return of its stage."""
         s, (block, i) = node_as(program, site.path, n.Mma), block_and_index(program, site.path)
-        made = (*BEFORE, replace(s, pending=True), *AFTER, block[-1], *block[i + 1:-1])
+        count = _meanwhile(block[i + 1:-1], s)
+        made = (*BEFORE, replace(s, pending=True), COMMIT, *block[i + 1:i + 1 + count], WAIT, block[-1], *block[i + 1 + count:-1])
         return Rewritten(splice(program, site.path, made, 0, None), sibling(site.path, len(BEFORE)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -153,17 +156,25 @@ class ReleaseStage(Pass):
         loop, i = node_at(program, path[:-2]), int(path[-1])
         if not isinstance(loop, n.For) or not counted(loop):
             return Miss("the product is in no counted loop")
-        back = i + 1 + len(AFTER)
-        if loop.body[i - 1:i] != BEFORE or loop.body[i + 1:back] != AFTER or not back < len(loop.body) - 1:
+        count = _meanwhile(loop.body[i + 2:], node)
+        back = i + 3 + count
+        if loop.body[i - 1:i] != BEFORE or loop.body[i + 1:i + 2] != (COMMIT,) or loop.body[back - 1:back] != (WAIT,) or not back < len(loop.body) - 1:
             return Miss("the product is not waited for where it stands, or its result is not used in the loop")
-        return Site(path, self) if _gives_back(program, path, loop, loop.body[back]) else Miss("its stage is not given back behind it")
+        if not _gives_back(program, path, loop, loop.body[back]):
+            return Miss("its stage is not given back behind it")
+        return Site(path, self, {"back": back})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A product that is waited for where it stands, and its stage given back at the end of the loop."""
         s, (block, i) = node_as(program, site.path, n.Mma), block_and_index(program, site.path)
-        back = i + 1 + len(AFTER)
-        made = (replace(s, pending=False), *block[back + 1:], block[back])
+        back = int(site.captures["back"])
+        made = (replace(s, pending=False), *block[i + 2:back - 1], *block[back + 1:], block[back])
         return Rewritten(splice(program, site.path, made, -1, None), sibling(site.path, -1))
+
+
+def _meanwhile(block: n.Block, s: n.Mma) -> int:
+    """How many values at the beginning of a block do not need the product's result."""
+    return next((k for k, x in enumerate(block) if not isinstance(x, n.Let) or mentions(x, s.acc.buffer.name)), len(block))
 
 
 def _gives_back(program: n.Program, path: Path, loop: n.For, s: n.Stmt) -> bool:
