@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.target.warpgroup import operand_refusal, product_refusal
+from kir.analysis.target.warpgroup import along_k, operand_refusal, product_refusal
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
@@ -75,7 +75,7 @@ def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
     if a == b and (a.name, acc.name) in PAIRS:
         return proved(f"{a} x {b} -> {acc} is a product of wgmma")
     if a == b and (a.name, acc.name) in ALONG_K:
-        if isinstance(s.a, n.Load) and isinstance(s.b, n.Call) and s.b.fn == "trans" and isinstance(s.b.args[0], n.Load):
+        if along_k(s):
             return proved(f"{a} x {b} -> {acc} is a product of wgmma of operands that lie along k")
         return refuted(f"wgmma reads operands of {a} along k alone", "an operand whose other axis is contiguous", needs="A as [m, k] and B as [n, k]")
     return refuted(f"wgmma has no product {a} x {b} -> {acc} with operands in any order", f"operands of {a} and {b}, accumulator {acc}",

@@ -69,6 +69,21 @@ def test_groups_uneven_and_empty_are_right_and_lowered(name: str, point: dict[st
     assert wanted.compare(run(lowered(made), inputs, wanted.scalars(wanted.shape("many"))).outputs, inputs, "many").ok
 
 
+@pytest.mark.parametrize(("name", "point"), [
+    ("gemm_fp8_sm90", {"rows": 64, "stages": 6, "raster": 8, "rounds": 1}),
+    ("gemm_fp8_sm90_multicast", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 2}),
+])
+def test_fp8_with_scales_a_tile_is_right_and_lowered(name: str, point: dict[str, int]) -> None:
+    made, wanted = filled(name, "h200", "f8e4m3", **point)
+    for at, distribution, mode in (("tail", "wide", "check"), ("deep", "normal", "fast"), ("odd", "normal", "fast")):
+        shape = wanted.shape(at)
+        inputs = wanted.inputs(shape, 4, distribution)
+        found = run(made, inputs, wanted.scalars(shape), mode="check" if mode == "check" else "fast")
+        assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    inputs = wanted.inputs("tail", 5)
+    assert wanted.compare(run(lowered(made), inputs, wanted.scalars(wanted.shape("tail"))).outputs, inputs, "tail").ok
+
+
 def test_rows_of_no_group_are_left_alone() -> None:
     made, _ = filled("gemm_grouped_sm90", "h200", "bf16", rows=64, columns=128, stages=6, panel=0, rounds=1)
     sizes, rng = {"G": 3, "T": 150, "N": 64, "K": 64}, np.random.default_rng(6)
@@ -97,9 +112,10 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
     ("gemm_sm90_nt_skinny", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 4, "parts": 8}),
     ("gemm_grouped_sm90", "sm_90a", "HGMMA", {"rows": 128, "columns": 256, "stages": 4, "panel": 16, "rounds": 2}),
     ("gemm_grouped_sm90_few", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 6}),
+    ("gemm_fp8_sm90_multicast", "sm_90a", "QGMMA", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 1}),
 ])
 def test_they_compile_without_spills_to_the_matrix_instructions(name: str, compiled_for: str, instruction: str, point: dict[str, int]) -> None:
-    made, _ = filled(name, compiled_for, "bf16", **point)
+    made, _ = filled(name, compiled_for, "f8e4m3" if "fp8" in name else "bf16", **point)
     surface = backend("cuda")
     (kernel, *_) = surface.compile(surface.emit(made), target(compiled_for)).kernels
     assert kernel.spills == 0 and any(word.startswith(instruction) for word in kernel.mix)

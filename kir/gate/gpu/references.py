@@ -115,6 +115,12 @@ def grouped_mm(t: Tensors, v: Values) -> Call:
     return lambda: {"C": torch._grouped_mm(t["A"], t["B"].transpose(-2, -1), offs=ends)}
 
 
+def scaled_mm(t: Tensors, v: Values) -> Call:
+    """torch's product of fp8 with scales a tile, as cuBLASLt computes it on Hopper."""
+    import torch
+    return lambda: {"C": torch._scaled_mm(t["A"], t["B"].t(), scale_a=t["SA"].t(), scale_b=t["SB"].t(), out_dtype=torch.bfloat16)}
+
+
 def layer_norm(t: Tensors, v: Values) -> Call:
     """torch's LayerNorm."""
     import torch
@@ -288,6 +294,7 @@ REFERENCES: Mapping[str, Reference] = {
     "torch.bmm": bmm,
     "torch.matmul (a loop over groups)": matmul_of_groups,
     "torch._grouped_mm": grouped_mm,
+    "torch._scaled_mm (scales a tile)": scaled_mm,
     "torch.nn.functional.layer_norm": layer_norm,
     "torch.nn.functional.scaled_dot_product_attention (grouped heads)": attention_grouped,
     "flag_gems.mm": _gems("mm", lambda g, t, v: lambda: {"C": g.mm(t["A"], t["B"])}),
