@@ -1,6 +1,7 @@
 """Convolutions of ResNet-50 and VGG in f16, channels last, beside the best of cuDNN's engines: all timed as graphs, in L2 and from memory.
 
-The candidates of a shape are points of the pipelines below over the naive program; the fastest of a shape is its row, on each surface.
+The candidates of a shape are points of the pipelines below over the naive program (and a step more, `then`); the fastest of a shape is its row,
+on each surface.
 ``python -m benchmarks.gpu_workloads.conv2d`` makes and compiles all of them beforehand.
 """
 
@@ -75,10 +76,21 @@ POINTS = (
     "conv2d_tilelang rows=128 columns=128 stages=3 threads=256",
     "conv2d_tilelang rows=128 columns=64 stages=4 threads=128",
     "conv2d_tilelang rows=64 columns=64 stages=4 threads=128",
+    "conv2d_sm90_split rows=64 columns=256 stages=3 parts=2",
+    "conv2d_sm90_multicast rows=256 columns=64 stages=4 size=2 raster=8 rounds=1",
+    "conv2d_sm90_multicast rows=64 columns=128 stages=8 size=2 raster=8 rounds=1",
+    "conv2d_sm90_multicast rows=64 columns=128 stages=8 size=4 raster=8 rounds=1",
+    "conv2d_sm90_multicast rows=64 columns=256 stages=5 size=2 raster=8 rounds=2",
+    "conv2d_sm90_multicast rows=64 columns=256 stages=5 size=4 raster=8 rounds=2",
+    "conv2d_sm90_pingpong rows=64 columns=128 stages=8 raster=8 rounds=1 then prefetch-descriptors@main",
+    "conv2d_sm90_pingpong rows=64 columns=256 stages=4 raster=8 rounds=2 then prefetch-descriptors@main",
+    "conv2d_sm90_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1 then prefetch-descriptors@main",
+    "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then prefetch-descriptors@main",
+    "conv2d_sm90 rows=128 columns=64 stages=7 raster=8 rounds=1 then prefetch-descriptors@main",
 )
 SURFACES = ("cuda", "triton", "tilelang")
-SMS = 132
-"""Multiprocessors of the device that the points are for."""
+SMS, LONG = 132, 4
+"""Multiprocessors of the device that the points are for, and steps of k from which a tile's first copy is a small part of it."""
 MOST_WRONG = 2e-3
 """The norm of an error over that of the result, which is rounded to 11 bits."""
 
@@ -127,11 +139,13 @@ def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> boo
     (taps, stride), at = kind, _settings(point)
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    return at["columns"] <= f and (parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts))
+    if at["columns"] > f or ("_multicast rows=64" in point and tiles > 2 * SMS) or (" then " in point and steps > LONG and tiles > 2 * SMS):
+        return False
+    return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
 
 
 def _settings(point: str) -> dict[str, int]:
-    return {name: int(value) for name, value in (x.split("=") for x in point.split()[1:])}
+    return {name: int(value) for name, value in (x.split("=") for x in point.partition(" then ")[0].split()[1:])}
 
 
 def naive(kind: Kind) -> str:
@@ -158,7 +172,8 @@ def candidate(of: Key) -> Program:
     kind, point, _ = of
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
-    return run(parse_program(naive(kind)), Pipeline.parse(space.filled(values), str(space.file)), Context(target("sm_90a"))).program
+    steps = "; ".join(x for x in (space.filled(values), point.partition(" then ")[2]) if x)
+    return run(parse_program(naive(kind)), Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 
 
 def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, Made]) -> Iterator[Case]:
