@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 Tensors = Mapping[str, Any]
@@ -91,6 +92,33 @@ def bmm(t: Tensors, v: Values) -> Call:
     """cuBLAS on pairs of matrices, through torch."""
     import torch
     return lambda: {"C": torch.bmm(t["A"], t["B"])}
+
+
+def matmul_of_groups(t: Tensors, v: Values) -> Call:
+    """cuBLAS through torch, once for each group that has rows; which those are is known beforehand."""
+    import torch
+    ends = t["offsets"].tolist()
+    parts = [(g, lo, hi) for g, (lo, hi) in enumerate(pairwise(ends)) if hi > lo]
+    out = torch.empty(t["A"].shape[0], t["B"].shape[1], device=t["A"].device, dtype=t["A"].dtype)
+
+    def call() -> dict[str, Any]:
+        for g, lo, hi in parts:
+            torch.mm(t["A"][lo:hi], t["B"][g].t(), out=out[lo:hi])
+        return {"C": out}
+    return call
+
+
+def grouped_mm(t: Tensors, v: Values) -> Call:
+    """torch's own product of groups, which takes bf16."""
+    import torch
+    ends = t["offsets"][1:].clone()
+    return lambda: {"C": torch._grouped_mm(t["A"], t["B"].transpose(-2, -1), offs=ends)}
+
+
+def scaled_mm(t: Tensors, v: Values) -> Call:
+    """torch's product of fp8 with scales a tile, as cuBLASLt computes it on Hopper."""
+    import torch
+    return lambda: {"C": torch._scaled_mm(t["A"], t["B"].t(), scale_a=t["SA"].t(), scale_b=t["SB"].t(), out_dtype=torch.bfloat16)}
 
 
 def layer_norm(t: Tensors, v: Values) -> Call:
@@ -276,6 +304,9 @@ REFERENCES: Mapping[str, Reference] = {
     "flash_qla.chunk_gated_delta_rule": qla_gated_delta,
     "torch.addmm": addmm,
     "torch.bmm": bmm,
+    "torch.matmul (a loop over groups)": matmul_of_groups,
+    "torch._grouped_mm": grouped_mm,
+    "torch._scaled_mm (scales a tile)": scaled_mm,
     "torch.nn.functional.layer_norm": layer_norm,
     "torch.nn.functional.scaled_dot_product_attention (grouped heads)": attention_grouped,
     "flag_gems.mm": _gems("mm", lambda g, t, v: lambda: {"C": g.mm(t["A"], t["B"])}),
