@@ -230,7 +230,8 @@ def _apart(g: Graph, op: str, whole: str, args: tuple[Any, ...], words: Mapping[
                 return []
             if args and isinstance(args[0], Of) and (op in SAME or (op == "mul" and args[1:] == (1,))) and source().dtype == dtypes[0]:
                 return [args[0]]
-            return [g.add(op, args, shapes[0], dtypes[0], words)]
+            each = enumerate(zip(shapes, dtypes, strict=True))
+            return [g.add(op if not k else f"{op} (output {k})", args, shape, dtype, words) for k, (shape, dtype) in each]
 
 
 def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
