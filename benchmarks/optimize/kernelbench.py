@@ -231,10 +231,12 @@ def proposals(path: str, device: str) -> tuple[int, list[Proposed]]:
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
     from kir.learning.optimize.search import Search
+    from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
 
     one = Asked(path)
     setting = Setting(one.posed(), one.shape, target(device), "")
-    made = Search(setting.problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4, plans=PLANS), policy=load())
+    sources = PipelineSource(), LineageSource(), PassSource()
+    made = Search(setting.problem.naive, setting, CpuJudge(setting), sources, policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
     found = made.proposals(PROPOSALS)
     told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
     return len(setting.problem.naive.kernels), told
