@@ -28,7 +28,9 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.references import COMPILED_REFERENCE
+from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
@@ -196,10 +198,14 @@ def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
             r.get("remark", ""))
 
 
+def sources() -> tuple[PlanSource, ...]:
+    """Where plans come from: what is stored, and single passes."""
+    return PipelineSource(), LineageSource(), PassSource()
+
+
 def modelled(path: str) -> dict[str, Any]:
     """The row of one search where times are modelled."""
     from kir.learning.optimize.policy import load
-    from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
 
     try:
         problem = load_problem(path)
@@ -207,7 +213,7 @@ def modelled(path: str) -> dict[str, Any]:
     except KirError as refused:
         return _refused(refused)
     Asked(path).closed()
-    found, row = search(path, "", (PipelineSource(), LineageSource(), PassSource()), MODELLED, policy=load())
+    found, row = search(path, "", sources(), MODELLED, policy=load())
     return {**row, "kernels": kernels, "surface": found.best.surface if found is not None and found.best is not None else ""}
 
 
@@ -231,12 +237,10 @@ def proposals(path: str, device: str) -> tuple[int, list[Proposed]]:
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
     from kir.learning.optimize.search import Search
-    from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
 
     one = Asked(path)
     setting = Setting(one.posed(), one.shape, target(device), "")
-    sources = PipelineSource(), LineageSource(), PassSource()
-    made = Search(setting.problem.naive, setting, CpuJudge(setting), sources, policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
+    made = Search(setting.problem.naive, setting, CpuJudge(setting), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
     found = made.proposals(PROPOSALS)
     told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
     return len(setting.problem.naive.kernels), told

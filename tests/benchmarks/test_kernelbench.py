@@ -9,6 +9,7 @@ import pytest
 from benchmarks.optimize import kernelbench as kb
 from benchmarks.optimize.models import LEVEL_1, LEVEL_2, written
 from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import LineageSource
 from kir.problem.model_source import ModelSource
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -51,6 +52,7 @@ def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -
 def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model becomes faster than its naive program and is right; one that no naive program says is a row with the reason; both are there again."""
     monkeypatch.setattr(kb, "MODELLED", Budget(candidates=1, plans=8, seconds=1e4))
+    monkeypatch.setattr(kb, "sources", lambda: (LineageSource(only=("softmax_tilelang",)),))
     (tmp_path / "level1").mkdir()
     for name, which in (("softmax", ""), ("sort", "[0]")):
         (tmp_path / "level1" / f"{name}.py").write_text(SOFTMAX.format(name=name, which=which))
