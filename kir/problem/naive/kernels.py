@@ -129,6 +129,12 @@ class Kernels:
         ordered = [*names[-2:], *reversed(names[:-2])] if product else names[::-1]
         if len(names) <= 3 and all(max(axes[x]) <= GRID_Y for x in ordered[1:]):
             return ", ".join(f"{x}: {text(axes[x])}" for x in ordered), []
+        alike = [k for k in range(len(names) - 1) if len({*axes[names[k]]}) == len({*axes[names[k + 1]]}) == 1]
+        if alike and len(names) <= 4:  # of numbers the product is one, which nothing overflows
+            a, b = names[alike[0]], names[alike[0] + 1]
+            both = {x: e for x, e in axes.items() if x != b} | {a: tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))}
+            told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
+            return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
         last, rest = names[-1], names[:-1]
         if max(axes[last]) > GRID_Y:
             last, rest = "", names
