@@ -318,7 +318,7 @@ def grouped(new: Sequence[Extent], old: Sequence[Extent]) -> list[tuple[list[int
     """Axes of two row-major shapes of one tensor that have as many elements, from the first on; [] where no such parts are found."""
     probes = len((*new, *old)[0]) if (*new, *old) else 1
     one, out = (1,) * probes, list[tuple[list[int], list[int]]]()
-    mine, theirs = ([i for i, e in enumerate(shape) if e != one] for shape in (new, old))
+    mine, theirs = [i for i, e in enumerate(new) if e != one], [i for i, e in enumerate(old) if e != one]
     i = j = 0
     while i < len(mine) or j < len(theirs):
         a, b, left, right = list[int](), list[int](), one, one

@@ -13,7 +13,7 @@ from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.problem.naive import operators as ops
-from kir.problem.naive.graph import Extent, Graph, Moving, Node, Of, operands
+from kir.problem.naive.graph import SAME, Extent, Graph, Moving, Node, Of, operands
 
 ENOUGH = 256
 """Work items below which a row's reduction is not worth sharing with its elements: the elements alone fill a device, the rows do not."""
@@ -200,7 +200,7 @@ class Kernels:
             return self.g.nodes[x.number].dtype if isinstance(x, Of) else "i64" if isinstance(x, Moving) else "f32"
 
         text = ops.pointwise(self.g, node, of, dtype_of, index)
-        if self.uses.get(number, 0) > 1 and node.op not in (*ops.CASTS, *ops.MADE):
+        if self.uses.get(number, 0) > 1 and node.op not in (*SAME, *ops.MADE):
             name = w.name("v")
             body.lines.append(f"let {name} = {text}")
             body.known[number, index] = name

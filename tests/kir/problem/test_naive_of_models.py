@@ -44,7 +44,9 @@ def made(forward: Callable[..., Any], shapes: Sequence[tuple[str, ...]], held: M
         given = [x.to("meta") for x in inputs(shapes, sizes)]
         recordings.append(recorded(forward, given, {f"x{k}": x for k, x in enumerate(given)} | dict(held), HERE))
         outs.append([row["shape"] or [1] for call in recordings[-1]["calls"] for row in call["out"] if row and row["id"] == recordings[-1]["result"]][-1])
-    text = lambda values: _expression(list(zip(SIZES, values, strict=True)))  # noqa: E731 — as ModelProblem.naive has it
+
+    def text(values: tuple[int, ...]) -> str | None:
+        return _expression(list(zip(SIZES, values, strict=True)))
     extents = [text(tuple(o[k] for o in outs)) or "" for k in range(len(outs[0]))]
     tensors = [Tensor(name=f"x{k}", role="in", dtype="f32", shape=shape) for k, shape in enumerate(shapes)]
     tensors += [Tensor(name=name, role="in", dtype="f32", shape=tuple(map(str, x.shape))) for name, x in held.items()]

@@ -62,7 +62,7 @@ def test_a_kernel_put_back_as_it_was_changes_nothing() -> None:
 
 def test_what_one_launch_plan_cannot_say_is_refused() -> None:
     one = alone(TWO, "tops")
-    chosen = replace(one, plan=(n.Dispatch(((const(True), (n.Launch("tops"),)),)),))  # type: ignore[arg-type]  # a condition that always holds
+    chosen = replace(one, plan=(n.Dispatch(((const(True), (n.Launch("tops"),)),)),))
     named = replace(one, kernels=(*one.kernels, replace(one.kernels[0], name="main")))
     for made, words in ((chosen, "by the sizes"), (named, "'main'")):
         with pytest.raises(KirError, match="KIR-U029") as refused:
