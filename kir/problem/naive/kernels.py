@@ -337,11 +337,16 @@ class Kernels:
         """An element of what a product takes: views of what lies in memory are read there, anything else is put there first. With `other` the place may
         be out of range."""
         node, at = self.g.nodes[number], index
-        while node.number not in self.place and node.op in ops.VIEWS and (not other or node.op in ("permute", "transpose", "t")):
+        while node.number not in self.place and node.op in ops.VIEWS and (not other or self._same_axes(node)):
             node, at = self.g.nodes[node.args[0].number], tuple(ops.seen(self.g, node, at))
         where = f"{self._stored(node.number)}[{', '.join(at)}]"
         read = f"load({where} else {other}:{node.dtype} clip)" if other and node.dtype != "f32" else f"load({where} else {other} clip)" if other else where
         return ops.cast(read, node.dtype, ops.computed(node.dtype))
+
+    def _same_axes(self, view: Node) -> bool:
+        """Whether a view has its operand's axes, turned or with more of extent 1: out of range in the one is out of range in the other."""
+        source = [e for e in self.g.nodes[view.args[0].number].shape if set(e) != {1}]
+        return view.op in ops.TURNS or (view.op in ops.RESHAPES and source == [e for e in view.shape if set(e) != {1}])
 
     def _convolution(self, w: Writing, node: Node, index: tuple[str, ...]) -> str:
         x, weight, bias, stride, padding, dilation, turned, _, groups = node.args
