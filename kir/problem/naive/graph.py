@@ -158,8 +158,8 @@ def _merged(g: Graph, told: Sequence[Any], known: Mapping[int, Of]) -> Any:
         return tuple(_merged(g, [t[i] for t in told], known) for i in range(len(first)))
     if all(t == first for t in told):
         return first
-    if all(isinstance(t, int) for t in told):
-        return Moving(tuple(told))
+    if all(isinstance(t, (int, float)) and float(t).is_integer() for t in told):
+        return Moving(tuple(map(int, told)))
     return first if all(isinstance(t, str) for t in told) else _differs(g)
 
 
