@@ -76,7 +76,7 @@ def functions() -> Mapping[str, tuple[Callable[..., Any], Sequence[tuple[str, ..
     images = {"group_norm": lambda x: f.group_norm(x, 2), "instance_norm": f.instance_norm, "max_pool": lambda x: f.max_pool2d(x, 3, 2, 1),
               "avg_pool": lambda x: f.avg_pool2d(x, 2), "global_pool": lambda x: f.adaptive_avg_pool2d(x, 1), "sums": lambda x: x.sum((1, 2, 3)),
               "turned": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4), "over_batch": lambda x: x.mean((0, 2, 3)), "flat": lambda x: x.flatten(1)}
-    pairs = {"mse": f.mse_loss, "kl": lambda a, b: f.kl_div(a, b.exp(), reduction="batchmean"), "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
+    pairs = {"mse": f.mse_loss, "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
              "cosine": lambda a, b: 1 - f.cosine_similarity(a, b, dim=1).mean(), "product": lambda a, b: torch.relu(a @ b.T + 1)}
     return {**{k: (v, [ROWS]) for k, v in (*one.items(), *rows.items())}, **{k: (v, [IMAGE]) for k, v in images.items()},
             **{f"pair_{k}": (v, [ROWS, ROWS]) for k, v in pairs.items()}, "line_pool": (lambda x: f.max_pool1d(x, 2, 1), [LINE]),
