@@ -5,7 +5,7 @@ Nothing is taken on the card's word: each step is a site of its pass, and its va
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from itertools import product
@@ -57,7 +57,12 @@ class NearMiss:
 def applications(card: Card, program: Program, context: Context = ANYWHERE) -> tuple[Application, ...]:
     """Every application of a card in a program, in reading order; at one place, the parameters that most kernels used first. A composite of
     which a part is there already applies the rest. A card whose pass is not registered here has none."""
-    return tuple(each for each in looked(card, program, context) if isinstance(each, Application))
+    return tuple(applicable(card, program, context))
+
+
+def applicable(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application]:
+    """The same, each as it is found."""
+    return (each for each in looked(card, program, context) if isinstance(each, Application))
 
 
 def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application | NearMiss]:
@@ -259,8 +264,7 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     done: list[Step] = []
     current, taken = program, set[str]()
     while len(done) < MOST_APPLIED:
-        found = list(looked(card, current, context))
-        uses = [each for each in found if isinstance(each, Application) and (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken]
+        uses = (each for each in applicable(card, current, context) if (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken)
         made = next(_made(uses, current, context), None)
         if made is None:
             break
@@ -277,7 +281,7 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     return Materialized(current, tuple(done))
 
 
-def _made(uses: Sequence[Application], program: Program, context: Context) -> Iterator[Materialized]:
+def _made(uses: Iterable[Application], program: Program, context: Context) -> Iterator[Materialized]:
     """What the applications of a card make of a program; those that a check of the framework refuses are left out."""
     for each in uses:
         with suppress(KirError):
