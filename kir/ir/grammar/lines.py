@@ -164,6 +164,6 @@ class _Lines:
 
 
 def _meta(line: int, column: int, end_line: int, end_column: int) -> Meta:
-    made = Meta()
+    made = Meta()  # type: ignore[no-untyped-call]  # lark leaves it untyped
     made.empty, made.line, made.column, made.end_line, made.end_column = False, line, column, end_line, end_column
     return made

@@ -271,8 +271,8 @@ def _forecast(each: Transfer, base: Program, program: Program, forecaster: Forec
     if program == base:
         return None
     pair = Pair(base, program, sizes_of(each.walked, program), each.target, surface=each.surface)
-    seen = forecaster(pair)
-    if seen.median > least and backend(each.surface).accepts(program):
+    seen: Forecast | None = forecaster(pair)
+    if seen is not None and seen.median > least and backend(each.surface).accepts(program):
         other = said_by(program, each.surface)
         seen = forecaster(replace(pair, surface=other)) if other else None
     return seen if seen is not None and seen.median > least else None
