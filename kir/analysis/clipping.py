@@ -53,6 +53,9 @@ def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[
         value, bound = build.int_value(e), build.int_value(extent)
         if value is not None:
             return value >= 0 and ((bound is None and value == 0) or (bound is not None and value < bound))
+        if isinstance(e, n.Binary) and e.op == "floordiv" and isinstance(e.a, n.Var) and (whole := ranges.get(e.a.name)) is not None and (
+                whole.type == e.b.type and extent == build.ceildiv(whole, e.b)):
+            return True  # the number of the piece that an element lies in
         sizes = names_read(extent) | {f.a.name for f in facts if _floor(f) >= 0 and isinstance(f, n.Binary) and isinstance(f.a, n.Var)}
         end = _end(e, ranges, sizes)
         ends = build.int_value(end) if end is not None else None

@@ -49,7 +49,7 @@ def generator(*key: object) -> np.random.Generator:
 
 
 def draw(how: Draw, shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> Array:
-    """An array of `shape` after `how`, rounded to `dtype`."""
+    """An array of `shape` after `how` (of a partition: `Draw.at` the sizes), rounded to `dtype`."""
     match how.kind:
         case "normal":
             out = random.normal(how.mean, how.scale, shape)
@@ -72,5 +72,10 @@ def draw(how: Draw, shape: tuple[int, ...], dtype: str, random: np.random.Genera
         case "special":
             chosen = random.choice([float(v) for v in how.values or ("nan",)], shape)
             out = np.where(random.integers(0, how.every, shape) == 0, chosen, random.normal(how.mean, how.scale, shape))
+        case "partition":
+            cuts = np.sort(np.floor((how.high + 1) * random.random(shape) ** (1 / how.scale)), axis=-1)
+            cuts[..., 0] = 0.0
+            out = np.where(np.arange(shape[-1]) % how.every == how.every - 1, np.roll(cuts, 1, axis=-1), cuts)
+            out[..., -1] = how.high
     with np.errstate(over="ignore"):  # what a narrow dtype cannot hold is infinite there
         return out.astype(numpy_dtype(dtype))

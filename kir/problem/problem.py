@@ -165,7 +165,7 @@ class Problem:
         for t in self.spec.tensors:
             if t.role != "out":
                 random = generator(self.spec.name, base, seed, t.name, sorted(at.sizes.items()))
-                out[t.name] = draw(how(t), self.tensor_shape(t, at), self.tensor_dtype(t), random)
+                out[t.name] = draw(how(t).at(at.sizes), self.tensor_shape(t, at), self.tensor_dtype(t), random)
         return out if ordering is None else ordered(out, self.spec.tensors, ordering, seed, how)
 
     @cached_property

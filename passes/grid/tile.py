@@ -45,7 +45,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of
-from kir.ir.visit import buffers_named, names_read, statements, transform, walk
+from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.match import matched, params_as
@@ -66,6 +66,12 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     if params.floor:
         return left_over(params.extent, f"the extent of '{axis.name}'", axis.extent, Facts.from_program(program))
     for s in _stores_over(kernel, axis):
+        if s.mask is not None and _ends_with(kernel, s, axis):
+            continue
+        if s.mask is not None and not s.clip:
+            said = unknown(f"the last tile may hang over '{axis.name}', and the mask of what is stored to '{s.at.buffer.name}' does not end it",
+                           needs=f"a fact that {params.extent} divides the extent, or a store that is clipped")
+            return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
         for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
             if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
                 size = build.int_value(axis.extent)
@@ -77,6 +83,28 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                                needs=f"a fact that {params.extent} divides the extent")
                 return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
     return proved("every store over the axis ends where the axis ends, so the overhang is clipped")
+
+
+def _ends_with(kernel: n.Kernel, s: n.Store, axis: n.Axis) -> bool:
+    """Whether nothing is stored past the end of an axis, because of the store's own mask."""
+    values = {x.names[0]: x.value for x in kernel.body if isinstance(x, n.Let) and len(x.names) == 1}
+    at = build.var(axis.name)
+    return any(isinstance(c, n.Binary) and c.op == "lt" and c.a == at and no_more(substitute(c.b, values), axis.extent)
+               for c in conjuncts(matched(s.mask)))
+
+
+def conjuncts(e: n.Expr) -> Iterator[n.Expr]:
+    """The conditions that hold where `e` does."""
+    if isinstance(e, n.Binary) and e.op == "and":
+        yield from conjuncts(e.a)
+        yield from conjuncts(e.b)
+    else:
+        yield e
+
+
+def no_more(e: n.Expr, most: n.Expr) -> bool:
+    """Whether a number is no more than another, by its form: it is the same, or the smaller of that and something else."""
+    return e == most or (isinstance(e, n.Binary) and e.op == "min" and (no_more(e.a, most) or no_more(e.b, most)))
 
 
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -343,15 +371,10 @@ def tiled(elements: n.Expr, extent: int, floor: bool = False) -> n.Expr:
 
 
 def of_tile(body: n.Block, at: n.Var, lo: n.Expr, extent: int) -> n.Block:
-    """A body in which the quotient of an element's number by the extent is the number of its tile, as far as it counts iterations."""
+    """A body in which the quotient of an element's number by the extent is the number of its tile."""
     (tile,) = (v for v in walk(lo) if isinstance(v, n.Var))
     quotient = build.floordiv(at, extent)
-
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if not (isinstance(new, n.For) and isinstance(old, n.For) and at.name in names_read(old.hi)):
-            return new
-        return replace(new, hi=transform(old.hi, lambda _, x: tile if x == quotient else x))
-    return tuple(transform(s, leave) for s in body)
+    return tuple(transform(s, lambda _, x: tile if x == quotient else x) for s in body)
 
 
 def is_tile_of(lo: n.Expr, step: int | n.Expr, name: str, extent: int | n.Expr) -> bool:

@@ -87,7 +87,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.paths import child_blocks, with_block
-from kir.ir.types import TileType, shape_of
+from kir.ir.types import TileType, dtype_of, shape_of
 from kir.ir.visit import names_read, rebuild, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
@@ -168,7 +168,7 @@ class CooperativeConsumers(Pass):
         at, role = found
         groups = _groups(role)
         wg = fresh_var("wg", names_in(program, kernel))
-        body = by_panel(_Rows(wg, groups, _fragments(role.body, groups, True), True).block(role.body), wg)
+        body = by_panel(_by_rows(role.body, wg, groups, _fragments(role.body, groups, True), True), wg)
         split = counting(wg, groups, body, "warpgroup")
         return _with_role(program, path, at, (split,), _arrived(role.body), groups - 1)
 
@@ -201,7 +201,7 @@ class CooperativeConsumers(Pass):
         split = matched_as(role.body[0], n.For)
         groups = _groups(role)
         seen = by_view(split.body, split.var, groups, names_at(program, path))
-        body = _Rows(split.var, groups, _fragments(split.body, groups, False), False).block(seen)
+        body = _by_rows(seen, split.var, groups, _fragments(split.body, groups, False), False)
         if any(split.var.name in names_read(s) for s in body):
             raise NoSlice("what a warpgroup does depends on its number in another way")
         return _with_role(program, path, at, body, _arrived(split.body), 1 - groups)
@@ -243,15 +243,36 @@ def _with_role(program: n.Program, path: Path, at: int, body: n.Block, bars: set
     return replace_kernel(program, kernel.name, replace(kernel, body=(*front, made, *kernel.body[i + 1:])))
 
 
+class _HasRows(NoSlice):
+    """A tile with a name is read row by row."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("a value that is not computed row by row")
+        self.name = name
+
+
+def _by_rows(block: n.Block, wg: n.Var, groups: int, made: Mapping[str, n.Buffer], divide: bool) -> n.Block:
+    """A role's statements for one warpgroup's rows, or back for all. Which of its named tiles have rows, their uses tell. Raises NoSlice."""
+    rows = set[str]()
+    while True:
+        try:
+            return _Rows(wg, groups, made, divide, frozenset(rows)).block(block)
+        except _HasRows as found:
+            if found.name in rows:
+                raise
+            rows.add(found.name)
+
+
 @dataclass(frozen=True)
 class _Rows:
-    """Rewrites a role's statements for one warpgroup's rows (`divide`), or back for all rows. `made` are the fragments as they become, `named` the
-    tiles with rows that have names."""
+    """Rewrites a role's statements for one warpgroup's rows (`divide`), or back for all rows. `made` are the fragments as they become, `rows` the names
+    of tiles that have rows though they come from no fragment, `named` the tiles with rows that have names, as they become."""
 
     wg: n.Var
     groups: int
     made: Mapping[str, n.Buffer]
     divide: bool
+    rows: frozenset[str] = frozenset()
     named: dict[str, n.Var] = field(default_factory=dict)
 
     def block(self, block: n.Block) -> n.Block:
@@ -270,16 +291,16 @@ class _Rows:
                 if s.at.index or s.mask is not None:
                     raise NoSlice("a store to a part of a fragment")
                 return replace(s, at=n.Region(self.made[s.at.buffer.name]), value=self._tile(s.value))
-            case n.Store() if s.at.buffer.space == "global" and s.mask is None and len(shape_of(s.at.type)) == 2:
+            case n.Store() if s.at.buffer.space == "global" and len(shape_of(s.at.type)) == 2:
                 if not self._uses(s.value):
                     raise NoSlice("a store that does not come from the fragments")
                 rows = self._extent(shape_of(s.at.type)[0])
                 mine, every = (rows, rows * self.groups) if self.divide else (rows // self.groups, rows)
                 at = (part_of_region(s.at, 0, self._first(mine), mine) if self.divide else whole_of_region(s.at, 0, self._first(mine), every))
-                return replace(s, at=at, value=self.value(s.value, 0))
+                return replace(s, at=at, value=self.value(s.value, 0), mask=None if s.mask is None else self.value(s.mask, 0))
             case n.Eval() if s.call.fn in MEETINGS:
                 return s
-            case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and self._uses(s.value):
+            case n.Let() if len(s.names) == 1 and isinstance(s.value.type, TileType) and (s.names[0] in self.rows or self._uses(s.value)):
                 made = replace(s, value=self.value(s.value, 0))
                 self.named[s.names[0]] = n.Var(s.names[0], made.value.type)
                 return made
@@ -327,11 +348,19 @@ class _Rows:
         match e:
             case n.Var() if e.name in self.named:
                 return self.named[e.name]
+            case n.Var() if isinstance(e.type, TileType):
+                raise _HasRows(e.name)
             case n.Load() if e.at.buffer.name in self.made and not e.at.index and e.mask is None and axis == 0:
                 return n.Load(n.Region(self.made[e.at.buffer.name]))
+            case n.Load() if e.at.buffer.space == "global" and e.mask is None:
+                rows = self._extent(shape[axis])
+                return part(e, axis, self._first(rows), rows) if self.divide else whole(e, axis, self._first(rows // self.groups), rows)
             case n.Call(fn="expand") if isinstance(x := e.args[0], n.Expr):
                 new = int(dict(e.attrs)["axis"])
                 return build.expand(self.value(x, axis - (new < axis)), new)
+            case n.Call(fn="broadcast") if isinstance(x := e.args[0], n.Expr):
+                stretched = TileType(dtype_of(e.type), (*shape[:axis], self._extent(shape[axis]), *shape[axis + 1:]))
+                return build.broadcast(self.value(x, axis - (len(shape) - len(shape_of(x.type)))), stretched)
             case n.Call(fn="reduce") if isinstance(x := e.args[0], n.Expr) and not dict(e.attrs).get("keep"):
                 gone = int(dict(e.attrs)["axis"])
                 return build.call_with("reduce", (self.value(x, axis + (gone <= axis)), *e.args[1:]), e.attrs)

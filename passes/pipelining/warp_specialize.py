@@ -97,13 +97,14 @@ def brought_bytes(s: n.Stmt) -> int:
     return len(trips) * sum(map(brought_bytes, s.body))
 
 
-def _parts(program: n.Program, path: Path, apart: bool = False) -> tuple[n.Block, n.Block]:
-    """The loads that a loop's body begins with (`apart`: all of them), views among them left out, and the rest of it."""
+def _parts(program: n.Program, path: Path, apart: bool = False, after: int = 0) -> tuple[n.Block, n.Block]:
+    """The loads that a loop's body begins with after so many statements (`apart`: all of them), views among them left out, and the rest of it."""
     loop = node_as(program, path, n.For)
     if apart:
         return tuple(s for s in loop.body if is_load(s)), tuple(s for s in loop.body if not is_load(s))
-    count = next((i for i, s in enumerate(loop.body) if not is_load(s) and not isinstance(s, n.View)), len(loop.body))
-    return tuple(s for s in loop.body[:count] if is_load(s)), tuple(s for i, s in enumerate(loop.body) if i >= count or not is_load(s))
+    count = next((i for i, s in enumerate(loop.body) if i >= after and not is_load(s) and not isinstance(s, n.View)), len(loop.body))
+    return tuple(s for s in loop.body[after:count] if is_load(s)), tuple(
+        s for i, s in enumerate(loop.body) if not after <= i < count or not is_load(s))
 
 
 def filled_by(loads: n.Block) -> set[str]:
@@ -121,7 +122,8 @@ def _room(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
-    loads, rest = _parts(program, site.path, params_as(site, WarpSpecialize).apart)
+    item = params_as(site, WarpSpecialize)
+    loads, rest = _parts(program, site.path, item.apart, item.after)
     written = buffers_written(rest) | {"*"} & buffers_written(rest)
     for s in loads:
         for x in walk(s):
@@ -134,8 +136,9 @@ def _ahead(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def _given_back(program: n.Program, site: Site, context: Context) -> Verdict:
-    apart = params_as(site, WarpSpecialize).apart
-    loop, (loads, rest) = node_as(program, site.path, n.For), _parts(program, site.path, apart)
+    item = params_as(site, WarpSpecialize)
+    apart = item.apart
+    loop, (loads, rest) = node_as(program, site.path, n.For), _parts(program, site.path, apart, item.after)
     names = filled_by(loads)
     for k, s in enumerate(loop.body if apart else ()):
         for name in sorted(filled_by((s,)) if is_load(s) else ()):
@@ -157,9 +160,9 @@ def _given_back(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class WarpSpecialize(Pass):
-    """One warpgroup in front of the others copies, and there is one stage (`deepen-ring` makes more). The copies that a loop begins with share their
-    mbarriers; `apart`, each copy, wherever it stands, has a ring of its own: it is waited for where it stood, and its slot given back after its last
-    use."""
+    """One warpgroup in front of the others copies, and there is one stage (`deepen-ring` makes more). The copies that a loop begins with, `after` so
+    many declarations, share their mbarriers; `apart`, each copy, wherever it stands, has a ring of its own: it is waited for where it stood, and its slot
+    given back after its last use."""
 
     intent: ClassVar[str] = "warp-specialize"
     catalogue: ClassVar[tuple[int, ...]] = (27,)
@@ -174,14 +177,17 @@ class WarpSpecialize(Pass):
     )
 
     apart: bool = False
+    after: int = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a loop of the CTA that begins with loads of boxes (`apart`: that has some)."""
         if not (isinstance(node, n.For) and len(path) == 2 and any(map(is_load, node.body))):
             return None
-        loads, rest = _parts(program, path, self.apart)
-        if not loads:
+        loads, rest = _parts(program, path, self.apart, self.after)
+        if not loads or (self.after and self.apart):
             return Miss("the loop computes before it copies")
+        if not _declares(node.body[:self.after], loads):
+            return Miss("what stands before the copies does more than declare what they do not depend on")
         kernel = kernel_of(program, path)
         if (int_value(kernel.threads) or 1) % WARP:
             return Miss("the CTA is not of whole warps")
@@ -196,7 +202,8 @@ class WarpSpecialize(Pass):
         for s in (*kernel.body[:int(path[1])], *kernel.body[int(path[1]) + 1:]):
             if isinstance(s, (n.Let, n.Alloc, n.View)) and not isinstance(s, n.Let) and s.buffer.space == "shared" and kernel.body.index(s) > int(path[1]):
                 return Miss("shared memory is declared after the loop")
-        inner = {x for s in kernel.body for x in _tiles(s)}
+        both = _shared(kernel, int(path[1]), loads)
+        inner = {x for s in kernel.body if s not in both for x in _tiles(s)}
         if any(names_read(s) & inner for s in loads):
             return Miss("what is copied depends on tiles")
         return Site(path, self)
@@ -205,12 +212,13 @@ class WarpSpecialize(Pass):
         """Two roles, and an mbarrier each for a full and an empty slot."""
         kernel, i = kernel_of(program, site.path), int(site.path[1])
         loop = matched_as(kernel.body[i], n.For)
-        loads, rest = _parts(program, site.path, self.apart)
+        loads, rest = _parts(program, site.path, self.apart, self.after)
         taken = names_in(program, kernel)
         rings = [_Ring(group, *(n.Buffer(fresh(f"{prefix}{x}", taken), MBARRIER, (build.const(1),), "shared") for x in ("full", "empty")))
                  for group, prefix in ([((s,), f"{min(filled_by((s,)))}_") for s in loads] if self.apart else [(loads, "")])]
-        front = tuple(s for s in kernel.body[:i] if _is_front(s))
-        before = tuple(s for s in kernel.body[:i] if not _is_front(s))
+        both = _shared(kernel, i, loads)
+        front = tuple(s for s in kernel.body[:i] if _is_front(s) or s in both)
+        before = tuple(s for s in kernel.body[:i] if s not in front)
         own = fresh_var(loop.var.name, taken, loop.var.of)
         again = {loop.var.name: own.name} | {x: fresh(x, taken) for x in bound_names(loads)}
         lead = tuple(x for ring in rings for x in ring.brought(own, again))
@@ -218,7 +226,7 @@ class WarpSpecialize(Pass):
         if self.apart:
             follow = _used(loop, rings)
         else:
-            follow = (rings[0].awaited(loop.var), *rest, rings[0].given_back())
+            follow = (*rest[:self.after], rings[0].awaited(loop.var), *rest[self.after:], rings[0].given_back())
         threads = int_value(kernel.threads) or 0
         first = WARPGROUP // WARP
         roles = n.Roles((n.Role("producer", 0, first, (replace(loop, var=own, body=lead),)),
@@ -235,7 +243,8 @@ class WarpSpecialize(Pass):
             return None
         apart = len(node.roles[0].body) == 1 and isinstance(loop := node.roles[0].body[0], n.For) and sum(
             isinstance(s, n.Eval) and s.call.fn == "mbar_wait" for s in loop.body) > 1
-        item = WarpSpecialize(apart)
+        after = 0 if apart else _before_wait(node.roles[-1])
+        item = WarpSpecialize(apart, after)
         try:
             item._merged(program, path)
         except NoRing as why:
@@ -288,15 +297,19 @@ class WarpSpecialize(Pass):
             if first is None or back is None or back < first or full == empty or (_bar(body[first], "mbar_wait"), _bar(body[back], "mbar_arrive")) != (
                     full, empty):
                 raise NoRing("roles do not wait for each other in turn")
-            if not self.apart and (back != len(body) - 1 or any(not isinstance(s, n.View) for s in body[:first])):  # views touch nothing
+            late = bool(self.after) and (first != self.after or not _declares(body[:first], loads))
+            if not self.apart and (back != len(body) - 1 or late or (not self.after and any(
+                    not isinstance(s, n.View) for s in body[:first]))):  # views touch nothing
                 raise NoRing("the consumer waits late, or gives a slot back early")
             if offset_of(_parity(free), produced.var, 1) != 1 or offset_of(_parity(body[first]), consumed.var, 1) != 0:
                 raise NoRing("a role waits for the other phase")
             plain = tuple(silent(rename(s, {produced.var.name: consumed.var.name}), full) for s in loads)
             if not all(map(is_load, plain)) or (self.apart and len(plain) > 1) or _expected(expect) != sum(map(brought_bytes, plain)):
                 raise NoRing("other bytes are expected than are copied")
-            views = () if self.apart else body[:first]
-            body = (*plain, *views, *body[first + 1:back]) if not self.apart else (*body[:first], *plain, *body[first + 1:back], *body[back + 1:])
+            if self.apart:
+                body = (*body[:first], *plain, *body[first + 1:back], *body[back + 1:])
+            else:
+                body = (*body[:self.after], *plain, *body[self.after:first], *body[first + 1:back])
         return body
 
     def effect(self, program: n.Program, site: Site) -> Effect:
@@ -343,10 +356,42 @@ def _used(loop: n.For, rings: list[_Ring]) -> n.Block:
     return tuple(out)
 
 
+def _declares(block: n.Block, loads: n.Block) -> bool:
+    """Whether statements only declare values and fragments that loads do not depend on, from memory that they do not fill."""
+    names, filled = set(bound_names(block)), filled_by(loads)
+    return all((isinstance(s, n.Let) or (isinstance(s, n.Alloc) and s.buffer.space in ("fragment", "register"))) and not any(
+        mentions(s, x) for x in filled) for s in block) and not any(names & names_read(s) for s in loads)
+
+
+def _before_wait(role: n.Role) -> int:
+    """How many statements of a consumer's loop stand before its wait; 0 where they are views alone."""
+    for s in role.body:
+        if isinstance(s, n.For):
+            first = next((i for i, x in enumerate(s.body) if isinstance(x, n.Eval) and x.call.fn == "mbar_wait"), 0)
+            return 0 if all(isinstance(x, n.View) for x in s.body[:first]) else first
+    return 0
+
+
 def _is_front(s: n.Stmt) -> bool:
     """Whether a statement stands before the roles: scalars, shared memory, and views of global memory."""
     return (isinstance(s, n.Let) and not isinstance(s.value.type, TileType) and not any(isinstance(x, n.Load) for x in walk(s.value))) or (
         isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (isinstance(s, n.View) and s.buffer.space == "global")
+
+
+def _shared(kernel: n.Kernel, i: int, loads: n.Block) -> tuple[n.Let, ...]:
+    """The scalars before statement `i` that are read from memory which the kernel does not write, and what is worked out of them; none, where the
+    places of the loads depend on none."""
+    written, apart, out = buffers_written(kernel.body), set[str](), list[n.Let]()
+    for s in kernel.body[:i]:
+        if _is_front(s):
+            continue
+        if isinstance(s, n.Let) and not isinstance(s.value.type, TileType) and "*" not in written and not apart & names_read(s) and all(
+                x.at.buffer.space == "global" and x.at.buffer.name not in written for x in walk(s.value) if isinstance(x, n.Load)):
+            out.append(s)
+        else:
+            apart |= set(bound_names((s,)))
+    names = {x for s in out for x in s.names}
+    return tuple(out) if any(names_read(s) & names for s in loads) else ()
 
 
 def _tiles(s: n.Stmt) -> set[str]:

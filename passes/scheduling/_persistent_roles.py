@@ -86,7 +86,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
     first = True
     for k, r in enumerate(parts.roles.roles):
         i = fresh_var("i", taken, dtype)
-        body, split = _inside(r.body)
+        body, split = inside(r.body)
         body, met = _meeting(body)
         used = names_read_in(body)
         kept: list[n.Let] = []
@@ -95,18 +95,18 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
                 used |= names_read(s.value)
                 kept.insert(0, s)
         if k in slots:
-            body = _counted_on(body, rings, build.mul(i, slots[k]))
+            body = counted_on(body, rings, build.mul(i, slots[k]))
         block: n.Block = tuple(substitute(s, {tile.name: build.add(build.mul(i, ctas), pid)}) for s in (*kept, *body))
         if not first:
             again = {x: fresh(x, taken) for x in bound_names(tuple(kept))}
-            block = tuple(_renamed(s, again) for s in block)
+            block = tuple(renamed(s, again) for s in block)
         first = first and not kept
-        roles.append(replace(r, body=_around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))
+        roles.append(replace(r, body=around(split, (n.For(i, build.const(0, dtype), count, build.const(1, dtype), block), *met))))
     made = n.Roles(tuple(roles), parts.roles.label, parts.roles.origin)
     return replace(kernel, grid=(n.Axis(pid.name, ctas),), body=(*lets, *parts.front, made))
 
 
-def _renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
+def renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
     made = matched_as(rename(s, names), n.Stmt)
     return made
 
@@ -116,7 +116,7 @@ def names_read_in(block: n.Block) -> set[str]:
     return {x for s in block for x in names_read(s)}
 
 
-def _inside(body: n.Block) -> tuple[n.Block, n.For | None]:
+def inside(body: n.Block) -> tuple[n.Block, n.For | None]:
     """The code of a role, or of each of its warpgroups; and the loop over those."""
     if len(body) == 1 and isinstance(split := body[0], n.For) and split.kind == "warpgroup":
         return split.body, split
@@ -145,12 +145,12 @@ def _count(tiles: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr:
     return build.ceildiv(build.sub(every, build.floordiv(pid, size)), each)
 
 
-def _around(split: n.For | None, block: n.Block) -> n.Block:
+def around(split: n.For | None, block: n.Block) -> n.Block:
     """A role's code again."""
     return block if split is None else (replace(split, body=block),)
 
 
-def _counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
+def counted_on(body: n.Block, rings: Rings, before: n.Expr, back: bool = False) -> n.Block:
     """A role's code with its ring counted on from the slots that were taken `before`, or `back` from there. Raises NoRing."""
     def below(block: n.Block, loops: tuple[str, ...]) -> n.Block:
         out: list[n.Stmt] = []
@@ -223,7 +223,7 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
     lets: list[n.Let] = []
     extent: n.Expr | None = None
     for k, r in enumerate(found[1].roles):
-        body, split = _inside(r.body)
+        body, split = inside(r.body)
         body, met = _meeting(body)
         if len(body) != 1 or not isinstance(loop := body[0], n.For) or not counted(loop):
             raise NoRing(f"'{r.name}' does more than one loop over tiles")
@@ -235,13 +235,13 @@ def standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, n.Axis, n.
         number = build.sub(tile, build.mul(loop.var, ctas))
         plain: n.Block = tuple(substitute(s, {pid.name: number}) for s in loop.body)
         if k in slots:
-            plain = _counted_on(plain, rings, build.mul(loop.var, slots[k]), back=True)
-        own, rest = _leading(plain)
-        lets, again = _merged(lets, own)
-        block = tuple(_renamed(s, again) for s in rest)
+            plain = counted_on(plain, rings, build.mul(loop.var, slots[k]), back=True)
+        own, rest = leading(plain)
+        lets, again = merged(lets, own)
+        block = tuple(renamed(s, again) for s in rest)
         if any(loop.var.name in names_read(s) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
-        roles.append(replace(r, body=_around(split, (*block, *met))))
+        roles.append(replace(r, body=around(split, (*block, *met))))
     if extent is None:
         raise NoRing("no role walks over tiles")
     axis, front = n.Axis(tile.name, extent), tuple(s for s in front if s is not named)
@@ -266,14 +266,14 @@ def _total(hi: n.Expr, pid: n.Var, ctas: n.Expr, size: int) -> n.Expr | None:
     return None if pid.name in names_read(total) else total
 
 
-def _leading(body: n.Block) -> tuple[tuple[n.Let, ...], n.Block]:
+def leading(body: n.Block) -> tuple[tuple[n.Let, ...], n.Block]:
     """The scalar values that a block begins with, and the rest."""
     count = next((i for i, s in enumerate(body) if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value.type, DType)
                                                        and not any(isinstance(x, n.Load) for x in walk(s)))), len(body))
     return tuple(s for s in body[:count] if isinstance(s, n.Let)), body[count:]
 
 
-def _merged(lets: list[n.Let], own: tuple[n.Let, ...]) -> tuple[list[n.Let], dict[str, str]]:
+def merged(lets: list[n.Let], own: tuple[n.Let, ...]) -> tuple[list[n.Let], dict[str, str]]:
     """The values of all roles so far with those of another, and what the other's are called there."""
     out: list[n.Let] = list(lets)
     again: dict[str, str] = {}

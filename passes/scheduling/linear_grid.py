@@ -84,7 +84,7 @@ class LinearGrid(Pass):
         along = cluster_axis(node)
         if len(node.grid) == 3 and (not self.named or (along is not None and along[0] > 0)):
             return Miss("of three axes coordinates have names, and clusters stretch along the first")
-        if node.cluster and (along is None or _quotient(node.grid[along[0]].extent, build.const(along[1])) is None):
+        if node.cluster and (along is None or quotient_of(node.grid[along[0]].extent, build.const(along[1])) is None):
             return Miss("its clusters do not stretch along one axis, in a whole number of them")
         if node.cluster and not self.named:
             return Miss("the coordinates of clusters have names")
@@ -111,7 +111,7 @@ class LinearGrid(Pass):
         """The kernel with its clusters in one line."""
         x, y = kernel.grid
         whole = kernel.grid[axis]
-        each = matched(_quotient(whole.extent, build.const(size)))
+        each = matched(quotient_of(whole.extent, build.const(size)))
         taken = names_in(program, kernel)
         pid, number = build.var(fresh("pid", taken)), build.var(fresh("cluster_id", taken))
         coordinate = n.Axis(fresh(f"{whole.name}_cluster", taken), each)
@@ -135,12 +135,12 @@ class LinearGrid(Pass):
         found = _coordinates(node)
         if found is None:
             width = _divisor(node)
-            rows = None if width is None else _quotient(node.grid[0].extent, width)
+            rows = None if width is None else quotient_of(node.grid[0].extent, width)
             if rows is None:
                 return Miss("no two lets are the quotient and the remainder of the grid axis")
             return tuple(Site(path, LinearGrid(first, False), {"rows": rows, "width": width}) for first in (True, False))
         slow, fast, width = found
-        rows = _quotient(node.grid[0].extent, width)
+        rows = quotient_of(node.grid[0].extent, width)
         if rows is None:
             return Miss("the extent is no multiple of the divisor")
         rest = tuple(s for s in node.body if s not in (slow, fast))
@@ -206,7 +206,7 @@ def _apart_again(kernel: n.Kernel) -> n.Kernel | None:
     if found is None:
         return None
     slow, fast, width = found
-    count = _quotient(both.extent, width)
+    count = quotient_of(both.extent, width)
     rest = tuple(s for s in kernel.body if s not in (slow, fast))
     if count is None or any(both.name in names_read(s) for s in rest):
         return None
@@ -249,12 +249,12 @@ def _of_clusters(kernel: n.Kernel) -> _Clusters | None:
         return None
     size, pid = along[1], build.var(kernel.grid[0].name)
     number = next((s for s in kernel.body if isinstance(s, n.Let) and len(s.names) == 1 and s.value == build.floordiv(pid, size)), None)
-    total = _quotient(kernel.grid[0].extent, build.const(size))
+    total = quotient_of(kernel.grid[0].extent, build.const(size))
     found = _coordinates(kernel, number.names[0]) if number is not None else None
     if found is None or number is None or total is None:
         return None
     slow, fast, width = found
-    height = _quotient(total, width)
+    height = quotient_of(total, width)
     for s in kernel.body:
         for part in (slow, fast):
             if isinstance(s, n.Let) and s.value == build.add(build.mul(build.var(part.names[0]), size), build.mod(pid, size)) and height is not None:
@@ -289,7 +289,7 @@ def _coordinates(kernel: n.Kernel, of: str = "") -> tuple[n.Let, n.Let, n.Expr] 
     return None
 
 
-def _quotient(extent: n.Expr, width: n.Expr) -> n.Expr | None:
+def quotient_of(extent: n.Expr, width: n.Expr) -> n.Expr | None:
     """`extent / width` where the extent is a product with `width` as a factor."""
     if build.int_value(width) is not None and build.int_value(extent) is not None:
         total, size = build.int_value(extent) or 0, build.int_value(width) or 1

@@ -48,7 +48,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import F32, I32, TileType, dtype_of, shape_of
-from kir.ir.visit import names_read, walk
+from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, enclosing
 from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched_as, names_at, node_as
@@ -136,8 +136,9 @@ class PanelProduct(Pass):
         return Site(path, PanelProduct(node.precision))  # type: ignore[arg-type]  # one of the two, tested above
 
     def _of_panels(self, program: n.Program, path: Path, s: n.Mma) -> bool:
-        """Whether a loop around the product goes on along the axis that it contracts."""
-        loops = {x.var.name for _, x in enclosing(program, path) if isinstance(x, n.For)}
+        """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts."""
+        loops = {x.var.name for _, x in enclosing(program, path) if isinstance(x, n.For) and not any(
+            isinstance(y, n.Alloc) and y.buffer == s.acc.buffer for y in statements(x.body))}
         lets = {x.names[0]: x.value for x in block_at(program, path)[:int(path[-1])] if isinstance(x, n.Let) and len(x.names) == 1}
         for operand, index in ((s.a, [ROW, STEP]), (s.b, [STEP, COLUMN])):
             try:

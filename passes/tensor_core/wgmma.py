@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from kir.analysis.target.warpgroup import operand_refusal, product_refusal
+from kir.analysis.target.warpgroup import along_k, operand_refusal, product_refusal
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.types import dtype_of
@@ -57,6 +57,8 @@ from ..pipelining._rings import NoRing, Rings
 
 PAIRS = frozenset({("f16", "f32"), ("bf16", "f32")})
 """Operand and accumulator dtypes that wgmma takes with either axis contiguous (PTX ISA, wgmma.mma_async)."""
+ALONG_K = frozenset({("f8e4m3", "f32"), ("f8e5m2", "f32")})
+"""Those that it takes with the k axis contiguous in both operands."""
 
 
 def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -72,6 +74,10 @@ def _dtypes(program: n.Program, site: Site, context: Context) -> Verdict:
     a, b, acc = dtype_of(s.a.type), dtype_of(s.b.type), s.acc.buffer.dtype
     if a == b and (a.name, acc.name) in PAIRS:
         return proved(f"{a} x {b} -> {acc} is a product of wgmma")
+    if a == b and (a.name, acc.name) in ALONG_K:
+        if along_k(s):
+            return proved(f"{a} x {b} -> {acc} is a product of wgmma of operands that lie along k")
+        return refuted(f"wgmma reads operands of {a} along k alone", "an operand whose other axis is contiguous", needs="A as [m, k] and B as [n, k]")
     return refuted(f"wgmma has no product {a} x {b} -> {acc} with operands in any order", f"operands of {a} and {b}, accumulator {acc}",
                    needs="f16 or bf16 operands of one dtype, accumulated in f32")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import conv2d, launching, replaying, table, topk
+from benchmarks.gpu_workloads import conv2d, gemm_grouped, launching, replaying, table, topk
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -111,6 +111,14 @@ def test_every_shape_has_points_and_few_tiles_are_split() -> None:
     few, many = (8, 14, 14, 512, 512, (3, 1)), (8, 112, 112, 128, 128, (3, 1))
     assert any("_split" in p and conv2d.suits(p, *few) for p in conv2d.POINTS)
     assert not any("_split" in p and conv2d.suits(p, *many) for p in conv2d.POINTS)
+
+
+def test_groups_are_uneven_and_every_row_of_experts_has_points() -> None:
+    for row in gemm_grouped.ROWS:
+        lengths = np.diff(row.offsets)
+        assert row.offsets[0] == 0 and row.offsets[-1] == row.rows and lengths.max() >= 3 * row.rows / row.groups and lengths.min() >= 0
+        assert len([p for p in gemm_grouped.POINTS if gemm_grouped.suits(p, row)]) >= 4
+    assert sum((np.diff(row.offsets) == 0).any() for row in gemm_grouped.ROWS) >= 4
 
 
 def test_an_answer_takes_nan_for_the_largest_and_any_k() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.analysis.target.legalize import legalize
@@ -13,6 +14,7 @@ from kir.ir.printer import program_text
 from kir.learning.tune import general, load_space
 from kir.learning.tune.rank import built, given_of
 from kir.problem import Problem, load_problem
+from kir.problem.draws import numpy_dtype
 from kir.surface import backend
 from kir.surface.lowering import lowered
 
@@ -23,7 +25,8 @@ def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Pro
     """A point of a space, for a chip of two SMs."""
     found = load_space(FOLDER / f"{name}.toml")
     wanted = load_problem(f"{found.home}:{dtype}")
-    values = found.values(point, {**given_of(found, wanted, wanted.shape("square"), target(chip)), **({"sms": 2} if "sms" in found.given else {})})
+    timed = next(s for s in wanted.shapes if "timed" in s.tags)
+    values = found.values(point, {**given_of(found, wanted, timed, target(chip)), **({"sms": 2} if "sms" in found.given else {})})
     assert found.refusal(values) == ""
     made = built(found, values, wanted, target(chip))
     assert legalize(made, target(chip).architecture) == ()
@@ -50,6 +53,48 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
     assert made.plan and "via wgmma pending" in program_text(made)
 
 
+@pytest.mark.parametrize(("name", "point"), [
+    ("gemm_grouped_sm90", {"rows": 128, "columns": 128, "stages": 6, "panel": 0, "rounds": 1}),
+    ("gemm_grouped_sm90", {"rows": 64, "columns": 256, "stages": 5, "panel": 8, "rounds": 2}),
+    ("gemm_grouped_sm90_few", {"rows": 32, "columns": 128, "stages": 5}),
+])
+def test_groups_uneven_and_empty_are_right_and_lowered(name: str, point: dict[str, int]) -> None:
+    made, wanted = filled(name, "h200", "bf16", **point)
+    for at, distribution, mode in (("many", "few", "check"), ("deep", "normal", "fast"), ("odd", "normal", "fast")):
+        shape = wanted.shape(at)
+        inputs = wanted.inputs(shape, 4, distribution)
+        found = run(made, inputs, wanted.scalars(shape), mode="check" if mode == "check" else "fast")
+        assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    inputs = wanted.inputs("many", 5)
+    assert wanted.compare(run(lowered(made), inputs, wanted.scalars(wanted.shape("many"))).outputs, inputs, "many").ok
+
+
+@pytest.mark.parametrize(("name", "point"), [
+    ("gemm_fp8_sm90", {"rows": 64, "stages": 6, "raster": 8, "rounds": 1}),
+    ("gemm_fp8_sm90_multicast", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 2}),
+])
+def test_fp8_with_scales_a_tile_is_right_and_lowered(name: str, point: dict[str, int]) -> None:
+    made, wanted = filled(name, "h200", "f8e4m3", **point)
+    for at, distribution, mode in (("tail", "wide", "check"), ("deep", "normal", "fast"), ("odd", "normal", "fast")):
+        shape = wanted.shape(at)
+        inputs = wanted.inputs(shape, 4, distribution)
+        found = run(made, inputs, wanted.scalars(shape), mode="check" if mode == "check" else "fast")
+        assert wanted.compare(found.outputs, inputs, shape).ok and not found.errors
+    inputs = wanted.inputs("tail", 5)
+    assert wanted.compare(run(lowered(made), inputs, wanted.scalars(wanted.shape("tail"))).outputs, inputs, "tail").ok
+
+
+def test_rows_of_no_group_are_left_alone() -> None:
+    made, _ = filled("gemm_grouped_sm90", "h200", "bf16", rows=64, columns=128, stages=6, panel=0, rounds=1)
+    sizes, rng = {"G": 3, "T": 150, "N": 64, "K": 64}, np.random.default_rng(6)
+    a, b = rng.standard_normal((150, 64)).astype(numpy_dtype("bf16")), rng.standard_normal((3, 64, 64)).astype(numpy_dtype("bf16"))
+    offsets = np.array([5, 70, 70, 140], np.int32)
+    found = run(made, {"A": a, "B": b, "offsets": offsets}, sizes).outputs["C"].astype(np.float64)
+    for g, lo, hi in ((0, 5, 70), (2, 70, 140)):
+        assert np.allclose(found[lo:hi], a[lo:hi].astype(np.float64) @ b[g].astype(np.float64).T, rtol=1e-2, atol=1e-1)
+    assert np.isnan(found[:5]).all() and np.isnan(found[140:]).all()
+
+
 def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_size() -> None:
     made, wanted = filled("gemm_sm80", "sm_80", "bf16", rows=128, stages=4)
     every = general(load_space(FOLDER / "gemm_sm80.toml"), made, wanted, target("sm_80"))
@@ -65,9 +110,12 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
     ("gemm_sm80", "sm_80", "HMMA", {"rows": 128, "stages": 4}),
     ("gemm_sm80", "sm_120", "HMMA", {"rows": 64, "stages": 4}),
     ("gemm_sm90_nt_skinny", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 4, "parts": 8}),
+    ("gemm_grouped_sm90", "sm_90a", "HGMMA", {"rows": 128, "columns": 256, "stages": 4, "panel": 16, "rounds": 2}),
+    ("gemm_grouped_sm90_few", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 6}),
+    ("gemm_fp8_sm90_multicast", "sm_90a", "QGMMA", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 1}),
 ])
 def test_they_compile_without_spills_to_the_matrix_instructions(name: str, compiled_for: str, instruction: str, point: dict[str, int]) -> None:
-    made, _ = filled(name, compiled_for, "bf16", **point)
+    made, _ = filled(name, compiled_for, "f8e4m3" if "fp8" in name else "bf16", **point)
     surface = backend("cuda")
     (kernel, *_) = surface.compile(surface.emit(made), target(compiled_for)).kernels
     assert kernel.spills == 0 and any(word.startswith(instruction) for word in kernel.mix)

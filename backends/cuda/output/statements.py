@@ -260,12 +260,18 @@ class Statements(InstructionCalls):
             self._effect(s.value, result)
             to.replaced[s.value] = result
         self.memory.load_vectors(to, s.value)
-        width = self.memory.vector_bytes(to, s.at, clip=s.clip) if shape and s.mask is None else 0
+        one = s.mask is None or not isinstance(s.mask.type, TileType)
+        width = self.memory.vector_bytes(to, s.at, clip=s.clip) if shape and one else 0
         if width > b.dtype.bytes:
             name = w.fresh("v")
             w.put(f"alignas({width}) {c_type(b.dtype)} {name}[{math.prod(shape)}];")
             to.fill(name, s.value, shape)
+            if s.mask is not None:
+                w.put(f"if ({to.scalar(s.mask)}) {{")
+                w.depth += 1
             self.memory.write(to, s.at, name, width, s.clip, s.cache)
+            if s.mask is not None:
+                w.close()
         else:
             to.prepare(s.value)
             if reads_what_it_writes(s.at, s.value) and sizes_of(s.value.type) == shape:

@@ -33,6 +33,8 @@ def instruction_refusal(s: n.Mma) -> str:
     pair = (dtype_of(s.a.type).name, dtype_of(s.b.type).name, s.acc.buffer.dtype.name)
     if pair not in PAIRS:
         return f"there is no wgmma {pair[0]} x {pair[1]} -> {pair[2]}"
+    if dtype_of(s.a.type).bits != 16 and not along_k(s):
+        return f"wgmma reads operands of {pair[0]} along k alone"
     m, k, columns = int(str(a[0])), int(str(a[1])), int(str(b[1]))
     depth = 256 // dtype_of(s.a.type).bits
     if m % ROWS:
@@ -40,6 +42,13 @@ def instruction_refusal(s: n.Mma) -> str:
     if columns % 8 or columns > MOST_COLUMNS:
         return f"{columns} columns are no multiple of 8 up to {MOST_COLUMNS}"
     return f"{k} elements along k are no whole steps of {depth}" if k % depth else ""
+
+
+def along_k(s: n.Mma) -> bool:
+    """Whether both operands of a product lie with their k axis contiguous, as those of other than 16 bits must."""
+    def turned(e: n.Expr) -> bool:
+        return isinstance(e, n.Call) and e.of is None and e.fn == "trans"
+    return not turned(s.a) and turned(s.b)
 
 
 def _in_panels(index: tuple[n.Expr | n.Span, ...], width: int) -> bool:

@@ -76,7 +76,7 @@ class Narrow:
     def _stmt(self, s: n.Stmt) -> n.Stmt:
         match s:
             case n.Let():
-                return replace(s, value=self.expr(s.value))
+                return replace(s, value=self.expr(s.value if isinstance(s.value.type, TileType) else self._numbered(s.value)))
             case n.Alloc():
                 init = None if s.init is None else self.expr(s.init)
                 return replace(s, buffer=self.buffer(s.buffer), init=init)
@@ -125,7 +125,7 @@ class Narrow:
         return replace(b, shape=shape, space=b.space if shape else "register", layout=None, strides=None)
 
     def _numbered(self, e: n.Expr) -> n.Expr:
-        """How often a loop runs, with the number of the tile as the quotient of its elements' by their extent."""
+        """A scalar with the number of the tile as the quotient of its elements' by their extent."""
         terms = build.polynomial(self.lo) if self.at.of == I32 else {}
         tiles = {m[0].name: build.floordiv(self.at, c) for m, c in terms.items() if len(m) == len(terms) == 1 and isinstance(m[0], n.Var)}
         made: n.Expr = substitute(e, tiles)
@@ -172,7 +172,7 @@ class Narrow:
                 return replace(new, at=self._place(new.at))
             return new
         settled: n.Expr = transform(scalar, leave)
-        out: n.Expr = substitute(settled, {ROW.name: build.sub(self.at, self.lo)})
+        out = self._numbered(substitute(settled, {ROW.name: build.sub(self.at, self.lo)}))
         if names_read(out) & names_read(self.lo):
             raise CannotRetile("a value depends on where in the tile it is, not only on which element it is")
         return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 Tensors = Mapping[str, Any]
@@ -91,6 +92,33 @@ def bmm(t: Tensors, v: Values) -> Call:
     """cuBLAS on pairs of matrices, through torch."""
     import torch
     return lambda: {"C": torch.bmm(t["A"], t["B"])}
+
+
+def matmul_of_groups(t: Tensors, v: Values) -> Call:
+    """cuBLAS through torch, once for each group that has rows; which those are is known beforehand."""
+    import torch
+    ends = t["offsets"].tolist()
+    parts = [(g, lo, hi) for g, (lo, hi) in enumerate(pairwise(ends)) if hi > lo]
+    out = torch.empty(t["A"].shape[0], t["B"].shape[1], device=t["A"].device, dtype=t["A"].dtype)
+
+    def call() -> dict[str, Any]:
+        for g, lo, hi in parts:
+            torch.mm(t["A"][lo:hi], t["B"][g].t(), out=out[lo:hi])
+        return {"C": out}
+    return call
+
+
+def grouped_mm(t: Tensors, v: Values) -> Call:
+    """torch's own product of groups, which takes bf16."""
+    import torch
+    ends = t["offsets"][1:].clone()
+    return lambda: {"C": torch._grouped_mm(t["A"], t["B"].transpose(-2, -1), offs=ends)}
+
+
+def scaled_mm(t: Tensors, v: Values) -> Call:
+    """torch's product of fp8 with scales a tile, as cuBLASLt computes it on Hopper."""
+    import torch
+    return lambda: {"C": torch._scaled_mm(t["A"], t["B"].t(), scale_a=t["SA"].t(), scale_b=t["SB"].t(), out_dtype=torch.bfloat16)}
 
 
 def layer_norm(t: Tensors, v: Values) -> Call:
@@ -218,15 +246,26 @@ def qla_gated_delta(t: Tensors, v: Values) -> Call:
     return call
 
 
-def of_file(path: str, text: str, device: str = "cuda") -> Reference:
-    """The model of a file in the form of KernelBench, eager, in the precision that its dtypes declare. It runs the file: confine first."""
+COMPILED_REFERENCE = "the file's own Model, torch.compile"
+"""The name of the model of a file as torch compiles it: for who runs a file that is trusted, since a compiler runs programs."""
+
+
+def of_file(path: str, text: str, device: str = "cuda", compiled: bool = False) -> Reference:
+    """The model of a file in the form of KernelBench, eager or as torch compiles it, in the precision that its dtypes declare. It runs the file: confine
+    first. It is made once for one set of tensors."""
     import torch
 
     from kir.problem.model_run import ModelFile
     from kir.problem.model_source import ModelSource
     file = ModelFile(ModelSource(path, text))
+    made: list[tuple[Tensors, Call]] = []
 
     def build(t: Tensors, v: Values) -> Call:
+        if not (made and made[0][0] is t):
+            made[:] = [(t, call_of(t, v))]
+        return made[0][1]
+
+    def call_of(t: Tensors, v: Values) -> Call:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         built = file.built(v["sizes"], 0)
         model = built.model.to(device)
@@ -234,10 +273,11 @@ def of_file(path: str, text: str, device: str = "cuda") -> Reference:
             for x, name in zip(model.state_dict().values(), built.state, strict=True):
                 x.copy_(t[name].reshape(x.shape))
         given = built.arguments({k: t[k].reshape(x.shape) for k, x in built.given.items()})
+        run = torch.compile(model) if compiled else model
 
         def call() -> dict[str, Any]:
             with torch.no_grad():
-                out = model(*given)
+                out = run(*given)
             return {"out": out if out.dim() else out.reshape(1)}
         return call
     return build
@@ -264,6 +304,9 @@ REFERENCES: Mapping[str, Reference] = {
     "flash_qla.chunk_gated_delta_rule": qla_gated_delta,
     "torch.addmm": addmm,
     "torch.bmm": bmm,
+    "torch.matmul (a loop over groups)": matmul_of_groups,
+    "torch._grouped_mm": grouped_mm,
+    "torch._scaled_mm (scales a tile)": scaled_mm,
     "torch.nn.functional.layer_norm": layer_norm,
     "torch.nn.functional.scaled_dot_product_attention (grouped heads)": attention_grouped,
     "flag_gems.mm": _gems("mm", lambda g, t, v: lambda: {"C": g.mm(t["A"], t["B"])}),

@@ -12,7 +12,7 @@ from kir.analysis.tiles.fragments import STILL, Digit, Spread
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const, mul
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import children
+from kir.ir.visit import children, walk
 from kir.surface.lowering.registers import element_demand as needs
 from kir.surface.lowering.registers.state import MOST_SLOTS, State, refuse, shape_known
 
@@ -63,6 +63,14 @@ def matching(state: State, value: n.Expr, shape: tuple[int, ...], firm: bool = F
     if not isinstance(value.type, TileType):
         return []
     return [c for c in held_by(state, value, firm) if c.shape == shape and c.team == state.team]
+
+
+def rows_of_a_product(state: State, extent: int) -> Spread | None:
+    """How a value for each row of an accumulator is distributed: as the accumulator's rows are, with a copy in each thread of a row."""
+    products_of = {x.acc.buffer.name for x in walk(state.kernel) if isinstance(x, n.Mma)}
+    found = [h.spread for name, h in state.held.items() if name in products_of and len(h.spread.shape) == 2 and h.spread.shape[0] == extent
+             and h.spread.team == state.team]
+    return needs.without_axis(found[0], 1) if found else None
 
 
 def own_axes(r: n.Region) -> list[int]:

@@ -11,8 +11,17 @@ from kir.ir.build import const, int_value
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType
 from kir.ir.visit import walk
-from kir.surface.lowering.registers.choice import Found, accesses, distributed, for_memory, matching, own_axes, suggested
-from kir.surface.lowering.registers.element_demand import Need, of_spread, without_axis
+from kir.surface.lowering.registers.choice import (
+    Found,
+    accesses,
+    distributed,
+    for_memory,
+    matching,
+    own_axes,
+    rows_of_a_product,
+    suggested,
+)
+from kir.surface.lowering.registers.element_demand import Need, of_spread
 from kir.surface.lowering.registers.elements import addressed, element, element_place
 from kir.surface.lowering.registers.state import MOST_SLOTS, Held, State, guarded, looped, place, refuse, register, shape_known, slot_variables
 from kir.surface.lowering.tiles import products
@@ -73,7 +82,7 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
             return products.accumulator(state, x, shape)
     if init is not None and isinstance(init.type, TileType):
         return suggested(state, init)
-    if len(shape) == 1 and (rows := _rows_of_a_product(state, uses, shape[0])) is not None:
+    if len(shape) == 1 and (rows := rows_of_a_product(state, shape[0])) is not None:
         return rows
     found: list[Found] = []
     for x in uses:
@@ -96,14 +105,6 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
     bound = set(bound_names(state.kernel.body))
     known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound for i in f[0].index for v in walk(i))] or found
     return for_memory(state, shape, known)
-
-
-def _rows_of_a_product(state: State, uses: list[n.Stmt], extent: int) -> Spread | None:
-    """How a value for each row of an accumulator is distributed: as the accumulator's rows are, with a copy in each thread of a row."""
-    products_of = {x.acc.buffer.name for x in uses if isinstance(x, n.Mma)}
-    found = [h.spread for name, h in state.held.items() if name in products_of and len(h.spread.shape) == 2 and h.spread.shape[0] == extent
-             and h.spread.team == state.team]
-    return without_axis(found[0], 1) if found else None
 
 
 def store(state: State, s: n.Store) -> None:

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kir.analysis.tiles.fragments import Spread
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import TileType, dtype_of
-from kir.ir.visit import transform
-from kir.surface.lowering.registers.choice import suggested
+from kir.ir.visit import transform, walk
+from kir.surface.lowering.registers.choice import matching, rows_of_a_product, suggested
 from kir.surface.lowering.registers.element_demand import without_axis
 from kir.surface.lowering.registers.elements import addressed, element
 from kir.surface.lowering.registers.plan import is_collective
@@ -74,7 +75,17 @@ def let(state: State, s: n.Let) -> None:
         if state.loops == 0:
             state.constant.add(s.names[0])
         return
-    bind(state, s.names[0], value, suggested(state, value), s.label)
+    bind(state, s.names[0], value, _by_rows(state, s.names[0], value) or suggested(state, value), s.label)
+
+
+def _by_rows(state: State, name: str, value: n.Expr) -> Spread | None:
+    """The distribution of a tile from memory that is stretched along the rows of a product's accumulator: as those rows are."""
+    shape = shape_known(value)
+    if len(shape) != 1 or matching(state, value, shape) or not any(
+            isinstance(x, n.Call) and x.fn == "expand" and x.args[0] == n.Var(name, value.type) and dict(x.attrs).get("axis") == 1
+            for x in walk(state.kernel)):
+        return None
+    return rows_of_a_product(state, shape[0])
 
 
 def ready(state: State, c: n.Call) -> n.Call:

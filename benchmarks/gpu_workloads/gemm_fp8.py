@@ -1,0 +1,144 @@
+"""GEMM of fp8 (e4m3) with scales a tile, as DeepSeek-V3's layers, beside torch's scaled products: with the same scales, and with one for each row and column.
+
+Scales of A are given as cuBLASLt takes them, one for 128 of a row, rows side by side. The product with scales a row is less work (nothing is scaled inside
+the sum), and answers another question: it is held to its own result. The candidates of a row are points of the pipelines below over the naive program; the
+fastest is shown. ``python -m benchmarks.gpu_workloads.gemm_fp8`` makes and compiles all candidates beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.replaying import COLD, Made, kept, replayed
+from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir.nodes import Program
+from kir.learning.tune.rank import built
+from kir.learning.tune.space import find_space
+from kir.problem import load_problem
+
+
+@dataclass(frozen=True)
+class Row:
+    """C[M, N] = A[M, K] B[N, K]^T: one layer of DeepSeek-V3."""
+
+    layer: str
+    m: int
+    n: int
+    k: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.m} x {self.n} x {self.k} e4m3 (DeepSeek-V3 {self.layer})"
+
+
+ROWS = tuple(Row(layer, m, n, k) for m in (64, 128, 4096) for layer, n, k in (
+    ("q and kv, low rank", 2112, 7168),
+    ("q", 24576, 1536),
+    ("o", 7168, 16384),
+    ("expert gate and up", 4096, 7168),
+    ("expert down", 7168, 2048),
+))
+POINTS = (
+    "gemm_fp8_sm90_multicast rows=128 stages=6 size=2 raster=8 rounds=1",
+    "gemm_fp8_sm90_multicast rows=128 stages=5 size=2 raster=4 rounds=1",
+    "gemm_fp8_sm90 rows=128 stages=6 raster=16 rounds=1",
+    "gemm_fp8_sm90 rows=128 stages=5 raster=8 rounds=1",
+    "gemm_fp8_sm90 rows=64 stages=6 raster=16 rounds=1",
+)
+SMS, SHARED = 132, 232448
+"""Multiprocessors of the device that the points are for, and bytes of shared memory that a CTA may have."""
+MOST_COPIES = 24
+MOST_WRONG = 4e-3
+"""The norm of an error over that of the result, which is rounded to 8 bits."""
+
+
+def cases() -> Iterator[Case]:
+    """The rows, each with the fastest of its candidates."""
+    made = prepared()
+    for row in ROWS:
+        yield case(row, made)
+
+
+def prepared() -> dict[str, Made]:
+    """All candidates, compiled."""
+    return kept("gemm_fp8", POINTS, candidate)
+
+
+def suits(point: str, row: Row) -> bool:
+    """Whether a point is tried at a row: tiles are no higher than A, and clusters have two of them."""
+    return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 1)
+
+
+def candidate(point: str) -> Program:
+    """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
+    name, *settings = point.split()
+    space = find_space(name)
+    chosen = {key: int(value) for key, value in (x.split("=") for x in settings)}
+    return built(space, space.values(chosen, {"sms": SMS, "shared": SHARED}), load_problem("gemm_fp8"), target("h200"))
+
+
+def case(row: Row, made: dict[str, Made]) -> Case:
+    """A row on the GPU at hand."""
+    import torch
+
+    m, n, k = row.m, row.n, row.k
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def drawn(*shape: int) -> Any:
+        return torch.randn(*shape, device="cuda", generator=generator)
+
+    a, b = (drawn(*shape).to(torch.float8_e4m3fn) for shape in ((m, k), (n, k)))
+    sa, sb = drawn(-(-k // 128), m).exp(), drawn(-(-n // 128), -(-k // 128)).exp()
+    row_a, row_b = drawn(m, 1).exp(), drawn(1, n).exp()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    tiles = (a.float() * sa.repeat_interleave(128, 0)[:k].T) @ (b.float() * sb.repeat_interleave(128, 0)[:n].repeat_interleave(128, 1)[:, :k]).T
+    wants = {"tiles": tiles, "rows": (a.float() * row_a) @ (b.float() * row_b.T).T}
+    copies = min(MOST_COPIES, max(1, round(COLD / (m * k + n * k + 2.0 * m * n) + 0.5)))
+    sets = [(a.clone(), b.clone(), torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)) for _ in range(copies)]
+
+    def wrong(answer: Any) -> str:
+        kind, outs = answer if isinstance(answer, tuple) else ("tiles", [c for *_, c in sets])
+        far = max(float((c.float() - wants[kind]).norm() / wants[kind].norm()) for c in outs)
+        for *_, c in sets:
+            c.fill_(float("nan"))  # whoever comes next writes all of it
+        return "" if far < MOST_WRONG else f"off by {far:.3g} of the result"
+
+    def scaled(x: Any, y: Any, left: Any, right: Any) -> Any:
+        return torch._scaled_mm(x, y.T, scale_a=left, scale_b=right, out_dtype=torch.bfloat16)
+
+    ways: dict[str, Callable[[], Any]] = {}
+    missing: dict[str, str] = {}
+    for name, kind, left, right in (("torch._scaled_mm", "tiles", sa.T, sb.T), ("torch._scaled_mm, scales a row", "rows", row_a, row_b)):
+        try:
+            graph = replayed([lambda s=s, kind=kind, left=left, right=right: (kind, [scaled(s[0], s[1], left, right)]) for s in sets])  # type: ignore[misc]  # a default binds it
+            if said := wrong(graph()):
+                raise RuntimeError(said)
+            ways[name] = graph
+        except (RuntimeError, ValueError, NotImplementedError) as gone:
+            missing[name] = str(gone).splitlines()[0]
+    ours: dict[str, Callable[[], Any]] = {}
+    sizes = {"M": m, "N": n, "K": k}
+    for point in (p for p in POINTS if suits(p, row)):
+        found = made[point]
+        try:
+            if isinstance(found, str):
+                raise OSError(found)
+            way = replayed([launcher(found[0], {"A": x, "B": y, "SA": sa, "SB": sb, "C": c}, sizes, executable=found[1]) for x, y, c in sets])
+            way()
+            if said := wrong(None):
+                raise OSError(said)
+            ours[point] = way
+        except (KirError, OSError, RuntimeError) as refused:
+            missing[point] = str(refused).splitlines()[0]
+    named = [fastest(ours)] if ours else []
+    ways |= {name: ours[name] for name in named}
+    return Case("gemm_fp8", row.name, ways, (*named, *(x for x in missing if x in POINTS)), wrong, 2.0 * m * n * k, missing, copies)
+
+
+if __name__ == "__main__":
+    prepared()

@@ -1,0 +1,486 @@
+"""Launches as many CTAs as fit on the device, each of which walks over the tiles of groups of uneven length, one group after another.
+
+Before, each group has as many tiles as the longest could have, and those beyond its length compute and store nothing. Afterwards the tiles that there are
+count on from group to group, and CTA p takes every tile of which the number is p modulo the number of CTAs: no CTA looks for its group more than once,
+and no host needs to know how long groups are.
+
+before:
+
+```kir
+kir 1
+program sums
+  size G: i32
+  size M: i32
+  in X: f16[G, 2, M, 128] align 16
+  in counts: i32[G]
+  inout Y: f32[G, 2, M]
+  map X_map of X box [1, 1, 2, 64]
+kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
+  let rows = min(counts[g], M)
+  shared Xs: f16[2, 64] align 128
+  shared full: mbarrier[1]
+  shared empty: mbarrier[1]
+  mbar_init(&full[0], 1)
+  mbar_init(&empty[0], 1)
+  fence_mbar_init()
+  roles
+    role producer warps 0..4
+      for k in 0..2
+        mbar_wait(&empty[0], (k + 1) % 2)
+        mbar_arrive_expect(&full[0], 256)
+        copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+    role consumer warps 4..8
+      fragment acc: f32[2] = 0.0
+      for c in 0..2
+        mbar_wait(&full[0], c % 2)
+        acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
+        mbar_arrive(&empty[0])
+      Y[g, j, i * 2 +: 2] = acc where iota(2) + i * 2 < rows clip
+```
+
+pipeline: `walk-groups{ctas=3}@main`
+
+after:
+
+```kir
+kir 1
+program sums
+  size G: i32
+  size M: i32
+  in X: f16[G, 2, M, 128] align 16
+  in counts: i32[G]
+  inout Y: f32[G, 2, M]
+  map X_map of X box [1, 1, 2, 64]
+kernel main grid (pid: 3) threads 256
+  shared Xs: f16[2, 64] align 128
+  shared full: mbarrier[1]
+  shared empty: mbarrier[1]
+  mbar_init(&full[0], 1)
+  mbar_init(&empty[0], 1)
+  fence_mbar_init()
+  roles
+    role producer warps 0..4
+      register before: i32 = 0
+      for g in 0..G
+        let rows = min(M, counts[g])
+        let seen = before
+        let height = max(ceildiv(rows, 2), 0)
+        for i_1 in ceildiv(-pid + seen, 3)..ceildiv(height * 2 - pid + seen, 3)
+          let t = i_1 * 3 + pid - seen
+          let i = t % height
+          let j = t // height
+          for k in 0..2
+            mbar_wait(&empty[0], (i_1 * 2 + k + 1) % 2)
+            mbar_arrive_expect(&full[0], 256)
+            copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+        before = height * 2 + seen
+    role consumer warps 4..8
+      register before_1: i32 = 0
+      for g_1 in 0..G
+        let rows_1 = min(M, counts[g_1])
+        let seen_1 = before_1
+        let height_1 = max(ceildiv(rows_1, 2), 0)
+        for i_3 in ceildiv(-pid + seen_1, 3)..ceildiv(height_1 * 2 - pid + seen_1, 3)
+          let t_1 = i_3 * 3 + pid - seen_1
+          let i_2 = t_1 % height_1
+          let j_1 = t_1 // height_1
+          fragment acc: f32[2] = 0.0
+          for c in 0..2
+            mbar_wait(&full[0], (c + i_3 * 2) % 2)
+            acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
+            mbar_arrive(&empty[0])
+          Y[g_1, j_1, i_2 * 2 +: 2] = acc where i_2 * 2 + iota(2) < rows_1 clip
+        before_1 = height_1 * 2 + seen_1
+```
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.canonical import bound_names
+from kir.ir.paths import child_blocks
+from kir.ir.printer import expr_text
+from kir.ir.types import I32, DType, dtype_of
+from kir.ir.visit import buffers_named, names_read, statements, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
+from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
+from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_as
+from kir.rewrite.match.materialize import buffers_written
+
+from ..grid.tile import conjuncts, no_more
+from ..pipelining._rings import NoRing, Rings, roles_at
+from ._persistent_roles import around, counted_on, inside, leading, merged, names_read_in, renamed, trips
+from .linear_grid import quotient_of
+
+
+def _ends(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel, item = kernel_of(program, site.path), params_as(site, WalkGroups)
+    found = matched(roles_at(kernel))
+    natural = {a.name for a in kernel.grid} | {s.var.name for s in statements(kernel.body) if isinstance(s, n.For) and (build.int_value(s.lo) or 0) >= 0
+                                               and build.int_value(s.lo) is not None and (build.int_value(s.step) or 0) > 0}
+    along, (_, extent) = kernel.grid[0].name, matched(_tiled(kernel))
+    for s, conditions in _guarded(found[1]):
+        if not any(_below(c, along, extent, item.length, natural) for c in conditions):
+            return unknown(f"'{_target(s)}' is stored where nothing says that it lies within {item.length} of its group",
+                           needs=f"a mask of its place against {item.length}")
+    return proved(f"a tile stores only what lies within {item.length} of its group")
+
+
+def _all_there(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel, item = kernel_of(program, site.path), params_as(site, WalkGroups)
+    value = next(s.value for s in kernel.body if isinstance(s, n.Let) and s.names == (item.length,))
+    most, extent = matched(_tiled(kernel))
+    if no_more(value, most):
+        return proved(f"no group is longer than the grid, which has {extent} elements a tile")
+    return unknown("a group may be longer than the grid reaches", needs=f"{item.length} as min(.., {expr_text(most)})")
+
+
+def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    written = buffers_written(kernel.body)
+    for x in walk(kernel):
+        if isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.space == "global" for a in x.args):
+            return unknown(f"'{x.fn}' on global memory may tie tiles together", needs="tiles that do not wait for one another")
+        if isinstance(x, n.Load) and x.at.buffer.space == "global" and x.at.buffer.name in written:
+            return unknown(f"a tile reads '{x.at.buffer.name}' where another may have written", needs="independent tiles")
+    return proved("no tile reads what another writes")
+
+
+def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
+    if any(isinstance(s, n.Jump) and s.kind == "return" for s in walk(kernel_of(program, site.path))):
+        return refuted("a tile that returns early would end the walk over the others", "tile 0 returns, and tile 132 is never computed")
+    return proved("every tile runs to its end")
+
+
+def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
+    kernel = kernel_of(program, site.path)
+    found = matched(roles_at(kernel))
+    counts = set(trips(kernel, found[1]).values())
+    dependent = {a.name for a in kernel.grid} | {x for s in kernel.body[:-1] if isinstance(s, n.Let) for x in s.names}
+    if any(names_read(e) & dependent for e in counts):
+        return refuted("a role takes as many slots as its tile says", "the next tile begins in another slot", needs="as many iterations for each tile")
+    if len(counts) > 1:
+        return refuted("roles take different numbers of slots for a tile", "in the second tile they wait for different slots",
+                       needs="as many iterations in each role")
+    return proved("each role takes the same slots for each tile")
+
+
+@dataclass(frozen=True)
+class WalkGroups(Pass):
+    """`ctas` is the number of CTAs launched, `length` the value that says how many elements of a group there are. The tiles of a group are counted along
+    its length first, in panels of `panel` tiles (0: all of them)."""
+
+    intent: ClassVar[str] = "persistent"
+    catalogue: ClassVar[tuple[int, ...]] = (30,)
+    claim: ClassVar[str] = "Only tiles that there are cost time, and CTAs are busy alike however uneven the groups are."
+    conflicts: ClassVar[tuple[str, ...]] = ("persistent",)
+    provides: ClassVar[tuple[str, ...]] = ("persistent",)
+    least: ClassVar[Mapping[str, int]] = {"ctas": 1}
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P302", "validity", "storage", "nothing is stored beyond the length of a group", _ends),
+        Precondition("KIR-P303", "validity", "shape", "no group is longer than the grid", _all_there),
+        Precondition("KIR-P304", "validity", "aliasing", "tiles are independent of one another", _independent),
+        Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
+        Precondition("KIR-P306", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
+    )
+
+    length: str = "rows"
+    ctas: int = 132
+    panel: int = 0
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel with roles and a grid of tiles along a group, tiles across, and groups."""
+        if not isinstance(node, n.Kernel) or roles_at(node) is None:
+            return None
+        if len(node.grid) != 3 or node.cluster:
+            return Miss("the grid has not three axes, or CTAs form clusters")
+        if self.panel < 0 or _tiled(node) is None or any(dtype_of(a.extent.type) != I32 for a in node.grid):
+            return Miss("no panel, a first axis that counts no tiles, or axes that are not counted in 32 bits")
+        try:
+            if self.length not in {x for s in _parts(node)[1] for x in s.names}:
+                return Miss(f"'{self.length}' is no value of a group before the roles")
+            self._walking(program, node)
+        except NoRing as why:
+            return Miss(str(why))
+        return Site(path, self)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """A loop over groups and one over the tiles of each that are the CTA's, in each role."""
+        kernel = kernel_of(program, site.path)
+        return Rewritten(replace_kernel(program, kernel.name, self._walking(program, kernel)), site.path)
+
+    def _walking(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
+        found, (_, extent) = matched(roles_at(kernel)), matched(_tiled(kernel))
+        rings, slots, (_, across, group) = Rings.of(kernel), trips(kernel, found[1]), kernel.grid
+        front, of_group, of_tile = _parts(kernel)
+        taken = names_in(program, kernel)
+        pid = fresh_var("pid", taken)
+        roles = []
+        for k, r in enumerate(found[1].roles):
+            body, split = inside(r.body)
+            of_tile_used = _used(of_tile, names_read_in(body))
+            lets = _used(of_group, names_read_in((*of_tile_used, *body)) | {self.length})
+            again = {x: fresh(x, taken) if k else x for x in (*bound_names((*lets, *of_tile_used)), *(a.name for a in kernel.grid))}
+            i, number, seen = fresh_var("i", taken), fresh_var("t", taken), fresh_var("seen", taken)
+            if k in slots:
+                body = counted_on(body, rings, build.mul(i, slots[k]))
+            walked = _Walk(n.Buffer(fresh("before", taken), I32, (), "register"), build.var(again[group.name]), pid, i, number, seen,
+                          fresh_var("height", taken), self.ctas, self.panel, build.var(again[kernel.grid[0].name]), build.var(again[across.name]),
+                          tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else ())
+            inner = tuple(renamed(s, again) for s in (*of_tile_used, *body))
+            outer = tuple(renamed(s, again) for s in lets)
+            rows = build.var(again[self.length])
+            block = walked.around(tuple(matched_as(s, n.Let) for s in outer), rows, extent, across.extent, group.extent, inner)
+            roles.append(replace(r, body=around(split, block)))
+        made = n.Roles(tuple(roles), found[1].label, found[1].origin)
+        return replace(kernel, grid=(n.Axis(pid.name, build.const(self.ctas)),), body=(*front, made))
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a kernel each of whose roles is such a walk."""
+        if not isinstance(node, n.Kernel) or roles_at(node) is None or len(node.grid) != 1 or node.cluster:
+            return None
+        try:
+            kernel, item = _standing(program, node)
+        except NoRing as why:
+            return Miss(str(why))
+        return Site(path, item, {"kernel": kernel})
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One CTA for each tile that the longest group could have, of each group."""
+        kernel: n.Kernel = site.captures["kernel"]
+        return Rewritten(replace_kernel(program, kernel.name, kernel), site.path)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """What a role's walk is made of: the register that counts the tiles of the groups before, the group, the CTA, the number of a CTA's tile, that of the
+    tile in its group, the tiles before, the tiles along the group, and the tile's two coordinates."""
+
+    before: n.Buffer
+    group: n.Var
+    pid: n.Var
+    i: n.Var
+    number: n.Var
+    seen: n.Var
+    height: n.Var
+    ctas: int
+    panel: int
+    along: n.Var
+    across: n.Var
+    parts: tuple[n.Var, ...] = ()
+
+    def around(self, lets: tuple[n.Let, ...], rows: n.Expr, extent: int, columns: n.Expr, groups: n.Expr, body: n.Block) -> n.Block:
+        """The walk around what is done for one tile."""
+        after = build.add(self.seen, build.mul(self.height, columns))
+        tiles = n.For(self.i, build.ceildiv(build.sub(self.seen, self.pid), self.ctas), build.ceildiv(build.sub(after, self.pid), self.ctas), build.const(1),
+                      (*self.coordinates(columns), *body))
+        held = n.Region(self.before)
+        inner = (*lets, n.Let((self.seen.name,), n.Load(held)),
+                 n.Let((self.height.name,), build.maximum(build.ceildiv(rows, extent), build.const(0))), tiles, n.Store(held, after))
+        return (n.Alloc(self.before, build.const(0)), counting(self.group, groups, inner))
+
+    def coordinates(self, columns: n.Expr) -> n.Block:
+        """The number of a tile in its group, and the tile's coordinates."""
+        first = n.Let((self.number.name,), build.sub(build.add(build.mul(self.i, self.ctas), self.pid), self.seen))
+        if not self.panel:
+            return (first, n.Let((self.along.name,), build.mod(self.number, self.height)), n.Let((self.across.name,), build.floordiv(self.number, self.height)))
+        width, panel, tall = self.parts
+        start = build.mul(panel, self.panel)
+        within = build.mod(self.number, width)
+        return (first, n.Let((width.name,), build.mul(columns, self.panel)), n.Let((panel.name,), build.floordiv(self.number, width)),
+                n.Let((tall.name,), build.minimum(build.sub(self.height, start), self.panel)),
+                n.Let((self.along.name,), build.add(start, build.mod(within, tall))), n.Let((self.across.name,), build.floordiv(within, tall)))
+
+
+def _parts(kernel: n.Kernel) -> tuple[n.Block, tuple[n.Let, ...], tuple[n.Let, ...]]:
+    """What a kernel does before its roles: for all tiles, for those of a group, and for each. Raises NoRing."""
+    tile, group = {a.name for a in kernel.grid[:2]}, {kernel.grid[2].name}
+    front, of_group, of_tile = list[n.Stmt](), list[n.Let](), list[n.Let]()
+    written = buffers_written(kernel.body)
+    for s in kernel.body[:-1]:
+        read = names_read(s)
+        if not read & (tile | group):
+            front.append(s)
+            continue
+        if not isinstance(s, n.Let) or not isinstance(s.value.type, DType) or any(
+                isinstance(x, n.Load) and (x.at.buffer.space != "global" or x.at.buffer.name in written) for x in walk(s.value)):
+            raise NoRing("something but a value depends on the tile before the roles")
+        (of_tile if read & tile else of_group).append(s)
+        (tile if read & tile else group).update(s.names)
+    return tuple(front), tuple(of_group), tuple(of_tile)
+
+
+def _used(lets: tuple[n.Let, ...], used: set[str]) -> tuple[n.Let, ...]:
+    """The values that are used, and those that they are worked out of."""
+    out, wanted = list[n.Let](), set(used)
+    for s in reversed(lets):
+        if set(s.names) & wanted:
+            wanted |= names_read(s.value)
+            out.insert(0, s)
+    return tuple(out)
+
+
+def _tiled(kernel: n.Kernel) -> tuple[n.Expr, int] | None:
+    """The elements that a kernel's first axis counts tiles of, and how many a tile has."""
+    tiles = kernel.grid[0].extent
+    each = build.int_value(tiles.b) if isinstance(tiles, n.Binary) and tiles.op == "ceildiv" else None
+    return (tiles.a, each) if isinstance(tiles, n.Binary) and each is not None else None
+
+
+def _target(s: n.Stmt) -> str:
+    return s.at.buffer.name if isinstance(s, n.Store) else s.dst.buffer.name if isinstance(s, n.Copy) else "?"
+
+
+def _guarded(block: n.Roles | n.Stmt, under: tuple[n.Expr, ...] = ()) -> Iterator[tuple[n.Stmt, tuple[n.Expr, ...]]]:
+    """The statements that write to global memory, each with the conditions under which it does."""
+    for steps, inner in child_blocks(block):
+        here = under
+        if isinstance(block, n.If):
+            here = (*under, *conjuncts(block.cond)) if steps[0] == "then" else under
+        for s in inner:
+            yield from _guarded(s, here)
+    match block:
+        case n.Store() if block.at.buffer.space == "global":
+            yield block, (*under, *(conjuncts(block.mask) if block.mask is not None else ()))
+        case n.Copy() if block.dst.buffer.space == "global":
+            yield block, (*under, *(conjuncts(block.mask) if block.mask is not None else ()))
+        case _:
+            pass
+
+
+def _below(cond: n.Expr, along: str, extent: int, length: str, natural: set[str]) -> bool:
+    """Whether the tile begins below the length where a condition holds: of a place in the tile, or of its end."""
+    cond = _element(cond)
+    if not (isinstance(cond, n.Binary) and cond.op in ("lt", "le")) or _element(cond.b) != build.var(length):
+        return False
+    least = _beyond(cond.a, along, extent, natural)
+    return least is not None and least + (cond.op == "lt") >= 1
+
+
+def _beyond(e: n.Expr, along: str, extent: int, natural: set[str]) -> int | None:
+    """How far a place lies at least beyond the beginning of its tile; None where that is not known."""
+    by, least = _moves(e, along, natural) or (None, 0)
+    return least if by == extent else None
+
+
+def _moves(e: n.Expr, along: str, natural: set[str]) -> tuple[int, int] | None:
+    """By how many places a sum moves with each tile, and what the rest of it is at least; None where that is not known."""
+    e = _element(e)
+    if isinstance(e, n.Call) and e.fn == "iota":
+        return 0, 0
+    if isinstance(e, n.Binary) and e.op == "add" and not isinstance(e.type, DType):
+        a, b = _moves(e.a, along, natural), _moves(e.b, along, natural)
+        return None if a is None or b is None else (a[0] + b[0], a[1] + b[1])
+    if not isinstance(e.type, DType):
+        return None
+    by, least = 0, 0
+    for monomial, c in build.polynomial(e).items():
+        if not monomial:
+            least += c
+        elif monomial == (build.var(along),):
+            by += c
+        elif c < 0 or not all(isinstance(a, n.Var) and a.name in natural for a in monomial):
+            return None
+    return by, least
+
+
+def _element(e: n.Expr) -> n.Expr:
+    """What an element of a stretched value is."""
+    while isinstance(e, n.Call) and e.fn in ("broadcast", "expand") and isinstance(e.args[0], n.Expr):
+        e = e.args[0]
+    return e
+
+
+def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroups]:
+    """The kernel of one tile a CTA that such a walk is over, and what the pass is told for it. Raises NoRing."""
+    found, rings = matched(roles_at(kernel)), Rings.of(kernel)
+    slots, ctas = trips(kernel, found[1]), build.int_value(kernel.grid[0].extent)
+    roles, lets = list[n.Role](), (list[n.Let](), list[n.Let]())
+    first: _Read | None = None
+    for k, r in enumerate(found[1].roles):
+        body, split = inside(r.body)
+        mine = _read(kernel, body, ctas or 0)
+        first = mine if first is None else first
+        w, base = mine.walk, first.walk
+        if (mine.extent, mine.columns, mine.groups, w.panel) != (first.extent, first.columns, first.groups, base.panel):
+            raise NoRing("roles walk over different tiles")
+        plain = counted_on(mine.body, rings, build.mul(w.i, slots[k]), back=True) if k in slots else mine.body
+        own, rest = leading(plain)
+        again = {a.name: b.name for a, b in ((w.group, base.group), (w.along, base.along), (w.across, base.across))}
+        for kind, values in enumerate((mine.lets, own)):
+            merged_, more = merged(lets[kind], tuple(matched_as(renamed(s, again), n.Let) for s in values))
+            lets[kind][:] = merged_
+            again |= more
+        if again.get(mine.rows.name, mine.rows.name) != first.rows.name:
+            raise NoRing("roles walk over groups of different lengths")
+        block = tuple(renamed(s, again) for s in rest)
+        gone = {w.before.name, w.i.name, w.number.name, w.seen.name, w.height.name, w.pid.name, *(x.name for x in w.parts)}
+        if any(gone & (names_read(s) | buffers_named(s)) for s in (*own, *block)):
+            raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
+        roles.append(replace(r, body=around(split, block)))
+    if first is None or any(first.walk.pid.name in names_read(s) for s in kernel.body[:-1]):
+        raise NoRing("the number of the CTA is used for more than its tiles")
+    value = next((s.value for s in lets[0] if s.names == (first.rows.name,)), None)
+    most = next((e for e in _arms(value) if names_read(e) <= {p.name for p in program.params} and not buffers_named(e)), None) if value is not None else None
+    if most is None:
+        raise NoRing("no group has a length that the host knows")
+    w = first.walk
+    grid = (n.Axis(w.along.name, build.ceildiv(most, first.extent)), n.Axis(w.across.name, first.columns), n.Axis(w.group.name, first.groups))
+    made = n.Roles(tuple(roles), found[1].label, found[1].origin)
+    return replace(kernel, grid=grid, body=(*lets[0], *lets[1], *kernel.body[:-1], made)), WalkGroups(first.rows.name, ctas or 0, w.panel)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A role's walk as it was found: the values of a group, its length, the elements of a tile, the tiles across, the groups, and what is done for a
+    tile."""
+
+    walk: _Walk
+    lets: tuple[n.Let, ...]
+    rows: n.Var
+    extent: int
+    columns: n.Expr
+    groups: n.Expr
+    body: n.Block
+
+
+def _read(kernel: n.Kernel, block: n.Block, ctas: int) -> _Read:
+    """A role's walk. Raises NoRing where it is another than `_Walk.around` writes."""
+    other = NoRing("a role does something else than a walk over the tiles of groups")
+    match block:
+        case (n.Alloc(buffer=before), n.For(var=group, hi=groups, body=(*lets, n.Let(names=(seen,)), n.Let(names=(height,), value=high), n.For(
+                var=i, body=tiles), n.Store(value=after)))):
+            pass
+        case _:
+            raise other
+    along = high.a if isinstance(high, n.Binary) and high.op == "max" and build.is_const(high.b, 0) else None
+    extent = build.int_value(along.b) if isinstance(along, n.Binary) and along.op == "ceildiv" else None
+    names = [s.names[0] for s in tiles[:6] if isinstance(s, n.Let)]
+    if not (isinstance(along, n.Binary) and isinstance(rows := along.a, n.Var)) or extent is None or len(names) < 3:
+        raise other
+    columns = quotient_of(build.sub(after, build.var(seen)), build.var(height))
+    if columns is None:
+        raise other
+    for panel in sorted({0, *(c for s in tiles[:6] for x in walk(s) if isinstance(x, n.Const) and isinstance(c := x.value, int) and c > 0)}):
+        if panel and len(names) < 6:
+            continue
+        number, *parts, x, y = (build.var(name) for name in (names[:6] if panel else names[:3]))
+        made = _Walk(before, group, build.var(kernel.grid[0].name), i, number, build.var(seen), build.var(height), ctas, panel, x, y, tuple(parts))
+        rest, values = tiles[6 if panel else 3:], tuple(matched_as(s, n.Let) for s in lets)
+        if made.around(values, rows, extent, columns, groups, rest) == block:
+            return _Read(made, values, rows, extent, columns, groups, rest)
+    raise other
+
+
+def _arms(e: n.Expr) -> Iterator[n.Expr]:
+    """What a number is the smallest of."""
+    if isinstance(e, n.Binary) and e.op == "min":
+        yield from _arms(e.a)
+        yield from _arms(e.b)
+    else:
+        yield e
