@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.gate.cost import Cost, program_cost
-from kir.hardware.target import Architecture, Device
+from kir.hardware.target import Architecture, Device, Target
 from kir.ir.nodes import Program
 from kir.ir.visit import once
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
@@ -37,7 +38,8 @@ class Analytic:
 
     def __call__(self, pair: Pair) -> Forecast:
         """The forecast. Raises KirError KIR-E007 for sizes that are no launch."""
-        before, after = (program_cost(p, pair.sizes, pair.target, made, pair.surface)
+        sizes = tuple(sorted(pair.sizes.items()))
+        before, after = (_modelled(p, sizes, pair.target, pair.surface) if made is None else program_cost(p, pair.sizes, pair.target, made, pair.surface)
                          for p, made in zip((pair.before, pair.after), pair.compiled, strict=True))
         seconds = (sum(c.seconds for c in before), sum(c.seconds for c in after))
         middle = math.log(seconds[0] / seconds[1])
@@ -45,6 +47,12 @@ class Analytic:
         wide = spread(middle, bound(before) != bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
         fails = failing(refused(pair.after, pair.target.architecture) > 0, stored(before), stored(after))
         return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), fails, _reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
+
+
+@lru_cache(maxsize=64)
+def _modelled(program: Program, sizes: tuple[tuple[str, int], ...], target: Target, surface: str) -> tuple[Cost, ...]:
+    """The cost of a program that was not compiled; the last ones are kept, since many are compared with one."""
+    return program_cost(program, dict(sizes), target, None, surface)
 
 
 def refused(program: Program, architecture: Architecture) -> int:
