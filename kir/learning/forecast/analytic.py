@@ -4,17 +4,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from kir.analysis.target.legalize import legalize, shared_bytes
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
 from kir.gate.cost import Cost, program_cost
-from kir.hardware.target import Architecture, Device
-from kir.ir import nodes as n
-from kir.ir.build import int_value
-from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import once, statements
+from kir.hardware.target import Device
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
-from kir.surface import Artifact, backend
+from kir.learning.forecast.terms import illegal, refused, unhidden
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NORMAL = (-1.645, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.645)
@@ -24,28 +18,13 @@ SAME, SHARE, MOST = 0.05, 0.55, 1.4
 (`python -m benchmarks.forecast.analytic_errors`: the errors grow with what is modelled)."""
 OTHER_BOUND, UNCOMPILED = 0.15, 0.06
 """What is added where the two are bound by different resources, and where there is no machine code of both."""
-REFUSED, SPOILT, UNLIKE, SELDOM = 0.99, 0.97, 0.23, 0.024
+REFUSED, SPOILT, UNLIKE, SELDOM = 0.99, 0.97, 0.23, 0.011
 """How likely a program fails that the architecture refuses, that leaves a part of its outputs unwritten, that writes more than once what was written once,
 and any other (`python -m benchmarks.forecast failures`: how often they did)."""
 STORED_APART, UNWRITTEN = 0.05, 0.5
 """Logarithms of a quotient of bytes from which they are not the same, and from which what is missing is more than a last tile counted whole."""
 UNKNOWN = 3.0
 """How many times wider a forecast is that should not be relied on."""
-FETCH, FETCHED = 1e-9, 1000
-"""Seconds that an instruction of machine code takes to be fetched for the first time, and up to how many do (*effects*: straight code of 505 instructions
-takes 0.3 us longer than the same of 275)."""
-WARP = 1e-10
-"""Seconds between the warps that a device begins, beyond the first of each CTA (*effects*)."""
-ISSUED = 4e-13
-"""Seconds of a warp's instruction that latencies do not hide: 0.4 of what it takes to issue (*effects*)."""
-LOOP = 2.4e-7
-"""Seconds that a wave takes to come into a loop and out of it: nothing of the next loop is under way yet (*effects*)."""
-SEEN = 0.1
-"""How much of each resource is not hidden behind the one that binds (*effects*)."""
-BARRIER = 8.0
-"""Bytes of an mbarrier (PTX ISA, `mbarrier` objects)."""
-APART = ("launch", "spills", "atomics")
-"""Parts of a cost that are added up already."""
 
 
 class Analytic:
@@ -67,59 +46,6 @@ class Analytic:
         reasons = _reasons({**_parts(before), "not hidden": rest[0]}, {**_parts(after), "not hidden": rest[1]})
         return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), failing(refusals > 0, stored(before), stored(after)), reasons, defer=defer,
                         seconds=seconds)
-
-
-def unhidden(costs: Sequence[Cost], artifact: Artifact | None = None) -> float:
-    """Seconds that stand beside what binds a program. The gate's cost model has the busiest resource hide nearly all the rest, which is right for how long a
-    program takes, and says nothing of two that are bound alike; measured pairs say that a part of the rest shows (`benchmarks/data/effects`, on which the
-    constants were fitted). `artifact` are both programs' or none's: what machine code tells must be told of both."""
-    placed = [(c, c.work) for c in costs if c.work is not None]
-    if not placed:
-        return 0.0
-    text = float(sum(artifact.mix.values())) if artifact is not None else 0.0
-    code = max(costs, key=lambda c: c.seconds).tallies.get("code", 0.0)
-    issued = sum(w.instructions for _, w in placed) * (text / code if text and code else 1.0)
-    begun = sum(w.ctas * max(0.0, w.threads / 32 - 1.0) for _, w in placed)
-    loops = sum(c.tallies.get("loops", 0.0) * max(1.0, w.ctas / w.together) for c, w in placed)
-    parts = sum(seconds for c in costs for name, seconds in c.parts.items() if name not in APART)
-    return FETCH * min(text, FETCHED) + WARP * begun + ISSUED * issued + LOOP * loops + SEEN * parts
-
-
-def illegal(program: n.Program, architecture: Architecture) -> int:
-    """How much of a program the architecture refuses."""
-    return once(program, f"_illegal {architecture.name}", lambda: len(legalize(program, architecture)))
-
-
-def refused(program: n.Program, architecture: Architecture, surface: str) -> int:
-    """How much of a program is known to fail on its surface before a compiler is asked: what its backend cannot say, and shared memory that Triton's
-    pipelines would take beyond a CTA's."""
-    def found() -> int:
-        try:
-            said = len(backend(surface).accepts(program))
-        except KirError:
-            said = 0
-        return said + (surface == "triton" and staged(program) > architecture.shared_per_cta)
-    return once(program, f"_refused {architecture.name} {surface}", found)
-
-
-def staged(program: n.Program) -> float:
-    """Bytes of shared memory that Triton takes for a kernel with pipelined matrix products: the operands of each stage, a tile that is written by a
-    descriptor, and a barrier a stage (what it compiled: `benchmarks/data/effects`)."""
-    return max((_staged(k) for k in program.kernels), default=0.0)
-
-
-def _staged(k: n.Kernel) -> float:
-    loops = [s for s in statements(k.body) if isinstance(s, n.For) and s.kind == "pipelined" and any(isinstance(x, n.Mma) for x in s.body)]
-    if not loops:
-        return 0.0
-    written = [s.src for s in statements(k.body) if isinstance(s, n.Copy) and s.dst.buffer.space == "global"]
-    stages = sum(int(dict(loop.attrs).get("stages", 1)) for loop in loops)
-    return (shared_bytes(k) or 0) + max(map(_bytes, written), default=0.0) + BARRIER * stages
-
-
-def _bytes(e: n.Expr) -> float:
-    extents = [int_value(d) for d in shape_of(e.type)] if isinstance(e.type, TileType) else []
-    return float(math.prod(d or 0 for d in extents)) * dtype_of(e.type).bytes if extents else 0.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from kir.ir.build import int_value
 from kir.ir.measures.features import features
 from kir.ir.types import DType, shape_of
 from kir.ir.visit import once, statements, walk
-from kir.learning.forecast.analytic import illegal, refused, unhidden
+from kir.learning.forecast.terms import illegal, refused, unhidden
 from kir.surface import Artifact
 
 State = Mapping[str, float]
