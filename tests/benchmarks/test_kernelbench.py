@@ -39,11 +39,11 @@ def test_the_models_have_the_form_that_the_importer_reads(tmp_path: Path) -> Non
 
 
 def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -> None:
-    first, second = (kb.Rows(tmp_path / "rows.json", "", "gpu", 10.0) for _ in range(2))
+    first, second = (kb.Rows(tmp_path / "rows.json", "", "gpu") for _ in range(2))
     first.keep("level1/a", {"kernels": 1, "seconds": 1e-5, "eager": 2e-5, "compiled": 0.5e-5, "tried": [{}]})
     second.keep("level1/b", {"kernels": 2, "seconds": 1e-5, "eager": 0.5e-5, "compiled": 2e-5, "tried": [{}]})
     first.keep("level2/c", {"seconds": None, "remark": "KIR-G918: no"})
-    told = "\n".join(kb.Rows(tmp_path / "rows.json", "", "gpu", 10.0).table())
+    told = "\n".join(kb.Rows(tmp_path / "rows.json", "", "gpu").table())
     assert "level1: 2 of 2 models have a naive program; of these 2 end right, 1 of 2 faster than eager (geometric mean 1.00" in told
     assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told
 
@@ -58,6 +58,6 @@ def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeyp
         (tmp_path / "level1" / f"{name}.py").write_text(SOFTMAX.format(name=name, which=which))
     for _ in range(2):
         assert kb.kernelbench(tmp_path / "out", "cpu", str(tmp_path), "", 1e4, 1) == 0
-    rows = kb.Rows(tmp_path / "out" / "optimize-kernelbench-modelled.json", "", "cpu", 1.0).rows
+    rows = kb.Rows(tmp_path / "out" / "optimize-kernelbench-modelled.json", "", "cpu").rows
     assert rows["level1/sort"]["remark"].startswith("KIR-G918") and not rows["level1/sort"]["seconds"]
     assert rows["level1/softmax"]["seconds"] < 0.5 * rows["level1/softmax"]["given"]
