@@ -298,6 +298,9 @@ class Expressions:
             case "multiple_of" | "max_contiguous" | "max_constancy":
                 counts = [str(int_value(a)) for a in args[1:]]
                 return f"tl.{e.fn}({self.text(args[0])}, {counts[0] if len(counts) == 1 else '[' + ', '.join(counts) + ']'})", ATOM
+            case "max_nan" | "min_nan":
+                word = {"max_nan": "maximum", "min_nan": "minimum"}[e.fn]
+                return f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", ATOM
             case "philox":
                 words = [*map(self.text, args), "0", "0", "0"][:5]
                 return f"tl.philox({', '.join(words)}, n_rounds={attrs.get('rounds', 10)})[{attrs.get('lane', 0)}]", ATOM
