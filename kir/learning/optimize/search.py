@@ -29,7 +29,7 @@ from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
 from kir.learning.optimize.several import alone, put_back, together
 from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, starts
-from kir.learning.optimize.words import in_words_of
+from kir.learning.optimize.words import in_words_of, numbers_of
 from kir.learning.tune.rank import holds, promised
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
@@ -402,7 +402,8 @@ class Search:
             return Lifted(now, tuple(steps), tuple(left), tuple(dict.fromkeys(unproved)))
 
         def kept(p: Program, whose: str) -> Program:
-            return promised(p, plan.facts, plan.align) if plan.promises == whose and (plan.facts or plan.align) else p
+            numbers = numbers_of(plan.home, p) if plan.home is not None and whose == "home" else {}
+            return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
 
         if plan.home is None:
             return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes)

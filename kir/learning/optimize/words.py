@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, outer_names, rename
 from kir.ir.visit import statements, transform, walk
 
@@ -59,6 +60,29 @@ def in_words_of(source: n.Program, program: n.Program) -> InWords:
     made, applied = _renamed(program, {**names, **kernels})
     own = {*outer, *(k.name for k in program.kernels)}
     return InWords(made, {new: old for old, new in applied.items() if old in own and new != old})
+
+
+def numbers_of(source: n.Program, program: n.Program) -> dict[str, int]:
+    """Sizes of `source` that are numbers in `program`, which is in its words: extents of grids, ends of loops and extents of tensors in the same places."""
+    out: dict[str, int] = {}
+
+    def seen(theirs: n.Expr, mine: n.Expr) -> None:
+        if isinstance(theirs, n.Var) and (value := int_value(mine)) is not None:
+            out.setdefault(theirs.name, value)
+
+    for a, b in zip(source.kernels, program.kernels, strict=False):
+        for x, y in zip(a.grid, b.grid, strict=False):
+            seen(x.extent, y.extent)
+        loops = {s.var.name: s.hi for s in statements(b.body) if isinstance(s, n.For)}
+        for s in statements(a.body):
+            if isinstance(s, n.For) and s.var.name in loops:
+                seen(s.hi, loops[s.var.name])
+    held = {p.name: p.of for p in program.params if isinstance(p.of, n.Buffer)}
+    for p in source.params:
+        if isinstance(p.of, n.Buffer) and p.name in held and len(held[p.name].shape) == len(p.of.shape):
+            for d, e in zip(p.of.shape, held[p.name].shape, strict=True):
+                seen(d, e)
+    return out
 
 
 def renamed(program: n.Program, names: Mapping[str, str]) -> n.Program:

@@ -99,13 +99,16 @@ def assumed(program: Program, space: Space) -> Program:
     return promised(program, space.facts, space.align)
 
 
-def promised(program: Program, facts: Sequence[str], align: int) -> Program:
-    """A program with further facts, expressions over its sizes, and its tensors aligned to so many bytes at least. Raises KirError KIR-F011."""
+def promised(program: Program, facts: Sequence[str], align: int, numbers: Mapping[str, int] | None = None) -> Program:
+    """A program with further facts, expressions over its sizes and over `numbers` that it has in the place of some, and its tensors aligned to so many bytes
+    at least; a fact that holds by itself is left out. Raises KirError KIR-F011."""
     from kir.ir import nodes as n
     from kir.ir.binding import expressions
+    from kir.ir.build import const, is_const
     from kir.ir.types import DType
 
     sizes: dict[str, n.Expr] = {p.name: n.Var(p.name, p.of) for p in program.params if p.role == "size" and isinstance(p.of, DType)}
+    sizes = {**{name: const(value) for name, value in (numbers or {}).items()}, **sizes}
     more = expressions({f"facts[{i}]": text for i, text in enumerate(facts)}, sizes, "space")
     new = {p.of.name: replace(p.of, align=max(align, p.of.align)) for p in program.params if isinstance(p.of, n.Buffer)}
 
@@ -115,7 +118,7 @@ def promised(program: Program, facts: Sequence[str], align: int) -> Program:
     from kir.ir.visit import transform
     aligned = transform(program, leave) if align else program
     assert isinstance(aligned, Program)
-    return replace(aligned, facts=(*aligned.facts, *(f for f in more.values() if f not in aligned.facts)))
+    return replace(aligned, facts=(*aligned.facts, *(f for f in more.values() if f not in aligned.facts and not is_const(f, True))))
 
 
 def _specialized(space: Space, values: Point, problem: Problem) -> Program:
