@@ -122,12 +122,17 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
 
 
 def joined(given: Path, out: Path) -> int:
-    """Rows with a time that another folder has, in the place of those of `out`; 1 where it has none."""
+    """Rows with a time that another folder has, beside those of `out`: of two of an instance the better one stays, with the candidates of both, as if the one
+    run had gone on with the other's row; 1 where it has none."""
     theirs, mine = Rows(given), Rows(out)
     about = json.loads(theirs.file.read_text(encoding="utf-8"))["about"] if theirs.file.is_file() else {}
     timed = [row for row in theirs.rows.values() if row.get("seconds") and row.get("rival_seconds")]
     for row in timed:
-        mine.keep(row, about)
+        before = mine.rows.get(row["instance"], row)
+        known = {t["candidate"] for t in row["tried"]}
+        tried = [*(t for t in before["tried"] if t["candidate"] not in known), *row["tried"]]
+        better = max(row, before, key=lambda r: r.get("times_faster") or 0.0)
+        mine.keep({**better, "when": better.get("when", about["when"]), "tried": tried}, about)
     return 0 if timed else 1
 
 

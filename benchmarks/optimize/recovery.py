@@ -129,9 +129,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {problem} | {surface} | {f'{expert * 1e6:.1f} us' if expert else 'none: the best'} | " + " | ".join(cells) + " |"
     yield ""
     for arm in ARMS:
-        mine = [(p, s) for p, s, a in by if a == arm]
+        mine = [(p, s) for p, s, a in by if a == arm and known[s].get(p)]
         won = sum(1 for p, s in mine if (t := by[p, s, arm]) and t * ENOUGH <= goal[p, s])
-        yield f"- {arm}: {won} of {len(mine)} at {ENOUGH:.0%} or more"
+        yield f"- {arm}: {won} of {len(mine)} at {ENOUGH:.0%} or more, of those whose surface has an expert"
     whole = [r for r in rows if r.get("took") and r["arm"] == "whole"]
     if whole:
         share = sum(r["took"] - r["gate"] for r in whole) / sum(r["took"] for r in whole)

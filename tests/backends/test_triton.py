@@ -41,6 +41,12 @@ def test_emission_is_valid_python_and_stable(triton: Backend) -> None:
         assert triton.accepts(p) == ()
 
 
+def test_maxima_and_minima_of_tiles_keep_nan(triton: Backend) -> None:
+    p = parse_program("kir 1\nprogram p\n  in X: f32[64]\n  out Y: f32[64]\nkernel main grid (i: 1) threads 32\n"
+                      "  Y[0 +: 64] = min_nan(max_nan(X[0 +: 64], 0.0), 1.0)\n")
+    assert triton.accepts(p) == () and triton.emit(p).text.count("propagate_nan=tl.PropagateNan.ALL") == 2
+
+
 def test_every_statement_has_its_lines(triton: Backend) -> None:
     p = program("gemm_tile")
     emitted = triton.emit(p)

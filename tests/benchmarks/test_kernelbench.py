@@ -61,3 +61,7 @@ def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeyp
     rows = kb.Rows(tmp_path / "out" / "optimize-kernelbench-modelled.json", "", "cpu").rows
     assert rows["level1/sort"]["remark"].startswith("KIR-G918") and not rows["level1/sort"]["seconds"]
     assert rows["level1/softmax"]["seconds"] < 0.5 * rows["level1/softmax"]["given"]
+    rectified = tmp_path / "relu.py"
+    rectified.write_text(SOFTMAX.format(name="softmax", which="").replace("torch.softmax(x, dim=1)", "torch.relu(x)"))
+    kernels, told = kb.proposals(str(rectified), "h200", "triton")
+    assert kernels == 1 and told and all(p.surface == "triton" for p in told), "a surface that is asked for has proposals"
