@@ -154,6 +154,7 @@ WRONG = [
     ('outputs = ["Y"]', 'outputs = ["Z"]', "'Z' is named where outputs are"),
     ('name = "W", role', 'name = "X", role', "two tensors have the same name"),
     ('dtypes = ["f16", "bf16", "f32"]', '', "'dtypes' does not say what that is"),
+    ('"*" = { kind = "normal" }', '"*" = { kind = "partition" }', "a partition says 'of' how many things it is"),
 ]
 
 
