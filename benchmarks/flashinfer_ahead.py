@@ -1,4 +1,4 @@
-"""Compile the kernels of FlashInfer that the panel times, without a GPU: ``python -m benchmarks.flashinfer_ahead DIR``.
+"""Compile the kernels of FlashInfer that the panel and the workloads time, without a GPU: ``python -m benchmarks.flashinfer_ahead DIR``.
 
 DIR gets the package ``flashinfer_jit_cache``, where FlashInfer looks for modules that need no compiling. The objects speak TVM's own
 binary interface: neither Python's version nor torch's matters, only that of FlashInfer and of CUDA.
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ARCHITECTURE = "9.0a"
-HEADS, DTYPES = (64,), ("float16",)
+HEADS, DTYPES = (64, 128), ("float16",)
 PACKAGE = '''"""Modules of FlashInfer {version}, compiled ahead for {architecture}."""
 from pathlib import Path
 

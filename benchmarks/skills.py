@@ -37,7 +37,7 @@ from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.library import CardStore, Library, library
 from kir.learning.cards.search import Index, Query, Rank, search
-from kir.learning.cards.use import applications, judged
+from kir.learning.cards.use import Application, applicable, judged
 from kir.learning.evidence.archive import read_archive, shipped
 from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.forecast import Analytic, Pair
@@ -271,10 +271,12 @@ def _tripped(key: str, given: Given) -> list[tuple[str, str, int, int, int]]:
 
 
 def _makes(card: Card, before: Program, transition: Transition) -> bool:
-    wanted = told(Step.from_json(transition.step))
-    for each in applications(card, before, Context(target("sm_90a"))):
+    wanted, others = told(Step.from_json(transition.step)), list[Application]()
+    for each in applicable(card, before, Context(target("sm_90a"))):
         if any(told(step) == wanted for step in each.steps):
             return True
+        others.append(each)
+    for each in others:
         with suppress(KirError):
             if content_hash(run(before, Pipeline(each.steps)).program) == transition.after:
                 return True

@@ -44,7 +44,7 @@ def main(job_path: str, result_path: str) -> None:
         hidden = [getattr(of, f"{kind}_scratch_size", 0) or 0 for kind in ("global", "profile")]
         ctas = getattr(of, "num_ctas", 1)
         results.append({"shared": of.shared, "name": of.name, "texts": texts, "cubin": str(cubin), "hidden": [size * ctas for size in hidden],
-                        "cooperative": bool(getattr(of, "launch_cooperative_grid", False)), "ctas": ctas})
+                        "cooperative": bool(getattr(of, "launch_cooperative_grid", False)), "ctas": ctas, "warps": of.num_warps})
     _write(result_path, triton.__version__, results)
 
 

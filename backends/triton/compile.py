@@ -14,6 +14,7 @@ from kir.surface import Argument, Artifact, CompiledKernel, Emitted, Entry, Imag
 from .. import _cubin
 from .._serving import Compilers
 
+WARP = 32
 SECONDS = 240.0
 """How long the compiler may take over one program."""
 _COMPILERS = Compilers(f"{__package__}._served", "Triton")
@@ -83,5 +84,7 @@ def _compiled(e: Entry, each: dict[str, Any]) -> CompiledKernel:
     texts = {**each["texts"], "sass": _cubin.stripped(disassembly)} if disassembly else dict(each["texts"])
     registers, spills = (used.registers, used.stack) if used else (0, 0)
     cluster = (int(each["ctas"]),) if int(each["ctas"]) > 1 else ()
-    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]))
-    return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), e.threads, mix, texts, e.options, image)
+    warps = int(each["warps"])  # with those of a warp-specialized loop, which are the compiler's own
+    threads = 0 if warps == dict(e.options)["num_warps"] else warps * WARP
+    image = Image(cubin.read_bytes(), each["name"], int(each["shared"]), cluster, bool(each["cooperative"]), tuple(each["hidden"]), threads=threads)
+    return CompiledKernel(e.kernel, registers, spills, int(each["shared"]), threads or e.threads, mix, texts, e.options, image)

@@ -1,6 +1,7 @@
 """Convolutions of ResNet-50 and VGG in f16, channels last, beside the best of cuDNN's engines: all timed as graphs, in L2 and from memory.
 
-The candidates of a shape are points of the pipelines below over the naive program (and a step more, `then`); the fastest of a shape is its row.
+The candidates of a shape are points of the pipelines below over the naive program (and a step more, `then`); the fastest of a shape is its row,
+on each surface.
 ``python -m benchmarks.gpu_workloads.conv2d`` makes and compiles all of them beforehand.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -67,6 +70,12 @@ POINTS = (
     "conv2d_sm90_split rows=64 columns=128 stages=3 parts=4",
     "conv2d_sm90_split rows=128 columns=64 stages=3 parts=2",
     "conv2d_sm90_split rows=256 columns=64 stages=3 parts=2",
+    "conv2d_triton rows=128 columns=128 stages=3 threads=256",
+    "conv2d_triton rows=128 columns=64 stages=4 threads=128",
+    "conv2d_triton rows=64 columns=64 stages=4 threads=128",
+    "conv2d_tilelang rows=128 columns=128 stages=3 threads=256",
+    "conv2d_tilelang rows=128 columns=64 stages=4 threads=128",
+    "conv2d_tilelang rows=64 columns=64 stages=4 threads=128",
     "conv2d_sm90_split rows=64 columns=256 stages=3 parts=2",
     "conv2d_sm90_multicast rows=256 columns=64 stages=4 size=2 raster=8 rounds=1",
     "conv2d_sm90_multicast rows=64 columns=128 stages=8 size=2 raster=8 rounds=1",
@@ -79,6 +88,7 @@ POINTS = (
     "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then prefetch-descriptors@main",
     "conv2d_sm90 rows=128 columns=64 stages=7 raster=8 rounds=1 then prefetch-descriptors@main",
 )
+SURFACES = ("cuda", "triton", "tilelang")
 SMS, LONG = 132, 4
 """Multiprocessors of the device that the points are for, and steps of k from which a tile's first copy is a small part of it."""
 MOST_WRONG = 2e-3
@@ -92,9 +102,36 @@ def cases() -> Iterator[Case]:
         yield from _cases(n, h, w, c, f, kind, made)
 
 
-def prepared() -> dict[tuple[Kind, str], Made]:
-    """All candidates, compiled."""
-    return kept("conv2d", dict.fromkeys((s[-1], point) for s in SHAPES for point in POINTS if suits(point, *s)), candidate)
+Key = tuple[Kind, str, tuple[int, ...]]
+"""A kind of filter, a point, and the sizes that it is compiled for: none but of TileLang, whose launcher takes them."""
+
+
+def prepared() -> dict[Key, Made]:
+    """All candidates, compiled; TileLang's compiler is the slowest."""
+    keys = dict.fromkeys(key(point, s) for s in SHAPES for point in POINTS if suits(point, *s))
+    return kept("conv2d", sorted(keys, key=lambda k: not k[2]), candidate, executable)
+
+
+def key(point: str, shape: tuple[int, int, int, int, int, Kind]) -> Key:
+    """What a candidate at a shape is kept by."""
+    *sizes, kind = shape
+    return kind, point, tuple(sizes) if surface(point) == "tilelang" else ()
+
+
+def surface(point: str) -> str:
+    """Of a point's pipeline."""
+    return find_space(point.split()[0]).surface
+
+
+def executable(of: Key, program: Program) -> Executable:
+    """What a candidate is compiled to. Raises KirError."""
+    (taps, stride), point, sizes = of
+    if not sizes:
+        return compiled(program, surface(point))
+    n, h, w, c, f = sizes
+    out = (n, -(-h // stride), -(-w // stride), f)
+    return compiled_for(program, surface(point), dict(zip("NHWCF", sizes, strict=True)),
+                        {"X": (n, h, w, c), "Wt": (f, taps, taps, c) if taps > 1 else (f, c), "Y": out})
 
 
 def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
@@ -130,16 +167,16 @@ def naive(kind: Kind) -> str:
     )
 
 
-def candidate(key: tuple[Kind, str]) -> Program:
+def candidate(of: Key) -> Program:
     """A kind of convolution by a point of a pipeline. Raises KirError where a step does not apply."""
-    kind, point = key
+    kind, point, _ = of
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     steps = "; ".join(x for x in (space.filled(values), point.partition(" then ")[2]) if x)
     return run(parse_program(naive(kind)), Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 
 
-def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[Kind, str], Made]) -> Iterator[Case]:
+def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, Made]) -> Iterator[Case]:
     import torch
 
     torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # all engines that take the shape
@@ -171,7 +208,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[
         ways: dict[str, Callable[[], Any]] = {"cuDNN": replayed([lambda s=s: cudnn(s[0], s[1]) for s in used])}  # type: ignore[misc]  # a default binds it
         ours: dict[str, Callable[[], Any]] = {}
         for point in tried:
-            found = made[kind, point]
+            found = made[key(point, (n, h, w, c, f, kind))]
             try:
                 if isinstance(found, str):
                     raise OSError(found)
@@ -183,12 +220,10 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[tuple[
                 if said := wrong(way()):
                     raise OSError(said)
                 ours[point] = way
-            except (KirError, OSError) as refused:
+            except (KirError, CudaError, OSError) as refused:
                 missing[point] = str(refused).splitlines()[0]
-        named = []
-        if ours:
-            named = [fastest(ours)]
-            ways[named[0]], tried = ours[named[0]], (named[0],)
+        named = [fastest(of) for s in SURFACES if (of := {p: way for p, way in ours.items() if surface(p) == s})]
+        ways |= {name: ours[name] for name in named}
         shape = f"N{n} {h}x{w} C{c} F{f} {taps}x{taps} /{stride}, {'in L2' if hot else 'from memory'}"
         yield Case("conv2d", shape, ways, (*named, *missing), wrong, 2.0 * n * p * q * f * c * taps * taps, dict(missing), len(used))
 

@@ -1,4 +1,5 @@
-"""Attention, forward, beside torch's two backends, cuDNN and FlashAttention 2: experts, and what stored pipelines make of the naive programs.
+"""Attention, forward, beside torch's two backends, cuDNN and FlashAttention 2, and FlashInfer's kernel for Hopper (`fa3`), where it is installed: experts, and
+what stored pipelines make of the naive programs.
 
 ``python -m benchmarks.gpu_workloads.fmha`` makes and compiles all candidates beforehand.
 """
@@ -15,6 +16,7 @@ from benchmarks.gpu_workloads.measuring import Case
 from benchmarks.gpu_workloads.replaying import Made, kept
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -132,6 +134,10 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
         "FlashAttention 2": _torch("FLASH_ATTENTION", q, k, v, row),
     }
     want, missing, ours = ways["FlashAttention 2"](), dict[str, str](), kernels(row)
+    try:
+        ways["FlashInfer fa3"] = _flashinfer(q, k, v, row)
+    except Exception as absent:  # it is not installed, or does not compile
+        missing["FlashInfer fa3"] = f"{type(absent).__name__}: {str(absent).splitlines()[0] if str(absent) else ''}"
     for kernel in ours:
         found = made[kernel]
         if isinstance(found, str):
@@ -139,7 +145,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
             continue
         try:
             ways[kernel.title] = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
-        except (KirError, OSError) as refused:
+        except (KirError, CudaError, OSError) as refused:
             missing[kernel.title] = str(refused).splitlines()[0]
 
     def wrong(out: Any) -> str:
@@ -169,6 +175,23 @@ def _torch(name: str, q: Any, k: Any, v: Any, row: Row) -> Callable[[], Any]:
     def call() -> Any:
         with sdpa_kernel(getattr(SDPBackend, name)):
             return scaled_dot_product_attention(q, k, v, is_causal=row.causal, enable_gqa=bool(row.group))
+
+    return call
+
+
+def _flashinfer(q: Any, k: Any, v: Any, row: Row) -> Callable[[], Any]:
+    """Its own order of axes, [token, head, d]; the copies are made here, apart from what is timed."""
+    import flashinfer
+    import torch
+
+    q, k, v = (x.reshape(row.b, -1, *x.shape[-2:]) for x in (q, k, v))
+    tokens = [x.transpose(1, 2).reshape(-1, x.shape[1], row.dim).contiguous() for x in (q, k, v)]
+    ends = torch.arange(0, row.b + 1, device="cuda", dtype=torch.int32) * row.length
+    wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), "NHD", backend="fa3")
+    wrapper.plan(ends, ends, q.shape[1], k.shape[1], row.dim, causal=row.causal, q_data_type=torch.float16)
+
+    def call() -> Any:
+        return wrapper.run(*tokens).reshape(row.b, row.length, -1, row.dim).transpose(1, 2)
 
     return call
 

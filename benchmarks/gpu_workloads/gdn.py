@@ -17,6 +17,7 @@ from benchmarks.gpu_workloads.measuring import Case
 from benchmarks.gpu_workloads.replaying import Made, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 
@@ -76,7 +77,7 @@ def _case(b: int, length: int, h: int, g: int, made: dict[tuple[str, str], Made]
                 raise OSError(found)
             run = launcher(found[0], {**tensors, "o": o}, {"B": b, "L": length, "H": h, "G": g}, executable=found[1])
             ways[name] = replayed([_writing(run, o)])
-        except (KirError, OSError) as refused:
+        except (KirError, CudaError, OSError) as refused:
             missing[name] = str(refused).splitlines()[0]
 
     def wrong(out: Any) -> str:

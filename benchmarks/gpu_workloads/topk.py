@@ -1,7 +1,7 @@
 """The K largest of each row, beside torch.topk and FlashInfer's top-k: all timed as graphs, on tensors that L2 holds and on such that it does not.
 
-Each of KIR's answers that may suit a shape is timed; the fastest of a shape is the row. A row's text says what its values are: where they are not
-normal, only the result matters.
+Each of KIR's answers that may suit a shape is timed; the fastest of a shape is the row, on each surface. A row's text says what its values are: where
+they are not normal, only the result matters.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
+from kir.learning.tune.rank import built, given_of
+from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 from kir.rewrite import Context, run
 
@@ -41,6 +45,8 @@ ANSWERS = {
     ),
 }
 """The answers of radix select that are tried, by their family."""
+PIPELINES = ("topk_triton", "topk_tilelang")
+"""Those for other surfaces, which have nothing to choose."""
 SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
     (64, 4096, 512, ("rows", "clusters")),
     (1024, 1024, 8, ("rows",)),
@@ -61,19 +67,47 @@ VALUES = ("normal", "a few values", "infinities", "NaN")
 
 def cases() -> Iterator[Case]:
     """Each shape hot and cold, then the values that are not normal."""
-    made = kept("topk", [a for family in ANSWERS.values() for a in family], program)
+    sizes = [shape[:3] for shape in SHAPES]
+    every = [key(answer, shape) for shape in sizes for answer in (*(a for family in ANSWERS.values() for a in family), *PIPELINES)]
+    made = kept("topk", sorted(dict.fromkeys(every), key=lambda k: not k[1]), program, executable)
     for r, n, k, families in SHAPES:
         yield from _cases(r, n, k, "normal", families, made)
     for values in VALUES[1:]:
         yield from _cases(*SHAPES[0][:3], values, SHAPES[0][3], made)
 
 
-def program(answer: str) -> Program:
-    """The naive program with that answer of radix select in its place."""
-    return run(load_problem("topk").naive, f'radix-select{{answer="{answer}"}}@main', Context(target("sm_90a"))).program
+Key = tuple[str, tuple[int, ...]]
+"""An answer or a pipeline, and the sizes that it is compiled for: none but of TileLang, whose launcher takes them."""
 
 
-def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made: dict[str, Made]) -> Iterator[Case]:
+def key(answer: str, sizes: tuple[int, int, int]) -> Key:
+    """What an answer at some sizes is kept by."""
+    return answer, sizes if surface(answer) == "tilelang" else ()
+
+
+def surface(answer: str) -> str:
+    """What it is written to."""
+    return find_space(answer).surface if answer in PIPELINES else "cuda"
+
+
+def program(of: Key) -> Program:
+    """The naive program with that answer of radix select in its place, or what a pipeline makes of it."""
+    problem, device = load_problem("topk"), target("sm_90a")
+    if of[0] in PIPELINES:
+        space = find_space(of[0])
+        return built(space, space.values({}, given_of(space, problem, problem.shapes[0], device)), problem, device)
+    return run(problem.naive, f'radix-select{{answer="{of[0]}"}}@main', Context(device)).program
+
+
+def executable(of: Key, program: Program) -> Executable:
+    """What it is compiled to. Raises KirError."""
+    if not of[1]:
+        return compiled(program, surface(of[0]))
+    r, n, k = of[1]
+    return compiled_for(program, surface(of[0]), {"R": r, "N": n, "K": k}, {"X": (r, n), "V": (r, k), "I": (r, k)})
+
+
+def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made: dict[Key, Made]) -> Iterator[Case]:
     import torch
 
     x = _inputs(r, n, values)
@@ -96,7 +130,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
         return "" if same else "not the largest"
 
     missing: dict[str, str] = {}
-    tried = tuple(a for family in families for a in ANSWERS[family])
+    tried = (*(a for family in families for a in ANSWERS[family]), *PIPELINES)
     for hot in (True, False):
         if not hot and values != "normal":
             return
@@ -107,7 +141,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
                 ways[name] = replayed([lambda s=s, way=way: way(s[0]) for s in used])  # type: ignore[misc]  # a default binds it
         ours: dict[str, Callable[[], Any]] = {}
         for answer in tried:
-            found = made[answer]
+            found = made[key(answer, (r, n, k))]
             try:
                 if isinstance(found, str):
                     raise OSError(found)
@@ -117,12 +151,11 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
                 if said := wrong(ready()):
                     raise OSError(said)
                 ours[answer] = ready
-            except (KirError, OSError) as refused:
+            except (KirError, CudaError, OSError) as refused:
                 missing[answer] = str(refused).splitlines()[0]
-        named = []
-        if ours:
-            named = [fastest(ours)]
-            ways[named[0]], tried = ours[named[0]], (named[0],)
+        by = {s: {a: way for a, way in ours.items() if surface(a) == s} for s in dict.fromkeys(map(surface, tried))}
+        named = [fastest(of) for of in by.values() if of]
+        ways |= {name: ours[name] for name in named}
         shape = f"{r} x {n} k {k}{'' if values == 'normal' else ', ' + values}, {'in L2' if hot else 'from memory'}"
         yield Case("topk", shape, ways, (*named, *missing), wrong, 0.0, dict(missing), len(used))
 

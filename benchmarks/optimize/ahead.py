@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -27,6 +27,8 @@ from kir.ir.canonical import content_hash
 
 PROPOSALS = 16
 """Candidates that the search names for an instance."""
+MEANT = 0.9
+"""The part of a plan's steps that is taken where it is what was meant."""
 FIRST = 8
 """Those of them that are compiled ahead."""
 
@@ -53,7 +55,7 @@ def proposals(number: int, device: str) -> list[Proposed]:
     from kir.learning.optimize.judge import CpuJudge
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
-    from kir.learning.optimize.search import MEANT, Budget, Search
+    from kir.learning.optimize.search import Budget, Search
 
     one = INSTANCES[number]
     problem = one.posed()
@@ -93,8 +95,8 @@ def _stem(number: int) -> str:
     return INSTANCES[number].name.replace(" ", "-")
 
 
-def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
-    """A candidate compiled into the gate's cache; the compiler's words where it refuses."""
+def compiled(sizes: Mapping[str, int], one: Proposed, device: str, folder: str) -> str:
+    """A candidate for a call at these sizes, compiled into the gate's cache; the compiler's words where it refuses."""
     from kir.gate.artifacts import ArtifactCache
     from kir.ir.parser import parse_program
     from kir.surface import backend
@@ -102,7 +104,7 @@ def compiled(number: int, one: Proposed, device: str, folder: str) -> str:
     by = backend(one.surface)
     try:
         text = by.emit(parse_program(one.text, one.key))
-        ArtifactCache(Path(folder)).compiled(by, by.launched_with(text, INSTANCES[number].shape.sizes), named(device))
+        ArtifactCache(Path(folder)).compiled(by, by.launched_with(text, sizes), named(device))
     except KirError as refused:
         return f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     return ""
@@ -127,7 +129,7 @@ def prepared(
             if not done.cancelled() and done.exception() is None:
                 with contextlib.suppress(RuntimeError):  # the pool is closed already
                     for one in done.result()[:FIRST]:
-                        making.append(pool.submit(compiled, i, one, device, str(folder)))
+                        making.append(pool.submit(compiled, INSTANCES[i].sizes, one, device, str(folder)))
 
         for i, future in found.items():
             future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
@@ -141,7 +143,7 @@ def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, sec
     until, done = time.monotonic() + seconds, 0
     with _pool(workers) as pool:
         making = [
-            pool.submit(compiled, i, row[k], device, str(folder / "artifacts"))
+            pool.submit(compiled, INSTANCES[i].sizes, row[k], device, str(folder / "artifacts"))
             for k in range(PROPOSALS)
             for i, row in zip(wanted, lists, strict=True)
             if k < len(row)

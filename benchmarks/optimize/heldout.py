@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.optimize.ahead import Proposed, artifacts_taken, prepared, rivals_compiling, told
 from benchmarks.optimize.instances import INSTANCES, Instance
@@ -26,6 +26,7 @@ from kir.hardware.device.client import Child, ChildGone
 from kir.ir.parser import parse_program
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
+from kir.problem import Problem, Shape
 
 AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
@@ -38,6 +39,15 @@ UNSEEN = 0.85
 RIVALS = 6
 """Processes that compile the rivals' configurations."""
 HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "surface", "plan", "steps taken, left out", "measured", "remark")
+
+
+class Asked(Protocol):
+    """What is to be made fast: its problem, which knows the shape, and that shape."""
+
+    def posed(self) -> Problem: ...
+
+    @property
+    def shape(self) -> Shape: ...
 
 
 class Rows:
@@ -172,14 +182,22 @@ def _measured(gpu: Gpu, one: Instance, found: Future[list[Proposed]], panel: _Pa
         return {**row, "remark": f"no proposal: {found.exception()}"[:300]}
     if row.get("rival_seconds") is None and not row.get("rival_remark"):
         row.update(panel.timed(one, random.Random(secrets.randbits(64))))
-    setting = Setting(one.posed(), one.shape, gpu.target, "")
-    proposals, turns = {p.key: p for p in found.result()}, 0
-    while turns < MOST and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or not turns):
-        proposed = next(_in_order([*proposals.values()], row["tried"]), None)
-        if proposed is None:
+    row = measured_more(gpu, one, found.result(), row, until)
+    if row["seconds"] and row.get("rival_seconds"):
+        row["times_faster"] = row["rival_seconds"] / row["seconds"]
+    return row
+
+
+def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST) -> dict[str, Any]:
+    """A row after some more of its candidates, `most` at most: timed, then the fastest through the whole gate, the next where that refuses it."""
+    setting, row = Setting(one.posed(), one.shape, gpu.target, ""), dict(before)
+    proposals, turns = {p.key: p for p in proposed}, 0
+    while turns < most and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or not turns):
+        next_ = next(_in_order([*proposals.values()], row["tried"]), None)
+        if next_ is None:
             break
-        said = _judged(GpuJudge(gpu, setting, replays=False), proposed)
-        row["tried"], turns = [*row["tried"], {**told(proposed), "family": proposed.family, "gated": False, **said}], turns + 1
+        said = _judged(GpuJudge(gpu, setting, replays=False), next_)
+        row["tried"], turns = [*row["tried"], {**told(next_), "family": next_.family, "gated": False, **said}], turns + 1
     while (first := min((t for t in row["tried"] if t["accepted"]), key=lambda t: t["seconds"], default=None)) and not first.get("gated", True):
         if first["candidate"] not in proposals:  # of an earlier version
             row["tried"] = [t for t in row["tried"] if t is not first]
@@ -190,8 +208,6 @@ def _measured(gpu: Gpu, one: Instance, found: Future[list[Proposed]], panel: _Pa
     if right:
         best = min(right, key=lambda t: t["seconds"])
         row.update({k: best[k] for k in ("seconds", "low", "high", "plan", "surface", "candidate", "taken", "left")})
-    if row["seconds"] and row.get("rival_seconds"):
-        row["times_faster"] = row["rival_seconds"] / row["seconds"]
     row["remark"] = "" if right else (row["tried"][-1]["reason"] if row["tried"] else "nothing proposed")
     return row
 

@@ -27,12 +27,12 @@ from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSou
 from kir.lineage.records.folder import Folder
 from kir.problem import load_problem, numpy_dtype
 
-PROBLEMS = ("gemm", "softmax", "rmsnorm", "layernorm", "fmha", "fmha_causal", "topk", "conv2d")
+PROBLEMS = ("gemm", "fmha", "topk", "gdn", "conv2d", "softmax", "rmsnorm", "layernorm", "fmha_causal")
 SEEDS = 5
 ARMS = ("whole", "without skills", "without forecasts", "without the policy", *(f"random order {k}" for k in range(SEEDS)))
 ENOUGH = 0.95
 """The part of the expert's speed that counts as recovered."""
-BUDGET = Budget(candidates=4, seconds=600.0, plans=48)
+BUDGET = Budget(candidates=4, seconds=180.0, plans=48)
 
 
 class Blind:
@@ -57,7 +57,7 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
     file = out / "optimize-recovery.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
     done = {(r["problem"], r["surface"], r["arm"]) for r in rows}
-    tasks = [(p, s, a, str(out)) for p in PROBLEMS for s in SURFACES for a in ARMS if (p, s, a) not in done and any(w in p for w in only.split(","))]
+    tasks = [(p, s, a, str(out)) for a in ARMS for p in PROBLEMS for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))]
     for (name, surface, arm, _), row in each(one, tasks, workers, seconds):
         rows.append({"problem": name, "surface": surface, "arm": arm, **row})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import field
+from functools import lru_cache
 from typing import Any, Literal
 
 from kir.analysis.facts import Facts
@@ -26,6 +28,8 @@ RLIMIT = 2_000_000
 MOST_CASES = 4096
 """Most combinations of values that are tried one by one."""
 SMALL, HUGE = (1, 2, 0, 3, 8, 16, 64), (0, 0, 1 << 28, 1 << 30, (1 << 31) - 1)
+KEPT = 4096
+"""Answers that are kept."""
 COMPLETIONS = 120
 """Values that are tried for what a claim does not read, and how often, where z3 has values for what it does; and values of that for which a product may
 wrap."""
@@ -45,8 +49,27 @@ class Answer:
         return ", ".join(f"{name} = {value}" for name, value in self.witness)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A claim, and what stands for the facts under which it is decided."""
+
+    claim: n.Expr
+    token: object
+    known: Facts = field(compare=False, repr=False)
+
+
 def decide(claim: n.Expr, known: Facts) -> Answer:
-    """Whether a boolean scalar expression over integers holds under the facts of a place."""
+    """Whether a boolean scalar expression over integers holds under the facts of a place. The last answers are kept: a program and what a rewrite made of
+    it ask much the same."""
+    return _decided(claim, known) if known.token is None else _kept(_Asked(claim, known.token, known))
+
+
+@lru_cache(maxsize=KEPT)
+def _kept(asked: _Asked) -> Answer:
+    return _decided(asked.claim, asked.known)
+
+
+def _decided(claim: n.Expr, known: Facts) -> Answer:
     claim = known.expanded(claim)
     reduced = simplify(claim, known)
     if is_true(reduced):

@@ -253,13 +253,13 @@ def throughput(customers: float, busy: float, alone: float) -> float:
 
 
 def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: CompiledKernel | None) -> tuple[int, float]:
-    """Registers of a thread, and how many of them a CTA spills, as often as it comes by."""
-    wanted = OWN_REGISTERS + max(asked.registers, tiles.registers)
+    """Registers of a thread, and how many of them a CTA spills, as often as it comes by. What tiles name (`live`) has arrays of its own where threads are
+    written out, which hold it already."""
     if made_of is not None and made_of.registers:
         return made_of.registers, made_of.spills / WORD
-    live = max(live for live, _ in tiles.live)
-    spilled = max(max(0, wanted + live - arch.max_registers_per_thread) * times for live, times in tiles.live)
-    return min(arch.max_registers_per_thread, wanted + live), float(spilled)
+    wanted = [(OWN_REGISTERS + max(asked.registers, tiles.registers + live), times) for live, times in tiles.live]
+    spilled = max(max(0, words - arch.max_registers_per_thread) * times for words, times in wanted)
+    return min(arch.max_registers_per_thread, max(words for words, _ in wanted)), float(spilled)
 
 
 def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], ctas: int, together: int, l1: float, device: Device,

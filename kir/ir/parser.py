@@ -5,6 +5,7 @@ Names are resolved while reading, so that every reference carries its type. Inte
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from kir.base.diagnostic import KirError, Origin, error
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import precision_of
-from kir.ir.grammar.syntax import syntax_tree
+from kir.ir.grammar.syntax import quick_tree, syntax_tree
 from kir.ir.printer import SCHEMA
 from kir.ir.terms import Item, Scope, T, Terms, cache_of, is_tree, name_of, names_of, subtree
 from kir.ir.types import (
@@ -30,6 +31,9 @@ from kir.ir.types import (
 def parse_program(text: str, file: str = "<text>") -> n.Program:
     """The program of an IR text. Raises KirError: KIR-T001 (syntax), KIR-T002 (unknown name), KIR-T003 (name defined twice),
     KIR-T004 (schema), KIR-V002 and KIR-V003 (types)."""
+    if (quick := quick_tree(text)) is not None:
+        with suppress(KirError, RecursionError):  # the whole text is parsed then, for the place of the fault
+            return _Reader(file).file(quick)
     tree = syntax_tree(text, file)
     try:
         return _Reader(file).file(tree)

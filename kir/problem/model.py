@@ -14,7 +14,7 @@ import atexit
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations, product
 from pathlib import Path
 from threading import Lock
@@ -45,6 +45,8 @@ START_SECONDS = 180.0
 """How long importing torch may take."""
 NORM = 0.25
 """The part of the bound's norm that the error's may reach: the bound is many times the spread."""
+RECORDING = ("torch._dynamo", "kir.problem.naive.recording")
+"""What recording imports beside what running does: torch's own decompositions ask for its compiler."""
 SMALLER: tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...] = (
     ("one", ("one",), (1,)), ("odd", ("odd", "tail"), (5, 7, 3, 11, 13)), ("small", ("small",), (16, 32, 64)), ("tail", ("tail",), (37, 21, 50, 18)))
 """Name, tags, and values that the sizes take in turn."""
@@ -53,9 +55,9 @@ TELLING = ("zeros", "mean", "nan", "input", "last element skipped")
 
 
 @cache
-def _server() -> Server:
-    """The fork server that has imported torch; it ends with this process."""
-    made = Server(TASK, list(MODULES), {"CUDA_VISIBLE_DEVICES": ""})
+def _server(more: tuple[str, ...] = ()) -> Server:
+    """The fork server that has imported torch, and `more`; it ends with this process."""
+    made = Server(TASK, [*MODULES, *more], {"CUDA_VISIBLE_DEVICES": ""})
     atexit.register(made.close)
     return made
 
@@ -65,6 +67,8 @@ class Runner:
     """The process that runs a file, started when it is first asked. One question at a time, whoever asks."""
 
     source: ModelSource
+    imports: tuple[str, ...] = ()
+    """Modules that the process must have before it is confined, beside the usual ones."""
     _child: Child | None = None
     _turn: Lock = field(default_factory=Lock, compare=False, repr=False)
 
@@ -87,7 +91,7 @@ class Runner:
             if machine.package_version("torch") is None:
                 raise error("KIR-G919", "a problem in the form of KernelBench is a torch model, and torch is not installed", origin=self.source.line(1),
                             needs="pip install torch")
-            self._child = _server().child(START_SECONDS)
+            self._child = _server(self.imports).child(START_SECONDS)
             self._child.ask({"op": "load", "path": self.source.path, "text": self.source.text}, seconds=START_SECONDS)
         return self._child
 
@@ -167,10 +171,21 @@ class ModelProblem(Problem):
             "            held_.copy_(given_.reshape(held_.shape))",
             f"        return model.to({inputs[0]}.device)({', '.join(f'{x}={x}' for x in named)})", ""])
 
-    @property
+    @cached_property
     def naive(self) -> n.Program:
-        raise error("KIR-G918", f"problem '{self.name}' is a torch model: no program comes with it", origin=self.runner.source.line(1),
-                    needs="a kernel to start from, or a problem with a naive.kir")
+        """What the model's operators compute, one thread a work item. Raises KirError KIR-G918 for what no such program says."""
+        from kir.problem.naive.program import naive_program
+
+        recorder = Runner(self.runner.source, RECORDING)
+        try:
+            told = [(s.sizes, recorder.ask("record", s.sizes)[0]) for s in self.shapes]
+        finally:
+            recorder.close()
+        as_timed = [call["op"] for call in told[-1][1]["calls"]]
+        usual = [(sizes, x) for sizes, x in told if 1 not in sizes.values() or [call["op"] for call in x["calls"]] == as_timed]  # torch takes ways about 1
+        at, recordings = [sizes for sizes, _ in usual], [x for _, x in usual]
+        return naive_program(self.spec.name, recordings, at[0], self.spec.tensors, self.spec.scalars,
+                             lambda values: _expression(list(zip(at, values, strict=True))), self.runner.source.forward)
 
 
 def load_model(path: Path) -> ModelProblem:

@@ -56,6 +56,8 @@ def _answered(file: Any, message: Mapping[str, Any], arrays: dict[str, Array]) -
             return {}, {}
         case "dense":
             return {"dense": file.dense(sizes)}, {}
+        case "record":
+            return file.recorded(sizes), {}
         case "inputs":
             return {}, file.inputs(sizes, message["seed"], message["distribution"])
         case "own":

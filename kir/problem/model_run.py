@@ -158,6 +158,21 @@ class ModelFile:
         rows = [row(k, "in", x) for k, x in (*b.given.items(), *b.state.items())]
         return {"tensors": [*rows, row("out", "out", out)], "scalars": b.scalars, "state": list(b.state), "dtype": DTYPES[self._dtype(b)]}
 
+    def recorded(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The operators that forward calls at these sizes, found without computing where that works. Raises KirError KIR-G911, KIR-G918."""
+        from kir.problem.naive.recording import recorded
+
+        def told(b: Built) -> dict[str, Any]:
+            held = dict(zip(b.state, b.model.state_dict(keep_vars=True).values(), strict=True))
+            with self._foreign():
+                return recorded(b.model, b.arguments(b.given), {**b.given, **held}, self.source.forward)
+        try:
+            return told(self.built(sizes, 0, "meta"))
+        except KirError as refused:
+            if refused.diagnostics[0].id != "KIR-G911":
+                raise
+            return told(self.built(sizes, 0))
+
     def examined(self, sizes: Mapping[str, int]) -> None:
         """Refuse what no kernel could be held to: an output that differs from call to call, a state or inputs that forward changes.
         Raises KirError KIR-G914, KIR-G915."""

@@ -34,16 +34,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kir.analysis.elements import NotElementwise, element, tile
+from kir.analysis.elements import NotElementwise
 from kir.analysis.loops.reductions import OPS, identity
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import I32, TileType, dtype_of, shape_of
+from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import regions, statements, substitute, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import edit_block, kernel_of, names_in
 from kir.rewrite.match import block_and_index, counting, fresh_var, from_zero, matched, matched_as, names_at, node_as
+from kir.rewrite.match.folds import folded_by, slice_of, tile_over
 
 
 def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
@@ -51,15 +52,7 @@ def _folds(acc: n.Stmt, loop: n.Stmt) -> tuple[str, n.Expr] | None:
     if not (isinstance(acc, n.Alloc) and acc.buffer.space in ("register", "fragment") and isinstance(loop, n.For) and loop.kind == "serial"
             and from_zero(loop) and len(loop.body) == 1):
         return None
-    s = loop.body[0]
-    if not (isinstance(s, n.Store) and s.at == n.Region(acc.buffer) and s.mask is None and isinstance(s.value, n.Binary)):
-        return None
-    folded = s.value.b if s.value.a == n.Load(s.at) else s.value.a if s.value.b == n.Load(s.at) else None
-    op = next((r for r, b in OPS.items() if b == s.value.op), None)
-    if folded is None or op is None or acc.init != identity(op, acc.buffer.dtype) or acc.buffer.name in {
-            x.at.buffer.name for x in walk(folded) if isinstance(x, n.Load)}:
-        return None
-    return op, folded
+    return folded_by(acc, loop.body[0])
 
 
 PLACES = {"argmax": "gt", "argmin": "lt"}
@@ -133,7 +126,7 @@ class TreeReduction(Pass):
         if (place := _searched(block, i)) is not None:
             loop = matched_as(block[i + 1], n.For)
             try:
-                _widened(loop, place[1], 0)
+                tile_over(loop, place[1], 0)
             except NotElementwise as bad:
                 return Miss(f"'{bad}' has no form as a tile")
             return Site(path, self) if self.axis == 0 else None
@@ -148,7 +141,7 @@ class TreeReduction(Pass):
         if not _is_value(block[i + 2:], node):
             return Miss(f"a part of '{node.buffer.name}' is read as a tile, or it is handed on")
         try:
-            _widened(loop, found[1], self.axis)
+            tile_over(loop, found[1], self.axis)
         except NotElementwise as bad:
             return Miss(f"'{bad}' has no form as a tile")
         return Site(path, self)
@@ -162,7 +155,7 @@ class TreeReduction(Pass):
         acc, loop = block[i], block[i + 1]
         found = matched(_folds(acc, loop))
         assert isinstance(acc, n.Alloc) and isinstance(loop, n.For)
-        value = build.call("reduce", _widened(loop, found[1], self.axis), axis=self.axis, op=found[0])
+        value = build.call("reduce", tile_over(loop, found[1], self.axis), axis=self.axis, op=found[0])
         name = acc.buffer.name
         var = n.Var(name, value.type)
         let = n.Let((name,), value, label=acc.label, origin=acc.origin)
@@ -173,7 +166,7 @@ class TreeReduction(Pass):
         """One reduction that gives a place."""
         block, i = block_and_index(program, site.path)
         at, loop = matched_as(block[i], n.Alloc), matched_as(block[i + 1], n.For)
-        let = n.Let((at.buffer.name,), build.call("reduce", _widened(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
+        let = n.Let((at.buffer.name,), build.call("reduce", tile_over(loop, found[1], 0), axis=0, op=found[0]), label=at.label, origin=at.origin)
         var, own = n.Var(at.buffer.name, let.value.type), n.Load(n.Region(at.buffer))
         return Rewritten(edit_block(program, site.path, lambda b: (
             *b[:i], let, *(transform(s, lambda old, new: var if new == own else new) for s in b[i + 2:]))), site.path)
@@ -184,7 +177,7 @@ class TreeReduction(Pass):
         assert isinstance(node.value, n.Call) and isinstance(node.value.args[0], n.Expr)
         op, source = str(dict(node.value.attrs)["op"]), node.value.args[0]
         j, extent, at = fresh_var("j", taken), matched_as(shape_of(source.type)[0], int), n.Buffer(node.names[0], I32, (), "register")
-        body = (_better(op, at, _narrowed(source, 0, j), j),)
+        body = (_better(op, at, slice_of(source, 0, j), j),)
         made = (n.Alloc(at, build.const(0), label=node.label, origin=node.origin), counting(j, extent, body))
         var, own = n.Var(node.names[0], node.value.type), n.Load(n.Region(at))
         return Rewritten(edit_block(program, site.path, lambda b: (
@@ -204,7 +197,7 @@ class TreeReduction(Pass):
         if not isinstance(shape_of(source.type)[axis], int):
             return Miss("the number of elements is not known")
         try:
-            _narrowed(source, axis, n.Var("%j", I32))
+            slice_of(source, axis, n.Var("%j", I32))
         except NotElementwise as bad:
             return Miss(f"'{bad}' has no single elements")
         return Site(path, TreeReduction(axis))
@@ -223,7 +216,7 @@ class TreeReduction(Pass):
         buffer = n.Buffer(node.names[0], dtype, tuple(build.const(d) if isinstance(d, int) else d for d in shape),
                           "fragment" if shape else "register")
         place = n.Region(buffer)
-        fold = n.Store(place, build.binary(OPS[op], n.Load(place), _narrowed(source, self.axis, j)))
+        fold = n.Store(place, build.binary(OPS[op], n.Load(place), slice_of(source, self.axis, j)))
         extent = matched_as(shape_of(source.type)[self.axis], int)
         loop = counting(j, extent, (fold,))
 
@@ -237,27 +230,3 @@ class TreeReduction(Pass):
         acc = n.Alloc(buffer, identity(op, dtype), label=node.label, origin=node.origin)
         made = edit_block(program, site.path, lambda b: (*b[:i], acc, loop, *(transform(s, read) for s in b[i + 1:])))
         return Rewritten(made, site.path)
-
-
-def _syms(shape: tuple[int | n.Expr, ...]) -> list[tuple[n.Var, int | n.Expr]]:
-    return [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape)]
-
-
-def _narrowed(source: n.Expr, axis: int, j: n.Var) -> n.Expr:
-    """The tile that the reduction folds in at step `j` (a scalar when nothing is left)."""
-    shape = shape_of(source.type)
-    rest = _syms(shape[:axis] + shape[axis + 1:])
-    index: list[n.Expr] = [v for v, _ in rest]
-    index.insert(axis, j)
-    return tile(element(source, index), rest)
-
-
-def _widened(loop: n.For, folded: n.Expr, axis: int) -> n.Expr:
-    """The tile of all that a loop folds in, with the loop variable as `axis`."""
-    extent = matched(build.int_value(loop.hi))
-    rest = _syms(shape_of(folded.type))
-    scalar = element(folded, [v for v, _ in rest]) if isinstance(folded.type, TileType) else folded
-    own = n.Var(loop.var.name, loop.var.of)
-    return tile(scalar, [*rest[:axis], (own, extent), *rest[axis:]])
-
-

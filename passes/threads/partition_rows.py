@@ -73,7 +73,8 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("no iteration reads what another writes")
 
 
-def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
+def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether each iteration of a loop over one store writes elements of its own."""
     loop = node_as(program, site.path, n.For)
     s, extent = matched(_only_store(loop)), matched(build.int_value(loop.hi))
     rest = _axes(s)
@@ -126,7 +127,7 @@ class PartitionRows(Pass):
     provides: ClassVar[tuple[str, ...]] = ("rows",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P471", "validity", "aliasing", "iterations are independent", _independent),
-        Precondition("KIR-P911", "validity", "aliasing", "no two iterations write one element", _distinct),
+        Precondition("KIR-P911", "validity", "aliasing", "no two iterations write one element", distinct),
     )
 
     axis: int = 0

@@ -1,6 +1,8 @@
 """Places that look like a site of a pass and are none, and what is said of them."""
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from kir.base.diagnostic import KirError
@@ -308,3 +310,29 @@ kernel main grid (b: 1) threads 1
     with pytest.raises(KirError) as refused:
         run(program, "jam-loop{enter=[1]}@main/each")
     assert "lie in others that are not" in str(refused.value)
+
+
+RUNNING = """kir 1
+program p
+  in X: f32[M, 16]
+  out Y: f32[M, 16]
+  out Z: f32[M]
+  size M: i32
+kernel main grid (row: M) threads 32
+"""
+
+
+@pytest.mark.parametrize(("direction", "said", "body"), [
+    ("forward", "'total' is used after the loop, too",
+     "  register total: f32 = 0.0\n  for j in 0..16\n    total = total + X[row, j]\n    Y[row, j] = total\n  Z[row] = total\n"),
+    ("backward", "'total' is used by more than the stores after it",
+     "  let total = scan(X[row, 0 +: 16], axis=0, op=sum)\n  Y[row, 0 +: 16] = total\n  let most = reduce(total, axis=0, op=max)\n  Z[row] = most\n"),
+    ("backward", "what is stored has another shape than the scan",
+     "  let total = scan(X[row, 0 +: 16], axis=0, op=sum)\n  Y[row, 0 +: 16] = total\n  Z[row] = reduce(total, axis=0, op=max)\n"),
+    ("backward", "it runs from the last element to the first",
+     "  let total = scan(X[row, 0 +: 16], axis=0, op=sum, reverse=true)\n  Y[row, 0 +: 16] = total\n  Z[row] = 0.0\n"),
+])
+def test_a_scan_of_which_more_is_needed_than_the_loop_stores_is_none(direction: Literal["forward", "backward"], said: str, body: str) -> None:
+    program, item = parse_program(RUNNING + body, "p.kir"), next(p for p in passes() if p.name == "tile-scan").with_options({})
+    assert sites(item, program, direction) == ()
+    assert said in [reason for _, reason in misses(item, program, direction)]

@@ -15,7 +15,7 @@ from kir.gate.counts.trace import Access, operations
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, once, statements
+from kir.ir.visit import names_read, once, statements, walk
 from kir.surface import backend
 
 LAYING_OUT = frozenset({"triton", "tilelang"})
@@ -71,33 +71,41 @@ def threaded(program: n.Program, surface: str) -> n.Program:
 def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Declared:
     """What a kernel asks for at these sizes."""
     values, axes, _ = values_at(program, kernel, sizes, 0.5)
-    shared = registers = 0
     threads = number(kernel.threads, values) or 1
     operands = operand_fragments(kernel.body)
+    shared = sum(math.prod(number(d, values) or 1 for d in s.buffer.shape) * s.buffer.dtype.bytes
+                 for s in statements(kernel.body) if isinstance(s, n.Alloc) and s.buffer.space == "shared")
 
-    def scan(block: n.Block, team: int) -> None:
-        nonlocal shared, registers
-        for s in block:
-            match s:
-                case n.Alloc():
-                    elements = math.prod(number(d, values) or 1 for d in s.buffer.shape)
-                    if s.buffer.space == "shared":
-                        shared += elements * s.buffer.dtype.bytes
-                    elif s.buffer.space in ("fragment", "register") and s.buffer.name not in operands:
-                        registers += -(-elements * s.buffer.dtype.bytes // (4 * max(1, team)))
-                case n.For():
-                    scan(s.body, {"thread": 1, "warp": 32, "warpgroup": 128}.get(s.kind, team))
-                case n.If():
-                    scan(s.then, team)
-                    scan(s.orelse, team)
-                case n.While():
-                    scan(s.body, team)
-                case n.Roles():
-                    for role in s.roles:
-                        scan(role.body, (role.hi - role.lo) * 32)
-                case _:
-                    pass
-    scan(kernel.body, threads)
+    def words(s: n.Alloc, team: int) -> int:
+        if s.buffer.space not in ("fragment", "register") or s.buffer.name in operands:
+            return 0
+        return -(-math.prod(number(d, values) or 1 for d in s.buffer.shape) * s.buffer.dtype.bytes // (4 * max(1, team)))
+
+    def most(block: n.Block, team: int) -> int:
+        """Words a thread where they are most: what is declared is held to where it is last named."""
+        own = {s.buffer.name: words(s, team) for s in block if isinstance(s, n.Alloc)}
+        last = {x.name: i for i, s in enumerate(block) for x in walk(s) if isinstance(x, n.Buffer) and x.name in own}
+        held = top = 0
+        for i, s in enumerate(block):
+            held += own[s.buffer.name] if isinstance(s, n.Alloc) else 0
+            top = max(top, held + inside(s, team))
+            held -= sum(own[name] for name in own if last[name] == i)
+        return top
+
+    def inside(s: n.Stmt, team: int) -> int:
+        match s:
+            case n.For():
+                return most(s.body, {"thread": 1, "warp": 32, "warpgroup": 128}.get(s.kind, team))
+            case n.If():
+                return max(most(s.then, team), most(s.orelse, team))
+            case n.While():
+                return most(s.body, team)
+            case n.Roles():
+                return max(most(role.body, (role.hi - role.lo) * 32) for role in s.roles)
+            case _:
+                return 0
+
+    registers = most(kernel.body, threads)
     known: dict[str, n.Expr] = {name: const(v) for name, v in values.items() if isinstance(v, int)}
     known |= {p.name: const(sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in sizes}
     known |= {a.name: const(v, dtype_of(a.extent.type)) for a in kernel.grid if isinstance(v := values[a.name], int)}

@@ -19,7 +19,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import did_you_mean, error
 from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
-from kir.gate.gpu.references import REFERENCES, Reference, of_file
+from kir.gate.gpu.references import COMPILED_REFERENCE, REFERENCES, Reference, of_file
 from kir.gate.gpu.statistics import Estimate, estimate
 from kir.hardware.confine import Limits, confine
 from kir.hardware.device import executor, wire
@@ -149,8 +149,9 @@ def serve(channel: socket.socket) -> None:
         try:
             if message["op"] == "open":
                 if "file" in message:
-                    confine(Limits(**{**message["limits"], "writable": ()}))
-                    references = {MODEL_REFERENCE: of_file(**message["file"])}
+                    if "limits" in message:
+                        confine(Limits(**{**message["limits"], "writable": ()}))
+                    references = {MODEL_REFERENCE: of_file(**message["file"]), COMPILED_REFERENCE: of_file(**message["file"], compiled=True)}
                 state, _ = executor.opened({"op": "open", "device": message["device"], "confine": False, "limits": {"writable": []}, "images": []}, blobs[:1])
                 wire.send(channel, {})
             else:

@@ -10,6 +10,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.indenter import DedentError, Indenter
 
 from kir.base.diagnostic import KirError, Origin, did_you_mean, error
+from kir.ir.grammar.lines import tree_of_lines
 from kir.ir.grammar.tables import parser
 
 
@@ -50,13 +51,18 @@ _WORDS = {
 
 
 def _lark() -> Lark:
-    return parser("kir", _Blocks, positions=True)
+    return parser("kir", _Blocks, positions=True, starts=("start", "stmt"))
+
+
+def quick_tree(text: str) -> Tree[Token] | None:
+    """The tree of an IR text as it is printed, whose terms have no positions of their own; None for a text that is wrong or written otherwise."""
+    return tree_of_lines(_lark(), text)
 
 
 def syntax_tree(text: str, file: str) -> Tree[Token]:
     """The tree of an IR text. Raises KirError KIR-T001."""
     try:
-        return _lark().parse(text.removeprefix("\ufeff").removesuffix("\n") + "\n")
+        return _lark().parse(text.removeprefix("\ufeff").removesuffix("\n") + "\n", start="start")
     except UnexpectedInput as bad:
         raise _syntax_error(bad, file, text) from None
     except _Misaligned as bad:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 @cache
-def parser(name: str, postlex: type[PostLex] | None = None, positions: bool = False) -> Lark:
+def parser(name: str, postlex: type[PostLex] | None = None, positions: bool = False, starts: tuple[str, ...] = ("start",)) -> Lark:
     """The LALR parser of `grammars/<name>.lark`, with what its token stream goes through, and with positions in its trees where they are
-    asked for."""
+    asked for; `starts` are the rules that a text may be of."""
     grammar = resources.files("kir.grammars").joinpath(f"{name}.lark").read_text(encoding="utf-8")
-    options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "propagate_positions": positions}
+    options: dict[str, Any] = {"parser": "lalr", "maybe_placeholders": True, "propagate_positions": positions, "start": list(starts)}
     kept = _kept(grammar, f"{options} {postlex}")
     try:
         seal, _, data = kept.read_bytes().partition(b"\n")

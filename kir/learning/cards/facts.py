@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import combinations
 
 from kir.ir import nodes as n
@@ -105,19 +106,30 @@ _FORM = re.compile(r"^(\w+)(?: \* (\w+))? (==|%|<=) (?:(\w+) \* )?(\w+)(?: == 0)
 
 def holds(relation: str, values: Facts) -> bool | None:
     """Whether a relation holds; None where a name of it has no value. Raises ValueError for what is no relation."""
-    form = _FORM.match(relation)
-    if form is None:
-        raise ValueError(f"'{relation}' is no relation")
-    a, times, op, more, b = form.groups()
-    words = [a, times or "1", more or "1", b]
-    known = [int(w) if w.isdigit() else values.get(w) for w in words]
-    if any(v is None for v in known):
+    op, words = _form(relation)
+    known = [w if isinstance(w, int) else values.get(w) for w in words]
+    if None in known:
         return None
     left, right = known[0] * known[1], known[2] * known[3]  # type: ignore[operator]  # none is None here
     if op == "%":
         return right != 0 and left % right == 0
     compare: Callable[[int, int], bool] = operator.eq if op == "==" else operator.le
     return compare(left, right)
+
+
+@lru_cache(maxsize=1 << 14)
+def _form(relation: str) -> tuple[str, tuple[int | str, ...]]:
+    """The operator of a relation, and its four factors, two on each side: names or numbers."""
+    form = _FORM.match(relation)
+    if form is None:
+        raise ValueError(f"'{relation}' is no relation")
+    a, times, op, more, b = form.groups()
+    return op, tuple(int(w) if w.isdigit() else w for w in (a, times or "1", more or "1", b))
+
+
+def words_of(relation: str) -> tuple[str, ...]:
+    """The names of parameters and facts in a relation. Raises ValueError for what is no relation."""
+    return tuple(dict.fromkeys(w for w in _form(relation)[1] if isinstance(w, str)))
 
 
 def relations(parameters: tuple[str, ...], facts: tuple[str, ...]) -> Iterator[str]:

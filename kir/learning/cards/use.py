@@ -5,7 +5,7 @@ Nothing is taken on the card's word: each step is a site of its pass, and its va
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from itertools import product
@@ -31,6 +31,8 @@ MOST_CHOICES = 6
 """Values of parameters that are tried at each place, what most kernels used first."""
 NAMING = "named"
 """The parameter that says whether what a step makes keeps a name; its values make no different programs."""
+MOST_BEGUN = 8
+"""Places at which a card of several steps begins."""
 MOST_APPLIED = 64
 """Applications of one card to one program."""
 
@@ -57,7 +59,12 @@ class NearMiss:
 def applications(card: Card, program: Program, context: Context = ANYWHERE) -> tuple[Application, ...]:
     """Every application of a card in a program, in reading order; at one place, the parameters that most kernels used first. A composite of
     which a part is there already applies the rest. A card whose pass is not registered here has none."""
-    return tuple(each for each in looked(card, program, context) if isinstance(each, Application))
+    return tuple(applicable(card, program, context))
+
+
+def applicable(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application]:
+    """The same, each as it is found."""
+    return (each for each in looked(card, program, context) if isinstance(each, Application))
 
 
 def looked(card: Card, program: Program, context: Context = ANYWHERE) -> Iterator[Application | NearMiss]:
@@ -88,32 +95,56 @@ def judged(card: Card, program: Program, context: Context = ANYWHERE) -> Iterato
 
 
 def _composite(card: Card, program: Program, context: Context) -> Iterator[Application | NearMiss]:
-    """The steps one after the other, each at its first place; those that find no place and whose traces are there already are left out."""
-    done: list[Step] = []
-    current, skipped = program, list[str]()
-    missed: NearMiss | None = None
-    for move in card.carrier.steps:
-        step: Step | None = None
-        for site, refusals in _sites(card, move, current, context):
-            at = anchor_text(current, site.path)
-            if refusals:
-                missed = missed or NearMiss(card, at, refusals)
-                continue
-            with suppress(KirError):
-                made = apply(current, site.params, site, context=context)
-                step = Step.of(site.params, at, path=site.path, hash=content_hash(current))
-                current = made.program
-                break
-        if step is not None:
-            done.append(step)
-        elif _is_there(move, current):
-            skipped.append(move.step)
-        else:
-            yield missed or NearMiss(card, "", (f"there is no place for {move.step}",))
+    """The first step at each of its places, the others at the first of theirs after it; those that find no place and whose traces are there already are
+    left out."""
+    first, *others = card.carrier.steps
+    missed: list[NearMiss] = []
+    begun = 0
+    for step, after in _made_by(card, first, program, context, missed):
+        begun += 1
+        if (rest := _rest(card, others, after, context, missed)) is not None:
+            yield Application(card, (step, *rest[0]), _why(card, rest[1]))
+        if begun == MOST_BEGUN:
             return
-    if done:
-        told = f"; {', '.join(skipped)} is there already" if skipped else ""
-        yield Application(card, tuple(done), f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels{told}")
+    if not begun and _is_there(first, program) and (rest := _rest(card, others, program, context, missed)) is not None and rest[0]:
+        yield Application(card, rest[0], _why(card, (first.step, *rest[1])))
+    elif missed:
+        yield missed[0]
+    elif not begun:
+        yield NearMiss(card, "", (f"there is no place for {first.step}",))
+
+
+def _made_by(card: Card, move: Move, program: Program, context: Context, missed: list[NearMiss]) -> Iterator[tuple[Step, Program]]:
+    """A step at each place where every check lets it, and what it makes; the places where a condition fails are added to the missed."""
+    for site, refusals in _sites(card, move, program, context):
+        at = anchor_text(program, site.path)
+        if refusals:
+            missed.append(NearMiss(card, at, refusals))
+            continue
+        with suppress(KirError):
+            made = apply(program, site.params, site, context=context)
+            yield Step.of(site.params, at, path=site.path, hash=content_hash(program)), made.program
+
+
+def _rest(card: Card, moves: Sequence[Move], program: Program, context: Context, missed: list[NearMiss]) -> tuple[tuple[Step, ...], tuple[str, ...]] | None:
+    """The steps of what follows, each at its first place, and those that are there already; None where one finds no place."""
+    done, there = list[Step](), list[str]()
+    for move in moves:
+        found = next(_made_by(card, move, program, context, missed), None)
+        if found is not None:
+            done.append(found[0])
+            program = found[1]
+        elif _is_there(move, program):
+            there.append(move.step)
+        else:
+            missed.append(NearMiss(card, "", (f"there is no place for {move.step}",)))
+            return None
+    return tuple(done), tuple(there)
+
+
+def _why(card: Card, there: Sequence[str]) -> str:
+    told = f"; {', '.join(there)} is there already" if there else ""
+    return f"{len(card.evidence.uses)} uses in {card.evidence.kernels} kernels{told}"
 
 
 def _is_there(move: Move, program: Program) -> bool:
@@ -259,8 +290,7 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     done: list[Step] = []
     current, taken = program, set[str]()
     while len(done) < MOST_APPLIED:
-        found = list(looked(card, current, context))
-        uses = [each for each in found if isinstance(each, Application) and (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken]
+        uses = (each for each in applicable(card, current, context) if (not at or each.steps[0].at == at) and _told(each.steps[0]) not in taken)
         made = next(_made(uses, current, context), None)
         if made is None:
             break
@@ -277,7 +307,7 @@ def materialized(card: Card, program: Program, context: Context = ANYWHERE, at: 
     return Materialized(current, tuple(done))
 
 
-def _made(uses: Sequence[Application], program: Program, context: Context) -> Iterator[Materialized]:
+def _made(uses: Iterable[Application], program: Program, context: Context) -> Iterator[Materialized]:
     """What the applications of a card make of a program; those that a check of the framework refuses are left out."""
     for each in uses:
         with suppress(KirError):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field
@@ -23,6 +24,10 @@ SHIPPED = "kir:"
 """How a place in KIR's own folders may start; experts are named without."""
 MOST_REASON = 300
 """Characters kept of why a step was turned down."""
+
+
+LEAST_AHEAD = 100
+"""Texts from which it is worth while to parse them side by side."""
 
 
 class Transition(Record):
@@ -111,7 +116,7 @@ class Walked(Record):
 
     def program(self, key: str) -> Program:
         """A program by the key of its text. Raises KeyError for one that is not here."""
-        return _parsed(self.programs[key])
+        return parsed(self.programs[key])
 
     def chain(self) -> Iterator[tuple[Transition, Program, Program]]:
         """The transitions from the naive end, each with the program before and after."""
@@ -119,9 +124,24 @@ class Walked(Record):
             yield each, self.program(each.before_text), self.program(each.after_text)
 
 
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> Program:
-    return parse_program(text)
+_PROGRAMS: dict[str, Program] = {}
+"""The programs of texts, each parsed once: a library is made from all programs of its evidence, and looks at each many times."""
+
+
+def parsed(text: str) -> Program:
+    """The program of a text. Raises KirError as `parse_program`."""
+    found = _PROGRAMS.get(text)
+    if found is None:
+        found = _PROGRAMS[text] = parse_program(text)
+    return found
+
+
+def parsed_ahead(texts: Iterable[str], workers: int) -> None:
+    """Parse texts in so many processes, before they are asked for."""
+    asked = [text for text in dict.fromkeys(texts) if text not in _PROGRAMS]
+    if workers > 1 and len(asked) > LEAST_AHEAD:
+        with ProcessPoolExecutor(workers) as pool:
+            _PROGRAMS.update(zip(asked, pool.map(parse_program, asked, chunksize=max(1, len(asked) // (4 * workers))), strict=True))
 
 
 def walked(lineage: Lineage, folder: Folder, read_as: str = "") -> Walked:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -11,32 +11,39 @@ from kir.base.store import write_atomic
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import CardStore
 from kir.learning.cards.search import RANK
-from kir.learning.evidence.walked import Walked
+from kir.learning.evidence.walked import Walked, parsed_ahead
 from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.transfers import transferred
-from kir.learning.induce.trials import decided, tried
+from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
 
 
 def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None) -> tuple[Card, ...]:
-    """The cards of walked kernels, in order of name. Trials run side by side in so many processes."""
+    """The cards of walked kernels, in order of name. Programs are parsed and trials run side by side in so many processes."""
     some = distinct(walks)
+    parsed_ahead((each.programs[key] for each in some for key in _read(each)), workers)
     found = hypotheses(some, uses(some))
-    out = []
-    if workers > 1 and trials:
-        context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found, some)) as pool:
-            for card in pool.map(_at, range(len(found))):
-                out.append(card)
-                advance(card.name)
-    else:
-        for each in found:
-            out.append(_finished(each, some if trials else ()))
-            advance(out[-1].name)
-    return tuple(out)
+    if workers < 2 or not trials:
+        return tuple(_told(_finished(each, some if trials else ()), advance) for each in found)
+    context = multiprocessing.get_context("fork")  # the evidence is inherited, not sent
+    order = sorted(range(len(found)), key=lambda k: (len(found[k].uses), found[k].card.name))  # what few kernels use is tried on others: that takes longest
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(found, some)) as pool:
+        made = [_told(card, advance) for card in pool.map(_at, order)]
+    return tuple(sorted(made, key=lambda card: card.name))
+
+
+def _read(each: Walked) -> Iterator[str]:
+    """The keys of the programs of a walk that cards are made of."""
+    yield from (key for t in each.transitions for key in (t.before_text, t.after_text))
+    yield from (r.program_text for r in each.rejected if r.program_text in each.programs)
+
+
+def _told(card: Card, advance: Callable[[str], None]) -> Card:
+    advance(card.name)
+    return card
 
 
 _FOUND: list[Hypothesis] = []
@@ -57,7 +64,7 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     card = each.card
     if walks:
         trials = tried(each.lift, each.uses, each.composite)
-        card = decided(card, trials or transferred(card, walks, Analytic()))
+        card = decided(card, trials if len(trials) >= LEAST_TRIALS else (*trials, *transferred(card, walks, Analytic())))
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 

@@ -31,15 +31,18 @@ def together(sequences: Mapping[str, Sequence[str]]) -> tuple[Together, ...]:
     """The longest sequences of steps that come together, from the steps of each kernel in forward order; those with most support first.
     A step that is repeated at once counts once."""
     runs = {kernel: _without_repeats(steps) for kernel, steps in sequences.items()}
-    items = sorted({item for run in runs.values() for item in run})
-    pairs = {(a, b) for a in items for b in items if a != b and _belong(runs, a, b)}
+    where: dict[str, set[str]] = {}
+    for kernel, run in runs.items():
+        for item in run:
+            where.setdefault(item, set()).add(kernel)
+    pairs = {(a, b) for a in sorted(where) for b in sorted(where) if a != b and _belong(runs, where, a, b)}
     found: list[Together] = []
     grown: list[tuple[str, ...]] = [(a, b) for a, b in sorted(pairs)]
     while grown:
         longer: list[tuple[str, ...]] = []
         for chain in grown:
-            kernels = tuple(sorted(k for k, run in runs.items() if _occurs(run, chain)))
-            lift = _lift(runs, chain, len(kernels))
+            kernels = tuple(sorted(k for k in set.intersection(*(where[item] for item in chain)) if _occurs(runs[k], chain)))
+            lift = _lift(len(runs), where, chain, len(kernels))
             if len(kernels) < LEAST_KERNELS or lift < LEAST_LIFT:
                 continue
             found.append(Together(chain, len(kernels), round(lift, 3), kernels))
@@ -54,17 +57,19 @@ def _without_repeats(steps: Sequence[str]) -> tuple[str, ...]:
     return tuple(step for k, step in enumerate(steps) if k == 0 or steps[k - 1] != step)
 
 
-def _belong(runs: Mapping[str, tuple[str, ...]], a: str, b: str) -> bool:
+def _belong(runs: Mapping[str, tuple[str, ...]], where: Mapping[str, set[str]], a: str, b: str) -> bool:
     """Whether two steps come close to one another in most kernels that have either."""
-    both = sum(_occurs(run, (a, b)) for run in runs.values())
-    either = sum(a in run or b in run for run in runs.values())
-    return both >= LEAST_KERNELS and both >= LEAST_TOGETHER * either and _lift(runs, (a, b), both) >= LEAST_LIFT
+    shared, least = where[a] & where[b], max(LEAST_KERNELS, LEAST_TOGETHER * len(where[a] | where[b]))
+    if len(shared) < least:
+        return False
+    both = sum(_occurs(runs[kernel], (a, b)) for kernel in shared)
+    return both >= least and _lift(len(runs), where, (a, b), both) >= LEAST_LIFT
 
 
-def _lift(runs: Mapping[str, tuple[str, ...]], chain: tuple[str, ...], support: int) -> float:
-    expected = float(len(runs))
+def _lift(kernels: int, where: Mapping[str, set[str]], chain: tuple[str, ...], support: int) -> float:
+    expected = float(kernels)
     for item in chain:
-        expected *= sum(item in run for run in runs.values()) / len(runs)
+        expected *= len(where[item]) / kernels
     return support / expected if expected else 0.0
 
 

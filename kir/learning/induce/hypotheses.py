@@ -10,11 +10,10 @@ from statistics import median, quantiles
 
 from kir.base.dataclass import dataclass
 from kir.ir.measures.features import KINDS, features, kinds
-from kir.ir.parser import parse_program
 from kir.learning.cards.card import Anchor, Card, Carrier, Counterexample, Effect, Entry, Evidence, Move, Parameter, Precondition, Risk, Scope, Spread, Value
 from kir.learning.cards.card import Use as Listed
 from kir.learning.cards.facts import expressions
-from kir.learning.evidence.walked import Rejected, Walked
+from kir.learning.evidence.walked import Rejected, Walked, parsed
 from kir.learning.induce.composites import Together, together
 from kir.learning.induce.relate import related
 from kir.learning.induce.unify import shown, term, unified
@@ -161,7 +160,7 @@ def _learned(group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) 
 @lru_cache(maxsize=1 << 16)
 def _state(text: str) -> frozenset[str]:
     """The state features of a program; asked again for each card, and each part of the evidence that one is lifted from."""
-    return frozenset(kinds(features(parse_program(text))))
+    return frozenset(kinds(features(parsed(text))))
 
 
 def _effect(group: Sequence[Use]) -> Effect:

@@ -31,10 +31,21 @@ FEW = 5
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", *_what(card),
+    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", _lead(card), *_what(card),
              "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
+
+
+def _lead(card: Card) -> str:
+    """The card in a sentence or two: how far it may be trusted, where it was seen, what it brings."""
+    trials = [entry for entry in card.log if entry.what == "trial"]
+    won, kernels = sum(bool(t.skill) for t in trials), card.evidence.kernels
+    state = f"{STATES[card.state].removeprefix('a ').capitalize()}: " + (
+        f"it succeeded on {won} of {len(trials)} kernels that it was not made from" if trials else "it was tried on no kernel that it was not made from")
+    best = max(card.effect.forecast.items(), key=lambda row: row[1].median, default=None)
+    gain = f"; forecast to make a kernel {best[1].median:.3g} times as fast ({best[0]}, median)" if best is not None and best[1].median > 1.005 else ""
+    return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
 
 def _paragraph(text: str) -> str:

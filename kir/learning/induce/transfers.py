@@ -8,9 +8,13 @@ framework, is forecast faster than the rest alone; the arm without it has as man
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import lru_cache
+from itertools import islice
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -18,13 +22,14 @@ from kir.base.registry import registry
 from kir.hardware.target import Target, target
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
+from kir.ir.visit import walk
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import applications, materialized
+from kir.learning.cards.use import applicable, materialized
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, TRIES, Made, by_hash, carried_out, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, TRIES, Made, by_hash, carried_out, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import in_words_of
@@ -39,8 +44,8 @@ MOST_TRANSFERS = 6
 """Trials of one skill: each makes up to sixteen programs."""
 MOST_LOOKED_AT = 60
 """Kernels that are asked, in an order that only the hash of skill and kernel decides, whether the skill applies."""
-MOST_LED = 400
-"""Kernels on which a plan is taken until the skill applies."""
+MOST_LED = 60
+"""Kernels on which a plan is taken until the skill applies, those most like the one that it was written for first."""
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
@@ -69,7 +74,7 @@ class Transfer:
 
 def transferred(card: Card, walks: Sequence[Walked], forecaster: Forecaster) -> tuple[Entry, ...]:
     """The transfer trials of a card, as entries of its log, on at most `MOST_TRANSFERS` kernels: first on states to which the plans of its own kernels
-    lead, then on states of the others' own walks."""
+    lead, then on states of the others' own walks. None follows where so many failed that the skill is not admitted whatever comes."""
     out: list[Entry] = []
     taken = set[str]()
     for some in (led(card, walks), starts(card, walks)):
@@ -77,7 +82,8 @@ def transferred(card: Card, walks: Sequence[Walked], forecaster: Forecaster) -> 
             if each.walked.kernel not in taken:
                 taken.add(each.walked.kernel)
                 out.append(_trial(card, each, forecaster))
-            if len(out) == MOST_TRANSFERS:
+            left = MOST_TRANSFERS - len(out)
+            if not left or sum(bool(t.skill) for t in out) + left < LEAST_SHARE * MOST_TRANSFERS:
                 return tuple(out)
     return tuple(out)
 
@@ -114,7 +120,7 @@ def _start(card: Card, walked: Walked) -> Transfer | None:
 def _applies(card: Card, program: Program, context: Context) -> bool:
     """Whether some application of a card passes every check of the framework."""
     held = kinds(features(program))
-    some = applications(card, program, context)[:TRIES] if all(f in held for f in card.scope.requires) else ()
+    some = islice(applicable(card, program, context), TRIES) if all(f in held for f in card.scope.requires) else ()
     return next(carried_out(some, program, context), None) is not None
 
 
@@ -122,14 +128,27 @@ def _applies(card: Card, program: Program, context: Context) -> bool:
 
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there."""
-    plans = [(walk, prefix, rest) for walk in _longest(card, walks) for prefix, rest in (parts(card, walk),) if prefix]
-    hosts = [*_others(card, [*walks, *problems()])][:MOST_LED] if plans else []
-    for host in hosts:
+    plans = [(home, prefix, rest) for home in _longest(card, walks) for prefix, rest in (parts(card, home),) if prefix]
+    own = [_contents(simplest(home)) for home, _, _ in plans]
+    hosts = _others(card, [*walks, *problems()]) if plans else []
+    alike = {id(host): max(_likeness(each, _contents(simplest(host))) for each in own) for host in hosts}
+    for host in sorted(hosts, key=lambda host: -alike[id(host)])[:MOST_LED]:
         program = simplest(host)
-        for walk, prefix, rest in plans:
-            if (found := _guided(card, host, program, walk, prefix, rest)) is not None:
+        for home, prefix, rest in plans:
+            if (found := _guided(card, host, program, home, prefix, rest)) is not None:
                 yield found
                 break
+
+
+@lru_cache(maxsize=1 << 12)
+def _contents(program: Program) -> Counter[str]:
+    """How often a program has each kind of statement and expression."""
+    return Counter(f"{type(x).__name__} {getattr(x, 'op', getattr(x, 'fn', ''))}" for k in program.kernels for x in walk(k))
+
+
+def _likeness(a: Counter[str], b: Counter[str]) -> float:
+    """The part of all that two programs contain that both do, 0 to 1."""
+    return (a & b).total() / max(1, (a | b).total())
 
 
 def _longest(card: Card, walks: Sequence[Walked], most: int = 2) -> list[Walked]:
@@ -139,10 +158,10 @@ def _longest(card: Card, walks: Sequence[Walked], most: int = 2) -> list[Walked]
     return sorted(own, key=lambda w: (w.ended != "naive", -len(w.transitions), w.key))[:most]
 
 
-def parts(card: Card, walk: Walked) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+def parts(card: Card, home: Walked) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """The steps of a walk before the first of a card's uses in it, and those after it that are not of the card's passes."""
-    first = min(use.transition for use in card.evidence.uses if use.kernel == walk.kernel)
-    steps = [(t.number, replace(Step.from_json(t.step), residue=NOTHING, path=None, hash="")) for t in walk.transitions]
+    first = min(use.transition for use in card.evidence.uses if use.kernel == home.kernel)
+    steps = [(t.number, replace(Step.from_json(t.step), residue=NOTHING, path=None, hash="")) for t in home.transitions]
     return tuple(s for k, s in steps if k < first), tuple(s for k, s in steps if k > first and s.name not in card.passes)
 
 
@@ -168,20 +187,27 @@ _KNOWN: Prefixes = {}
 """What prefixes of plans came to, for the cards of one process."""
 
 
-def _guided(card: Card, host: Walked, program: Program, walk: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> Transfer | None:
-    aim = walk.targets[-1] if walk.targets else TARGET
+def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tuple[Step, ...], rest: tuple[Step, ...]) -> Transfer | None:
+    aim = home.targets[-1] if home.targets else TARGET
     context = Context(target(aim))
     with suppress(*FAULTS):
-        same = in_words_of(simplest(walk), program).program
-        if lifted(same, Plan(walk.kernel, prefix[:-(-len(prefix) // 2)]), context, _KNOWN).share < LEAST_LED:
-            return None
-        came = lifted(same, Plan(walk.kernel, prefix), context, _KNOWN)
+        same = _in_words_of(simplest(home), program)
+        for steps in (prefix[:-(-len(prefix) // 2)], prefix):
+            most = int((1 - LEAST_LED) * len(steps))
+            came = lifted(same, Plan(home.kernel, steps), context, _KNOWN, most)
+            if len(came.left) > most:
+                return None
         last = prefix[-JUST_BEFORE:]
         left = {each.step for each in came.left}
-        led_to = came.share >= LEAST_LED and sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
-        if led_to and _applies(card, came.program, context) and (surface := said_by(came.program, walk.surface)):
-            return Transfer(host, came.program, surface, rest, walk.kernel, aim)
+        led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
+        if led_to and _applies(card, came.program, context) and (surface := said_by(came.program, home.surface)):
+            return Transfer(host, came.program, surface, rest, home.kernel, aim)
     return None
+
+
+@lru_cache(maxsize=1 << 14)
+def _in_words_of(source: Program, program: Program) -> Program:
+    return in_words_of(source, program).program
 
 
 def said_by(program: Program, first: str) -> str:
@@ -198,14 +224,15 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     base = _finished(each, each.before)
     with_it, tries = _best(each, base, _everywhere(card, each, context), forecaster)
     reached = with_it.median if with_it is not None else 0.0
-    without, _ = _best(each, base, by_hash(each.before, context), forecaster)
+    aim = max(FASTER, AS_FAST * reached)
+    without, _ = _best(each, base, by_hash(each.before, context), forecaster, aim)
     won = reached >= FASTER
     outcome = "no try passed the checks" if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
     where = f"taken to it by the steps of `{each.plan}`, with what came after it there" if each.plan else "that is not known to use it"
     return Entry(what="trial", kernel=each.walked.kernel, outcome=f"transferred to a kernel {where}: {outcome}", skill=won,
-                 without=without is not None and without.median >= max(FASTER, AS_FAST * reached), speedup=speedup, basis="forecast" if speedup else None)
+                 without=without is not None and without.median >= aim, speedup=speedup, basis="forecast" if speedup else None)
 
 
 def _everywhere(card: Card, each: Transfer, context: Context) -> Iterator[Made]:
@@ -214,34 +241,38 @@ def _everywhere(card: Card, each: Transfer, context: Context) -> Iterator[Made]:
         with suppress(*FAULTS):
             done = materialized(card, each.before, context)
             yield done.program, done.steps
-    yield from carried_out(applications(card, each.before, context), each.before, context)
+    yield from carried_out(applicable(card, each.before, context), each.before, context)
 
 
 def _finished(each: Transfer, program: Program) -> Program:
     """A program after the rest of the plan, as far as it can be taken there."""
     with suppress(*FAULTS):
-        return lifted(program, Plan(each.plan, each.rest), Context(each.target)).program if each.rest else program
+        return lifted(program, Plan(each.plan, each.rest), Context(each.target), most_left=len(each.rest)).program if each.rest else program
     return program
 
 
-def _best(each: Transfer, base: Program, made: Iterable[Made], forecaster: Forecaster) -> tuple[Forecast | None, int]:
-    """The best forecast of the first few programs after the rest, against the rest alone, and how many there were."""
+def _best(each: Transfer, base: Program, made: Iterable[Made], forecaster: Forecaster, enough: float = math.inf) -> tuple[Forecast | None, int]:
+    """The best forecast of the first few programs after the rest, against the rest alone, and how many there were; the first that is `enough`."""
     best: Forecast | None = None
-    count = 0
-    for program, _ in made:
-        count += 1
-        with suppress(KirError):
-            seen = _forecast(each, base, _finished(each, program), forecaster)
-            if seen is not None and (best is None or seen.median > best.median):
-                best = seen
-        if count == TRIES:
+    known, count = set[Program](), 0
+    for count, (program, _) in enumerate(made, start=1):
+        if program not in known:
+            known.add(program)
+            with suppress(KirError):
+                seen = _forecast(each, base, _finished(each, program), forecaster, best.median if best is not None else 0.0)
+                best = seen or best
+        if count == TRIES or (best is not None and best.median >= enough):
             break
     return best, count
 
 
-def _forecast(each: Transfer, base: Program, program: Program, forecaster: Forecaster) -> Forecast | None:
-    surface = each.surface if not backend(each.surface).accepts(program) else said_by(program, each.surface)
-    if not surface or program == base:
+def _forecast(each: Transfer, base: Program, program: Program, forecaster: Forecaster, least: float) -> Forecast | None:
+    """The forecast of a program against the base, where it is faster than `least` and a surface says it: the trial's own before others."""
+    if program == base:
         return None
-    sizes: Mapping[str, int] = sizes_of(each.walked, program)
-    return forecaster(Pair(base, program, sizes, each.target, surface=surface))
+    pair = Pair(base, program, sizes_of(each.walked, program), each.target, surface=each.surface)
+    seen: Forecast | None = forecaster(pair)
+    if seen is not None and seen.median > least and backend(each.surface).accepts(program):
+        other = said_by(program, each.surface)
+        seen = forecaster(replace(pair, surface=other)) if other else None
+    return seen if seen is not None and seen.median > least else None

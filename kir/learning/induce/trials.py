@@ -19,7 +19,7 @@ from kir.hardware.target import Target, target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.cards.card import Card, Entry
-from kir.learning.cards.use import Application, applications
+from kir.learning.cards.use import Application, applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.forecast import Analytic, Forecaster, Pair
 from kir.learning.induce.uses import Use
@@ -87,11 +87,11 @@ def held_out(group: Sequence[Use], walked: Walked) -> tuple[Use, ...]:
 
 
 def tried(lift: Callable[[Sequence[Use]], Card], group: Sequence[Use], composite: bool = False, forecaster: Forecaster | None = None) -> tuple[Entry, ...]:
-    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses. None where there are too few kernels."""
+    """The trials of a hypothesis, as entries of its log; `lift` makes the card of some of its uses."""
     cards: dict[tuple[str, ...], Card] = {}
     out = []
     planned = [(each, rest) for each in rounds(group, composite) if (rest := held_out(group, each.walked))]
-    for each, rest in planned if len(planned) >= LEAST_TRIALS else ():  # fewer decide nothing
+    for each, rest in planned:
         key = tuple(sorted({use.walked.key for use in rest}))
         if key not in cards:
             cards[key] = lift(rest)
@@ -106,7 +106,7 @@ def trial(card: Card, each: Round, kernels: int, forecaster: Forecaster) -> Entr
         seen = forecaster(_pair(each, each.before, each.after))
     aim = seen.median if seen is not None else 0.0
     context = Context(each.target)
-    ours, how = _arm(each, carried_out(applications(card, each.before, context), each.before, context), forecaster, aim)
+    ours, how = _arm(each, carried_out(applicable(card, each.before, context), each.before, context), forecaster, aim)
     theirs, _ = _arm(each, by_hash(each.before, context), forecaster, aim)
     speedup = None
     if seen is not None:

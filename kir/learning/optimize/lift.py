@@ -10,12 +10,14 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.canonical import content_hash
+from kir.ir.printer import program_text
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.repairs import REPAIRS
 from kir.rewrite import Context, Pass, Site, Step, apply, pass_class
@@ -23,7 +25,7 @@ from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import Applied, forward_site
 from kir.rewrite.edit import enclosing, places
 from kir.rewrite.options import Option
-from kir.rewrite.pipelines.pipeline import find_site, pass_of
+from kir.rewrite.pipelines.pipeline import find_site, meant, pass_of
 
 NEAREST = 6
 """Places that are tried for a step, the nearest first."""
@@ -33,6 +35,8 @@ INSTEAD = {"partition-rows": ("partition-block",)}
 """What takes the place of a pass where that does not apply: a loop of several statements in the place of one."""
 OF_ONE_STATEMENT = ("tree-reduction",)
 """Passes that look for a loop of one statement; where one is not found, what loops name is written out first."""
+KEPT = 1 << 14
+"""What first steps of plans came to: as many are known at once."""
 LEAST_LIKE = 0.25
 """Texts and anchors less alike than this mean another thing."""
 FAULTS = (KeyError, IndexError, ValueError, StopIteration, AttributeError, TypeError, AssertionError)
@@ -68,33 +72,42 @@ class Lifted:
         return len(self.steps) / total if total else 0.0
 
 
-def lifted(program: n.Program, plan: Plan, context: Context, known: Prefixes | None = None) -> Lifted:
-    """Take a plan's steps on a program. `known` carries what first steps came to from one plan to the next of the same beginning."""
+def lifted(program: n.Program, plan: Plan, context: Context, known: Prefixes | None = None, most_left: int | None = None) -> Lifted:
+    """Take a plan's steps on a program. `known` carries what first steps came to from one plan to the next of the same beginning, as many as `KEPT`. With
+    `most_left` it stops after the step with which more are left out, and says neither why steps are nor how the others were taken."""
     now, taken, left = program, list[Step](), list[Left]()
     unproved = list[str]()
-    key: tuple[str, ...] = (content_hash(program), str(plan.everywhere))
+    key: tuple[str, ...] = (program_text(program), f"{plan.everywhere} {context.target.name if context.target is not None else ''}", str(most_left is None))
     for step in plan.steps:
-        key = (*key, str(step))
-        if known is not None and key in known:
-            now, more, out, open_ = known[key]
-        else:
-            now_before = now
-            now, more, out, open_ = _taken(now_before, step, context, plan.everywhere)
+        asked = (*key, str(step))
+        found = known.get(asked) if known is not None else None
+        if found is None:
+            found = _taken(now, step, context, plan.everywhere, most_left is None)
             if known is not None:
-                known[key] = (now, more, out, open_)
+                while len(known) >= KEPT:
+                    del known[next(iter(known))]
+                known[asked] = found
+        now, more, out, open_ = found
+        if not out:
+            key = asked  # a step that is left out changes nothing
         taken += more
         left += out
         unproved += open_
+        if most_left is not None and len(left) > most_left:
+            break
     return Lifted(now, tuple(taken), tuple(left), tuple(dict.fromkeys(unproved)))
 
 
 Prefixes = dict[tuple[str, ...], tuple[n.Program, tuple[Step, ...], tuple[Left, ...], tuple[str, ...]]]
 
 
-def _taken(program: n.Program, step: Step, context: Context, everywhere: bool) -> tuple[n.Program, tuple[Step, ...], tuple[Left, ...], tuple[str, ...]]:
-    done = taken_everywhere(program, step, context) if everywhere else taken(program, step, context)
+def _taken(program: n.Program, step: Step, context: Context, everywhere: bool, why: bool) \
+        -> tuple[n.Program, tuple[Step, ...], tuple[Left, ...], tuple[str, ...]]:
+    done = taken_everywhere(program, step, context) if everywhere else taken(program, step, context, why=why)
     if isinstance(done, Left):
         return program, (), (done,), ()
+    if not why:
+        return done[-1].program, (), (), ()
     unproved = (id_ for each in done for id_, v in each.record.verdicts if v.kind != "proved" and v)
     return done[-1].program, tuple(each.record.step for each in done), (), tuple(dict.fromkeys(unproved))
 
@@ -115,29 +128,32 @@ def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[
     return tuple(applied)
 
 
-def taken(program: n.Program, step: Step, context: Context, exact: bool = True) -> tuple[Applied, ...] | Left:
-    """One step on a program, at the place it means or the one most like it, with what had to be done first; or why there is none."""
-    why = ""
+def taken(program: n.Program, step: Step, context: Context, exact: bool = True, why: bool = True) -> tuple[Applied, ...] | Left:
+    """One step on a program, at the place it means or the one most like it, with what had to be done first; or, if `why` is asked, why there is none."""
+    said = ""
     if exact:
         try:
-            item, site = find_site(program, step)
-            return (apply(program, item, site, step.direction, assume=step.assume, guard=step.guard, context=context),)
+            item, _, found = meant(program, step)
+            if len(found) == 1:
+                return (apply(program, item, found[0], step.direction, assume=step.assume, guard=step.guard, context=context),)
+            if why:
+                find_site(program, step)
         except KirError as bad:
-            why = _said(bad)
+            said = _said(bad)
         except FAULTS as fault:
-            why = f"the pass fails here: {type(fault).__name__}"
+            said = f"the pass fails here: {type(fault).__name__}"
     if step.direction == "backward":
-        return Left(str(step), why)
+        return Left(str(step), said)
     for first, now in ((), program), *_written_out(program, step, context):
-        for meant in (step, *_instead(step)):
-            for site in _nearest(now, meant):
+        for like in (step, *_instead(step)):
+            for site in _nearest(now, like):
                 try:
-                    return (*first, *_at(now, site, meant, context))
+                    return (*first, *_at(now, site, like, context))
                 except KirError as bad:
-                    why = _said(bad)
+                    said = _said(bad)
                 except FAULTS as fault:
-                    why = f"the pass fails here: {type(fault).__name__}"
-    return Left(str(step), why or "no place is like the one it means")
+                    said = f"the pass fails here: {type(fault).__name__}"
+    return Left(str(step), said or "no place is like the one it means")
 
 
 def _instead(step: Step) -> Iterator[Step]:
@@ -200,17 +216,22 @@ def _nearest(program: n.Program, step: Step) -> list[Site]:
     """Places of a step's pass with its numbers, most alike first: those whose anchor and texts are most like the step's."""
     texts = {k: v for k, v in step.options.items() if _names_things(v)}
     numbers = {k: v for k, v in step.options.items() if k not in texts}
-    found = list[tuple[float, int, Site]]()
+    waiting = list[tuple[float, int, Site]]()
     for number, site in enumerate(_open_sites(program, pass_of(step), numbers, texts)):
         off = [k for k, v in numbers.items() if getattr(site.params, k) != v]
         if any(not isinstance(numbers[k], str) for k in off):
             continue
         alike = [_alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
-        where = _alike(step.at, anchor_text(program, site.path)) if step.at else 1.0
         if alike and min(alike) < LEAST_LIKE:
             continue
-        found.append((len(off) - (where + 2 * sum(alike)), number, site))
-    return [site for _, _, site in sorted(found, key=lambda x: x[:2])[:NEAREST]]
+        waiting.append((len(off) - (1 + 2 * sum(alike)), number, site))  # as near as it is where its anchor is the same
+    found = list[tuple[float, int, Site]]()
+    for best, number, site in sorted(waiting, key=lambda x: x[:2]):
+        if len(found) >= NEAREST and found[NEAREST - 1][0] < best:
+            break
+        where = _alike(step.at, anchor_text(program, site.path)) if step.at else 1.0
+        found = sorted((*found, (best + 1 - where, number, site)), key=lambda x: x[:2])
+    return [site for _, _, site in found[:NEAREST]]
 
 
 def _open_sites(program: n.Program, cls: type[Pass], numbers: Mapping[str, Option], texts: Mapping[str, Option]) -> Iterator[Site]:
@@ -230,6 +251,7 @@ def _names_things(value: Option) -> bool:
     return isinstance(value, str) and not re.fullmatch(r"[a-z0-9_]+", value)
 
 
+@lru_cache(maxsize=1 << 16)
 def _alike(a: str, b: str) -> float:
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 

@@ -52,6 +52,8 @@ class Plan:
     """The program in whose words the steps are written, where it is another than the one they are tried on."""
     promises: Literal["own", "home"] = "own"
     """In whose words `facts` are written."""
+    parts: tuple[tuple[str, Plan], ...] = ()
+    """For a program of several kernels: a plan for each of some, by name."""
 
     @property
     def key(self) -> str:

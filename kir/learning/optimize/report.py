@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from kir.gate.cost import program_cost
 from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
 from kir.learning.optimize.lift import FAULTS, Left, taken, taken_everywhere
-from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.search import Candidate, Found
+from kir.learning.optimize.several import alone, put_back
 from kir.learning.optimize.words import InWords, in_words_of
 from kir.learning.tune.rank import promised
 from kir.rewrite import Step
@@ -58,19 +59,33 @@ def effects(found: Found, best: Candidate) -> list[Effect]:
         chain.append(parents[chain[-1].parent])
     now = chain[-1].start.program
     for c in reversed(chain):
-        plan = c.plan
-        base = promised(now, plan.facts, plan.align) if plan.promises == "own" and (plan.facts or plan.align) else now
-        words = in_words_of(plan.home, base) if plan.home is not None else None
-        now = words.program if words is not None else base
-        if plan.promises == "home" and (plan.facts or plan.align):
-            now = promised(now, plan.facts, plan.align)
-        for step in plan.steps:
-            done = (taken_everywhere if plan.everywhere else taken)(now, step, setting.context)
-            for each in () if isinstance(done, Left) else done:
-                now = each.program
-                out.append(Effect(_own(each.record.step, words), _seconds(words.back(now) if words else now, setting)))
-        now = words.back(now) if words is not None else now
+        parts = c.plan.parts or (("", c.plan),)
+        for name, plan in parts:
+            whole = now
+
+            def around(program: Program, name: str = name, whole: Program = whole) -> Program:
+                return put_back(whole, name, program) if name else program
+
+            done, more = _taken(alone(now, name) if name else now, plan, setting, around)
+            now = around(done)
+            out += more
     return out
+
+
+def _taken(program: Program, plan: Plan, setting: Setting, around: Callable[[Program], Program]) -> tuple[Program, list[Effect]]:
+    """What a plan makes of a program, and its steps with the modelled seconds of what is `around` the program after each."""
+    out: list[Effect] = []
+    base = promised(program, plan.facts, plan.align) if plan.promises == "own" and (plan.facts or plan.align) else program
+    words = in_words_of(plan.home, base) if plan.home is not None else None
+    now = words.program if words is not None else base
+    if plan.promises == "home" and (plan.facts or plan.align):
+        now = promised(now, plan.facts, plan.align)
+    for step in plan.steps:
+        done = (taken_everywhere if plan.everywhere else taken)(now, step, setting.context)
+        for each in () if isinstance(done, Left) else done:
+            now = each.program
+            out.append(Effect(_own(each.record.step, words), _seconds(around(words.back(now) if words else now), setting)))
+    return (words.back(now) if words is not None else now), out
 
 
 def _own(step: Step, words: InWords | None) -> str:

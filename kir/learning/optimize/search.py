@@ -5,6 +5,7 @@ built further: other parameters of its plan, and single passes on top of it. Wha
 """
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
 from kir.learning.optimize.plan import Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
+from kir.learning.optimize.several import alone, put_back, together
 from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, starts
 from kir.learning.optimize.words import in_words_of
@@ -55,6 +57,12 @@ GAIN = 0.995
 """Where times are modelled, a candidate is gated when its forecast is below this part of the best."""
 ALIKE = 0.02
 """Forecasts whose logarithms differ by less say the same."""
+KERNELS = "kernels"
+"""The family of plans that make each kernel of a program fast by itself."""
+EACH = 72
+"""Plans that are built for one of several kernels."""
+EACH_KEPT = 6
+"""Of these, so many are tried in company."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -204,10 +212,11 @@ class Search:
         forecast = self._forecast(self.program, self.program, self.given_surface or self.setting.surface or "cuda")
         given, plan = Start("as it is", self.program), Plan("the kernel as given", ())
         self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
-        self._first()
-        best = sorted(self.known.values(), key=_promise)
-        for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
-            self._grow(key, ROUND)
+        with contextlib.suppress(_BuiltOut):
+            self._first()
+            best = sorted(self.known.values(), key=_promise)
+            for key in dict.fromkeys((c.start.name, c.plan.family, c.surface) for c in best if c.seconds < HOPELESS * best[0].seconds):
+                self._grow(key, ROUND)
         families: dict[tuple[str, str], list[Candidate]] = {}
         for c in sorted(self.known.values(), key=_promise):
             families.setdefault((c.plan.family, c.surface), []).append(c)
@@ -276,6 +285,10 @@ class Search:
     def _open(self, start: Start) -> None:
         """A stream of plans for each family of plans on a start, in the order of the sources."""
         surfaces = (self.setting.surface,) if self.setting.surface else SURFACES
+        if len(start.program.kernels) > 1:
+            for surface in surfaces:
+                self.streams[start.name, KERNELS, surface] = (start, self._kernel_by_kernel(start, surface))
+                self.kin.add(KERNELS)
         for source in self.sources:
             if source.name == "pass":
                 continue
@@ -284,6 +297,20 @@ class Search:
                     self.streams.setdefault((start.name, family, surface), (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
+
+    def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
+        """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
+        ranked: dict[str, list[tuple[float, Plan | None]]] = {}
+        for k in start.program.kernels:
+            one = alone(start.program, k.name)
+            inner = Search(one, replace(self.setting, surface=surface), self.judge, [s for s in self.sources if s.name != "pass"], self.forecaster,
+                           self.policy, replace(self.budget, seconds=math.inf, plans=EACH), given_surface=surface, from_starts=[Start(k.name, one)])
+            found = sorted(inner.proposals(EACH_KEPT), key=_promise)
+            ranked[k.name] = [*((c.seconds, c.plan) for c in found), (inner.baseline.seconds, None)]
+        for chosen in together(ranked):
+            parts = tuple((name, plan) for name, plan in chosen.items() if plan is not None)
+            yield Plan("each kernel", (), "each kernel by what makes it fast", point={name: plan.key for name, plan in parts}, family=KERNELS, surface=surface,
+                       parts=parts)
 
     def _prior(self, key: tuple[str, str, str]) -> float:
         """What is thought of a family on a start before a plan of it is built: the policy's word, and more for what was learned on the same operator."""
@@ -366,6 +393,14 @@ class Search:
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
         """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
+        if plan.parts:
+            now, steps, left, unproved = program, list[Step](), list[Left](), list[str]()
+            for name, part in plan.parts:
+                done = self._taken(alone(now, name), part)
+                now = put_back(now, name, done.program)
+                steps, left, unproved = [*steps, *done.steps], [*left, *done.left], [*unproved, *done.unproved]
+            return Lifted(now, tuple(steps), tuple(left), tuple(dict.fromkeys(unproved)))
+
         def kept(p: Program, whose: str) -> Program:
             return promised(p, plan.facts, plan.align) if plan.promises == whose and (plan.facts or plan.align) else p
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.visit import statements
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
@@ -134,7 +135,7 @@ def _tunable(steps: Sequence[Step]) -> list[tuple[str, str]]:
 
 def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple[Value, ...]:
     if key == ("mask-tail", "extent"):
-        rows = sorted({_up(setting.shape.sizes[name]) for name in loop_sizes(program) if name in setting.shape.sizes})
+        rows = sorted({_up(extent) for extent in loop_extents(program, setting)})
         return tuple(x for x in rows if x <= LONGEST_ROW)
     if key == ("multi-threaded-block", "threads"):
         return _threads(program, setting) or _DOMAINS[key]
@@ -143,7 +144,7 @@ def _domain(key: tuple[str, str], program: n.Program, setting: Setting) -> tuple
 
 def _threads(program: n.Program, setting: Setting) -> tuple[int, ...]:
     """Threads that have so much to do each, for the longest row that a loop of the program runs over; none where it has no such loop."""
-    row = max((_up(setting.shape.sizes[x]) for x in loop_sizes(program) if x in setting.shape.sizes), default=0)
+    row = max(map(_up, loop_extents(program, setting)), default=0)
     found = (min(1024, max(32, row // each)) for each in A_THREAD)
     return tuple(dict.fromkeys(found)) if row > 32 else ()
 
@@ -180,6 +181,12 @@ def loop_sizes(program: n.Program) -> tuple[str, ...]:
     names = {p.name for p in program.params if p.role == "size"}
     found = (s.hi.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and isinstance(s.hi, n.Var))
     return tuple(dict.fromkeys(x for x in found if x in names))
+
+
+def loop_extents(program: n.Program, setting: Setting) -> tuple[int, ...]:
+    """To how much loops of a program run at a setting's sizes, where a size or a number says it."""
+    fixed = (int_value(s.hi) for k in program.kernels for s in statements(k.body) if isinstance(s, n.For))
+    return (*(setting.shape.sizes[x] for x in loop_sizes(program) if x in setting.shape.sizes), *dict.fromkeys(x for x in fixed if x is not None))
 
 
 def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:

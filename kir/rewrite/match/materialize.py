@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -41,6 +41,19 @@ def _evaluated(s: n.Stmt) -> Counter[n.Expr]:
     return once(s, "_evaluated", partial(_counted, s))
 
 
+def _by_text(s: n.Stmt) -> Mapping[str, tuple[n.Expr, ...]]:
+    """What a statement evaluates by its text, in reading order."""
+    return once(s, "_by_text", partial(_texts, s))
+
+
+def _texts(s: n.Stmt) -> dict[str, tuple[n.Expr, ...]]:
+    found: dict[str, tuple[n.Expr, ...]] = {}
+    for x in _evaluated(s):
+        text = expr_text(x)
+        found[text] = (*found.get(text, ()), x)
+    return found
+
+
 def _counted(s: n.Stmt) -> Counter[n.Expr]:
     found: Counter[n.Expr] = Counter()
     stack: list[n.Node] = [s]
@@ -58,6 +71,26 @@ def _counted(s: n.Stmt) -> Counter[n.Expr]:
 def _bound(s: n.Stmt) -> frozenset[str]:
     """Names that a statement binds, inner ones included."""
     return once(s, "_bound_names", lambda: frozenset(bound_names((s,))))
+
+
+def _repeated(program: n.Program) -> Mapping[Path, tuple[n.Expr, ...]]:
+    """At each statement, in reading order, the pure expressions of it that are evaluated again in it or later in its block, of names that are bound before."""
+    return once(program, "_repeated", lambda: _written_out_again(program))
+
+
+def _written_out_again(program: n.Program) -> dict[Path, tuple[n.Expr, ...]]:
+    found: dict[Path, tuple[n.Expr, ...]] = {}
+    order = [path for path, _ in places(program)]
+    for first in order:
+        if len(first) == 1 or first[-1] != 0:
+            continue
+        block, later, bound = block_at(program, first), Counter[n.Expr](), set[str]()
+        for i in reversed(range(len(block))):  # what is evaluated from a statement on is added up from the block's end
+            here = _evaluated(block[i])
+            later.update(here)
+            bound |= _bound(block[i])
+            found[*first[:-1], i] = tuple(x for x in here if later[x] > 1 and is_pure(x) and bound.isdisjoint(names_read(x)))
+    return {path: found[path] for path in order if found.get(path)}
 
 
 def writes_before_last_use(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -96,31 +129,15 @@ class Materialize(Pass):
 
     def found(self, block: n.Block, i: int) -> n.Expr | None:
         """The expression with the text `value` in the first statement from `i` on that has it."""
-        return next((x for s in block[i:self.end(block, i)] for x in _evaluated(s) if expr_text(x) == self.value), None)
+        return next((x for s in block[i:self.end(block, i)] for x in _by_text(s).get(self.value, ())), None)
 
     def sites(self, program: n.Program) -> Iterator[Site]:
         """With no `value` given, every candidate that is written out more than once in what follows."""
         yield from super().sites(program)
         if not self.value:
-            found: dict[Path, list[Site]] = {}
-            for path, _ in places(program):
-                if len(path) > 1 and path[-1] == 0:
-                    found |= self._repeated(path[:-1], block_at(program, path))
-            for path, node in places(program):
-                yield from (s for s in found.get(path, ()) if not self.until or found_sites(s.params.match(program, path, node)))
-
-    def _repeated(self, inside: Path, block: n.Block) -> dict[Path, list[Site]]:
-        """The sites in one block, at each of its statements: what is evaluated from there on is added up from the block's end."""
-        found: dict[Path, list[Site]] = {}
-        later: Counter[n.Expr] = Counter()
-        bound: set[str] = set()
-        for i in reversed(range(len(block))):
-            here = _evaluated(block[i])
-            later.update(here)
-            bound |= _bound(block[i])
-            found[*inside, i] = [Site((*inside, i), replace(self, value=expr_text(x))) for x in here
-                                 if later[x] > 1 and self.admits(x) and is_pure(x) and bound.isdisjoint(names_read(x))]
-        return found
+            for path, values in _repeated(program).items():
+                some = (Site(path, replace(self, value=expr_text(x))) for x in values if self.admits(x))
+                yield from (s for s in some if not self.until or found_sites(s.params.match(program, path, node_at(program, path))))
 
     def match(self, program: n.Program, path: Path, node: Place) -> Site | Miss | None:
         """Before the first statement that writes the value out, or further up in its block."""
@@ -128,7 +145,7 @@ class Materialize(Pass):
             return None
         block, i = block_at(program, path), int(path[-1])
         within = block[i:self.end(block, i)]
-        value = next((x for s in within for x in _evaluated(s) if self.admits(x) and expr_text(x) == self.value and is_pure(x)), None)
+        value = next((x for s in within for x in _by_text(s).get(self.value, ()) if self.admits(x) and is_pure(x)), None)
         if value is None or any(not _bound(s).isdisjoint(names_read(value)) for s in block[i:]):
             return None
         if self.until > 0:

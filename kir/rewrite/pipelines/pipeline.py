@@ -1,7 +1,7 @@
 """Running pipelines, and the trace of what they did: undo, replay on another program, bisect, explain."""
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -28,23 +28,7 @@ from kir.rewrite.verdict import ANYWHERE, Context
 def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
     """The pass and the one site that a step means. On the program whose hash the step recorded its path decides, on another one its
     anchor. Raises KirError KIR-R004 (nowhere, with the nearest miss) or KIR-R005 (several places, all listed)."""
-    item = pass_of(step).with_options(step.options, step.places)
-    wanted: tuple[Path, ...] | None = None
-    if step.path is not None and step.hash == content_hash(program):
-        wanted = (step.path,)
-    elif step.at:
-        wanted = paths_of(program, step.at)
-    if wanted is not None and len(wanted) == 1 and step.direction == "forward":
-        exact = _exact(program, item, wanted[0])
-        if exact is not None:
-            return item, exact
-    candidates = item.sites(program) if step.direction == "forward" else item.inverse_sites(program)
-    found = [s for s in candidates
-             if (wanted is None or s.path in wanted) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
-    if step.direction == "backward":
-        found = [t for s in found if (t := tried(program, s)) is not None]
-    if len({s.path for s in found}) == 1:
-        found = [s for s in found if s.params == item] or found
+    item, wanted, found = meant(program, step)
     if len(found) == 1:
         return item, found[0]
     subject = ("~" if step.direction == "backward" else "") + str(item)
@@ -56,6 +40,29 @@ def find_site(program: n.Program, step: Step) -> tuple[Pass, Site]:
     where = f" at {step.at}" if step.at else ""
     raise error("KIR-R004", f"it does not apply{where}", subject=subject, anchor=step.at, witness=tuple(near[:5]),
                 needs=_lacking(item, program) if step.direction == "forward" else "")
+
+
+def meant(program: n.Program, step: Step) -> tuple[Pass, tuple[Path, ...] | None, Sequence[Site]]:
+    """The pass of a step, the places that it names (None: any), and the sites there that it may mean: one where it is clear. Raises KirError where an
+    anchor means nothing."""
+    item = pass_of(step).with_options(step.options, step.places)
+    wanted: tuple[Path, ...] | None = None
+    if step.path is not None and step.hash == content_hash(program):
+        wanted = (step.path,)
+    elif step.at:
+        wanted = paths_of(program, step.at)
+    if wanted is not None and len(wanted) == 1 and step.direction == "forward":
+        exact = _exact(program, item, wanted[0])
+        if exact is not None:
+            return item, wanted, (exact,)
+    candidates = item.sites(program) if step.direction == "forward" else item.inverse_sites(program)
+    found = [s for s in candidates
+             if (wanted is None or s.path in wanted) and all(getattr(s.params, k) == getattr(item, k) for k in step.options)]
+    if step.direction == "backward":
+        found = [t for s in found if (t := tried(program, s)) is not None]
+    if len({s.path for s in found}) == 1:
+        found = [s for s in found if s.params == item] or found
+    return item, wanted, found
 
 
 def _lacking(item: Pass, program: n.Program) -> str:

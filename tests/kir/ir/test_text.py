@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.parser import parse_program
+from kir.ir.grammar.syntax import quick_tree, syntax_tree
+from kir.ir.parser import _Reader, parse_program
 from kir.ir.printer import program_text
 from kir.ir.types import F16, F32, I32
+from kir.ir.visit import statements
 from tests.strategies import literals, programs
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -43,6 +45,50 @@ def test_labels_survive_the_text_though_they_are_not_compared(p: n.Program) -> N
 def test_shipped_programs_are_written_as_they_are_printed_or_parse_to_the_same(file: Path) -> None:
     p = parse_program(file.read_text(), str(file))
     assert parse_program(program_text(p)) == p
+
+
+def _whole(text: str) -> n.Program | None:
+    """The program of a text that is parsed whole; None for one that is refused."""
+    try:
+        return _Reader("<text>").file(syntax_tree(text, "<text>"))
+    except KirError:
+        return None
+
+
+def _places(p: n.Program) -> list[object]:
+    return [(x.label if isinstance(x, (n.Stmt, n.Kernel)) else None, x.origin) for k in (*p.functions, *p.kernels) for x in (k, *statements(k.body))]
+
+
+@SLOW
+@given(programs())
+def test_a_text_put_together_from_its_lines_is_the_text_with_its_places(p: n.Program) -> None:
+    text = program_text(p)
+    assert quick_tree(text) is not None
+    again, whole = parse_program(text), _whole(text)
+    assert whole is not None and again == whole == p and _places(again) == _places(whole)
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda f: f.name)
+def test_a_shipped_text_put_together_from_its_lines_has_its_places(file: Path) -> None:
+    text = program_text(parse_program(file.read_text()))
+    whole = _whole(text)
+    assert quick_tree(text) is not None and whole is not None and _places(parse_program(text)) == _places(whole)
+
+
+@SLOW
+@given(programs(), st.data())
+def test_a_text_with_a_line_moved_or_broken_is_refused_as_the_whole_is(p: n.Program, data: st.DataObject) -> None:
+    rows = program_text(p).split("\n")
+    at = data.draw(st.integers(0, len(rows) - 1))
+    edit = data.draw(st.sampled_from((lambda r: f"  {r}", lambda r: f" {r}", lambda r: r[2:], lambda r: r.replace(" ", "", 1), lambda r: "",
+                                      lambda r: f"{r} pass",
+                                      lambda r: f"{r}\n{r}", lambda r: "  else", lambda r: r[:len(r) // 2])))
+    text = "\n".join((*rows[:at], edit(rows[at]), *rows[at + 1:]))
+    try:
+        again: n.Program | None = parse_program(text)
+    except KirError:
+        again = None
+    assert again == _whole(text)
 
 
 @given(st.sampled_from((F16, F32)).flatmap(literals))

@@ -182,8 +182,8 @@ class Devices:
     def _ended(self, number: int, begun: Begun, done: Future[dict[str, Any]]) -> None:
         """A GPU has done a task, or lost the worker that did."""
         with self._lock:
-            if self._closed:
-                return
+            if self._running.get(number) is not begun:
+                return  # withdrawn meanwhile
             del self._running[number]
             bad = done.exception()
             if bad is None:
@@ -230,7 +230,7 @@ class Devices:
         return False
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, also one that is at work; what was begun is withdrawn."""
         with self._lock:
             self._closed = True
             pools = [*self._pools.values(), *([self._compiling] if self._compiling is not None else [])]
@@ -239,6 +239,7 @@ class Devices:
             self._running.clear()
             self._compiling = None
         for pool in pools:
+            _end(pool)
             pool.shutdown(wait=False, cancel_futures=True)
 
 

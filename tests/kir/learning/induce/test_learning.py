@@ -17,13 +17,14 @@ from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
-from kir.learning.cards.card import Card, Move, Parameter, Relation
+from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank, by_words, rank_of, search
 from kir.learning.cards.use import Application, NearMiss, _worth, applications, looked, materialized
 from kir.learning.corpus.lineages import Job, Row
 from kir.learning.evidence import forwards as forwards_
+from kir.learning.evidence import walked as walked_
 from kir.learning.evidence import walks as walks_
 from kir.learning.evidence.archive import read_archive, write_archive
 from kir.learning.evidence.forwards import forward, forwards, wrong
@@ -31,12 +32,13 @@ from kir.learning.evidence.ledger import LEAST_USES, ledger, tend, undo, used
 from kir.learning.evidence.walked import Walked, walked
 from kir.learning.evidence.walks import asked, experts, finished
 from kir.learning.forecast import Forecast, Pair
+from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import led, parts, said_by, starts, transferred
+from kir.learning.induce.transfers import _contents, _likeness, led, parts, said_by, simplest, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
@@ -239,6 +241,28 @@ def test_a_skill_of_few_kernels_is_tried_where_no_expert_used_it(walks: Sequence
     assert all(entry.skill and entry.without and entry.basis == "forecast" and entry.speedup == (1.5, 1.35, 1.65) for entry in faster)
     assert not any(entry.skill or entry.without for entry in same), "what changes nothing does not succeed, with the skill or without"
     assert decided(card, transferred(card, walks[:0], Says(1.5))).state == "hypothesis"
+
+
+def test_no_trial_follows_where_so_many_failed_that_a_skill_is_not_admitted(walks: Sequence[Walked]) -> None:
+    own = tuple(each for each in walks if each.family == "softmax")
+    card = next(each.card for each in hypotheses(own, uses(distinct(own))) if each.card.name == "multi-threaded-block.kernel")
+    norm = next(each for each in walks if each.family == "norm")
+    many = [norm.model_copy(update={"kernel": f"other:{k}", "package": "other"}) for k in range(9)]
+    assert len(transferred(card, many, Says(1.0))) == 3 and len(transferred(card, many, Says(1.5))) == 6
+
+
+def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[Walked]) -> None:
+    contents = {each.family: _contents(simplest(each)) for each in walks}
+    assert all(_likeness(each, each) == 1.0 for each in contents.values())
+    assert _likeness(contents["softmax"], contents["norm"]) > _likeness(contents["softmax"], contents["copy"]) > 0
+
+
+def test_a_library_made_side_by_side_is_that_of_one_process(walks: Sequence[Walked], monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [each for each in walks if "softmax_row" in each.kernel]
+    monkeypatch.setattr(walked_, "LEAST_AHEAD", 0)
+    monkeypatch.setattr(walked_, "_PROGRAMS", {})
+    monkeypatch.setattr(build_, "transferred", lambda card, walks, forecaster: (Entry(what="trial", outcome=f"{card.name} {len(walks)}"),))
+    assert build(some, workers=2) == build(some)
 
 
 def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen() -> None:

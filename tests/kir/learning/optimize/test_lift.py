@@ -1,12 +1,16 @@
 """Steps learned on one kernel, taken on another."""
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from kir.ir.visit import statements, walk
+from kir.learning.optimize import lift
 from kir.learning.optimize.lift import Left, Lifted, lifted, taken
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.sources import LineageSource, PipelineSource, loop_sizes, narrowing
@@ -14,7 +18,8 @@ from kir.learning.optimize.words import in_words_of, renamed
 from kir.learning.tune.rank import promised
 from kir.learning.tune.space import find_space
 from kir.problem import load_problem
-from kir.rewrite import Context, Step
+from kir.rewrite import Context, Step, pass_class
+from kir.rewrite.anchor import anchor_text
 
 H200 = target("h200")
 
@@ -103,6 +108,35 @@ kernel go grid (i: K) threads 1
   for j in 0..N
     A[i, j] = B[i, j] * 2.0
 """
+
+
+def test_a_plan_comes_to_the_same_with_what_is_known_of_its_first_steps_and_ends_where_it_is_told_to() -> None:
+    posed = load_problem("rmsnorm")
+    setting = Setting(posed, posed.shapes[-1], H200, "triton")
+    plan = next(p for p in PipelineSource((find_space("gemm_triton"),)).plans(posed.naive, setting))
+    alone, known = lifted(posed.naive, plan, setting.context), dict[tuple[str, ...], Any]()
+    for some in (plan, replace(plan, steps=plan.steps[:4]), plan):
+        assert lifted(posed.naive, some, setting.context, known).program == lifted(posed.naive, some, setting.context).program
+    assert len(alone.left) > 2 and all(each.reason for each in alone.left)
+    for most in (0, 1, len(alone.left)):
+        quick = lifted(posed.naive, plan, setting.context, known, most)
+        assert [each.step for each in quick.left] == [each.step for each in alone.left][:most + 1]
+    assert quick.program == alone.program
+
+
+@pytest.mark.parametrize("name", ["softmax", "rmsnorm", "gemm"])
+def test_the_nearest_places_are_those_of_all(name: str) -> None:
+    program = load_problem(name).naive
+    for step in (Step("reuse-operand", {"value": "X[i, j]"}, f"{program.kernels[0].name}/body.0"), Step("multi-threaded-block", {"threads": 64}, "other"),
+                 Step("partition-rows", {"threads": 32}, f"{program.kernels[0].name}/j"), Step("unroll", {"factor": 2}, f"{program.kernels[0].name}/k")):
+        texts = {k: v for k, v in step.options.items() if lift._names_things(v)}
+        numbers = {k: v for k, v in step.options.items() if k not in texts}
+        rows = []
+        for number, site in enumerate(lift._open_sites(program, pass_class(step.name), numbers, texts)):
+            alike = [lift._alike(str(texts[k]), str(getattr(site.params, k))) for k in texts]
+            if all(getattr(site.params, k) == v for k, v in numbers.items()) and min(alike, default=1.0) >= lift.LEAST_LIKE:
+                rows.append((-lift._alike(step.at, anchor_text(program, site.path)) - 2 * sum(alike), number, site))
+        assert lift._nearest(program, step) == [site for _, _, site in sorted(rows, key=lambda row: row[:2])[:lift.NEAREST]]
 
 
 def test_words_of_another_and_back() -> None:

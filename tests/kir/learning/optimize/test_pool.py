@@ -94,6 +94,18 @@ def test_a_gpu_goes_on_after_a_candidate_that_hangs(tmp_path: Path) -> None:
     assert "it takes more than 4 s" in said["hangs"].reason and said["next"].accepted and not engine.retired
 
 
+def test_what_was_begun_before_an_end_is_withdrawn(tmp_path: Path) -> None:
+    """The worker that was at work is gone, what waited is not done, and the next task has the GPU for itself."""
+    engine = Devices((0,))
+    begun = [engine.begin(does, Said(name, str(tmp_path))) for name in ("hangs", "waits")]
+    engine.close()
+    try:
+        assert engine.result(engine.begin(does, Said("next", str(tmp_path))), 50.0)["accepted"]
+        assert not any(b.said.done() for b in begun) and not engine.retired
+    finally:
+        engine.close()
+
+
 def test_with_no_gpu_left_there_is_one_error_that_names_why(tmp_path: Path) -> None:
     (tmp_path / "broken-0").touch()
     with pytest.raises(KirError, match=r"(?s)KIR-U036.*GPU 0: the GPU no longer answers"):

@@ -1,0 +1,370 @@
+"""Models in the form of KernelBench: from a model alone to a kernel, beside torch's eager mode and torch.compile, under one budget.
+
+KernelBench's own files are read from a folder with `level1` and `level2` (`--from`); without one, models of the same operator kinds that are written in
+`benchmarks.optimize.models`. A model that the importer or the writer of naive programs refuses is a row with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import random
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.optimize.ahead import Proposed, compiled
+from benchmarks.optimize.running import each, search
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
+from kir.gate.gpu.references import COMPILED_REFERENCE
+from kir.learning.optimize.search import Budget
+from kir.problem import Problem, Shape, load_problem
+from kir.problem.model import ModelProblem
+
+LEVELS = ("level1", "level2")
+BUDGET = Budget(candidates=20, seconds=180.0)
+"""What one model may take: candidates that are gated, and seconds of a wall clock for the search, the gate and the compilers."""
+MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
+"""The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
+FIRST = 4
+"""Candidates of a model that are compiled before the device has time for them."""
+OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
+MEASURED = 2
+"""Candidates of a model that are measured in one go, before other models get their turn."""
+HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model's file, as an instance that the device's runs know."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Its level and name."""
+        return "/".join(Path(self.path).with_suffix("").parts[-2:])
+
+    def posed(self) -> Problem:
+        """Its problem."""
+        return load_problem(self.path)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the file."""
+        return self.posed().tagged("timed")[0]
+
+    def closed(self) -> None:
+        """The problem's own process ended; the next question starts another."""
+        problem = self.posed()
+        if isinstance(problem, ModelProblem):
+            problem.runner.close()
+
+
+def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractContextManager[Any]]:
+    """The files, and what holds them as long as they are needed."""
+    from benchmarks.optimize.models import written
+
+    held: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if given:
+        files = [p for level in LEVELS for p in sorted((Path(given) / level).glob("*.py"))]
+    else:
+        folder = tempfile.TemporaryDirectory(prefix="kir-models-")
+        held, files = folder, written(Path(folder.name))
+    return [a for p in files if any(word in (a := Asked(str(p))).name for word in only.split(","))], held
+
+
+def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int) -> int:
+    """Every model; rows are kept as they come, and those that are there are not made again. 0 when each has one."""
+    asked, held = models(given, only)
+    with held:
+        rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, seconds)
+        left = [a for a in asked if a.name not in rows.rows]
+        if on == "gpu":
+            measured(left, rows, seconds, workers)
+        else:
+            for (path,), row in each(modelled, [(a.path,) for a in left], workers or 1, seconds):
+                rows.keep(Asked(path).name, row)
+                print(json.dumps({"model": Asked(path).name, **{k: row.get(k) for k in ("given", "seconds", "remark")}}), flush=True)
+    print("\n".join(rows.table()))
+    return 0 if all(a.name in rows.rows for a in asked) else 1
+
+
+class Rows:
+    """Rows by model, one JSON file that always holds all that is known, and a table beside it."""
+
+    def __init__(self, file: Path, given: str, on: str, seconds: float) -> None:
+        self.file, self.rows = file, dict[str, dict[str, Any]]()
+        self.about = {
+            "command": f"python -m benchmarks.optimize kernelbench --on {on}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}",
+            "models": "KernelBench's own" if given else OWN,
+            "device": "a modelled H200", "when": time.strftime("%Y-%m-%d"), "measured": on == "gpu",
+        }
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._known()
+
+    def keep(self, name: str, row: Mapping[str, Any]) -> None:
+        """A model's row, beside those that another run over the same folder has kept meanwhile."""
+        with self.file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._known()
+            self.rows[name] = {"model": name, **row}
+            self._write()
+
+    def _known(self) -> None:
+        if self.file.is_file():
+            self.rows |= {row["model"]: row for row in json.loads(self.file.read_text(encoding="utf-8"))["rows"]}
+
+    def _write(self) -> None:
+        write_atomic(self.file, json.dumps({"about": self.about, "rows": [self.rows[k] for k in sorted(self.rows)]}, indent=1) + "\n")
+        write_atomic(self.file.with_suffix(".md"), "\n".join(self.table()) + "\n")
+
+    def table(self) -> Iterator[str]:
+        """The page."""
+        rows = [self.rows[k] for k in sorted(self.rows)]
+        yield "# Models, from what they compute alone"
+        yield ""
+        yield (
+            f"Made by `{self.about['command']}` on {self.about['device']}, {self.about['when']}. The models are {self.about['models']}. Nothing but the model "
+            "is given: its operators become a naive program (decision 10), which is where the search begins. "
+            + (f"At most {BUDGET.candidates} measured candidates and {BUDGET.seconds:g} s a model; torch in the same run, in float32 without tf32, as a right "
+               "answer needs; medians with a cold L2."
+               if self.about["measured"] else
+               f"Times are modelled, {MODELLED.candidates} candidates and {MODELLED.plans} plans a model; what is found is gated by the interpreter on every "
+               "shape. Beside torch it has to be measured (`--on gpu`).")
+        )
+        yield ""
+        yield from self._counts(rows)
+        yield ""
+        yield "| " + " | ".join(HEAD if self.about["measured"] else MODELLED_HEAD) + " |"
+        yield "| " + " | ".join("---" for _ in (HEAD if self.about["measured"] else MODELLED_HEAD)) + " |"
+        for r in rows:
+            cells = _cells(r) if self.about["measured"] else _modelled_cells(r)
+            yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
+
+    def _counts(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        for level in LEVELS:
+            mine = [r for r in rows if r["model"].startswith(f"{level}/")]
+            taken = [r for r in mine if r.get("kernels")]
+            right = [r for r in taken if r.get("seconds")]
+            if not self.about["measured"]:
+                gains = [r["given"] / r["seconds"] for r in right]
+                yield (f"- {level}: {len(taken)} of {len(mine)} models have a naive program; of these {len(right)} end right and faster by the model, "
+                       f"{_mean(gains):.1f} times in the geometric mean.")
+                continue
+            eager = [r["eager"] / r["seconds"] for r in right if r.get("eager")]
+            other = [r["compiled"] / r["seconds"] for r in right if r.get("compiled")]
+            yield (
+                f"- {level}: {len(taken)} of {len(mine)} models have a naive program; of these {len(right)} end right, {sum(x > 1 for x in eager)} of "
+                f"{len(eager)} faster than eager (geometric mean {_mean(eager):.2f}, median {statistics.median(eager) if eager else math.nan:.2f}), "
+                f"{sum(x > 1 for x in other)} of {len(other)} faster than torch.compile (geometric mean {_mean(other):.2f})."
+            )
+
+
+MODELLED_HEAD = ("model", "kernels", "naive, modelled", "best, modelled", "times", "surface and plan", "gated", "remark")
+
+
+def _mean(xs: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, xs)) / len(xs)) if xs else math.nan
+
+
+def _us(x: float | None) -> str:
+    return f"{x * 1e6:.1f} us" if x else ""
+
+
+def _cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
+    ours = r.get("seconds")
+    ratios = [f"{r[k] / ours:.2f}" if ours and r.get(k) else "" for k in ("eager", "compiled")]
+    return (r["model"], r.get("kernels", ""), _us(ours), _us(r.get("eager")), _us(r.get("compiled")), *ratios, r.get("surface", ""), r.get("plan", ""),
+            len(r.get("tried", ())), r.get("remark", ""))
+
+
+def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
+    ours = r.get("seconds")
+    return (r["model"], r.get("kernels", ""), _us(r.get("given")), _us(ours), f"{r['given'] / ours:.1f}" if ours else "", r.get("plan", ""), r.get("gated", ""),
+            r.get("remark", ""))
+
+
+def modelled(path: str) -> dict[str, Any]:
+    """The row of one search where times are modelled."""
+    from kir.learning.optimize.policy import load
+    from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
+
+    try:
+        problem = load_problem(path)
+        kernels = len(problem.naive.kernels)
+    except KirError as refused:
+        return _refused(refused)
+    Asked(path).closed()
+    found, row = search(path, "", (PipelineSource(), LineageSource(), PassSource()), MODELLED, policy=load())
+    return {**row, "kernels": kernels, "surface": found.best.surface if found is not None and found.best is not None else ""}
+
+
+def _refused(said: KirError) -> dict[str, Any]:
+    first = said.diagnostics[0]
+    return {"seconds": None, "remark": f"{first.id}: {first.message}"}
+
+
+# ------------------------------------------------------------------------------------------------------------------- on a device
+
+PLANS = 200
+"""Plans that a search builds before its proposals are taken."""
+PROPOSALS = 12
+
+
+def proposals(path: str, device: str) -> tuple[int, list[Proposed]]:
+    """Kernels of a model's naive program, and what the search would gate first. Raises KirError."""
+    from kir.hardware.target import target
+    from kir.ir.printer import program_text
+    from kir.learning.optimize.judge import CpuJudge
+    from kir.learning.optimize.plan import Setting
+    from kir.learning.optimize.policy import load
+    from kir.learning.optimize.search import Search
+
+    one = Asked(path)
+    setting = Setting(one.posed(), one.shape, target(device), "")
+    made = Search(setting.problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4, plans=PLANS), policy=load())
+    found = made.proposals(PROPOSALS)
+    told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
+    return len(setting.problem.naive.kernels), told
+
+
+def prepared(path: str, device: str, folder: str) -> tuple[int, list[Proposed], float]:
+    """The same with the first of them compiled into the gate's cache, and the seconds that it took."""
+    begun = time.monotonic()
+    kernels, told = proposals(path, device)
+    sizes = Asked(path).shape.sizes
+    for one in told[:FIRST]:
+        compiled(sizes, one, device, folder)
+    Asked(path).closed()
+    return kernels, told, time.monotonic() - begun
+
+
+def warmed(path: str, triton: str) -> str:
+    """What torch.compile makes of a model, put in its caches: the run that is timed finds it there."""
+    os.environ["TRITON_CACHE_DIR"] = triton
+    import torch
+
+    from kir.gate.gpu.references import of_file
+    from kir.problem.model_run import ModelFile
+    from kir.problem.model_source import ModelSource
+
+    text = Path(path).read_text(encoding="utf-8")
+    built = ModelFile(ModelSource(path, text)).built({}, 0)
+    tensors = {k: torch.empty(x.shape, dtype=x.dtype, device="cuda") for k, x in (*built.given.items(), *built.state.items())}
+    try:
+        of_file(path, text, compiled=True)(tensors, {"sizes": {}})()
+        torch.cuda.synchronize()
+    except Exception as fault:  # the run that is timed says why
+        return f"{type(fault).__name__}: {fault}"[:200]
+    return ""
+
+
+def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int) -> None:
+    """The models as they are prepared, each beside torch. Raises what opening the device does."""
+    from benchmarks.optimize.heldout import measured_more
+    from kir.gate.gpu import Gpu
+
+    until = time.monotonic() + seconds
+    cores = workers or os.cpu_count() or 2
+    with Gpu.open() as gpu:
+        rows.about["device"] = str(gpu.about["name"])
+        folder, device = gpu.folder / "artifacts", gpu.target.device.name
+        triton = str(gpu.folder / "panel" / "triton")
+        pool = ProcessPoolExecutor(max(1, cores - 2), mp_context=get_context("spawn"))
+        warm = ProcessPoolExecutor(max(1, min(4, cores // 4)), mp_context=get_context("spawn"))
+        try:
+            found = {pool.submit(prepared, a.path, device, str(folder)): a for a in asked}
+            warming = [warm.submit(warmed, a.path, triton) for a in asked]
+            gpu.warm()
+            wait(warming, timeout=max(0.0, WARMING * seconds))
+            ended(warm)  # nothing else runs on the device while something is timed
+            pending: set[Future[tuple[int, list[Proposed], float]]] = set(found)
+            while pending and time.monotonic() < until:
+                done, pending = wait(pending, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=lambda f: found[f].path):
+                    if time.monotonic() > until:
+                        break
+                    one = found[future]
+                    row = _row(gpu, one, future, measured_more)
+                    rows.keep(one.name, row)
+                    print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark")}}), flush=True)
+        finally:
+            ended(warm)
+            ended(pool)
+
+
+def ended(pool: ProcessPoolExecutor) -> None:
+    """End processes with what they are at."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+WARMING = 0.2
+"""The part of the time in which torch may compile before anything is measured."""
+
+
+def _row(gpu: Any, one: Asked, future: Future[tuple[int, list[Proposed], float]], measured_more: Any) -> dict[str, Any]:
+    """A model's row: torch first, then candidates, within what its preparation left of the budget."""
+    refused = future.exception()
+    if isinstance(refused, KirError):
+        return _refused(refused)
+    if refused is not None:
+        return {"seconds": None, "remark": f"{type(refused).__name__}: {refused}"[:300]}
+    kernels, told, took = future.result()
+    row: dict[str, Any] = {"kernels": kernels, "seconds": None, "tried": [], "took": round(took, 1)}
+    begun = time.monotonic()
+    try:
+        row.update(beside(gpu, one))
+        row = measured_more(gpu, one, told, row, begun + max(0.0, min(BUDGET.seconds - took, 60.0)), MEASURED)
+    except Exception as fault:  # one model that breaks the harness harms no other
+        row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
+    row["took"] = round(took + time.monotonic() - begun, 1)
+    one.closed()
+    return row
+
+
+class Drawn:
+    """An oracle whose inputs at a shape are drawn once: both rivals get the same."""
+
+    def __init__(self, oracle: Any) -> None:
+        self.oracle, self.held = oracle, dict[str, Any]()
+
+    def inputs(self, at: Shape, seed: int, distribution: str) -> dict[str, Any]:
+        """Those of the first call at the shape."""
+        if at.name not in self.held:
+            self.held[at.name] = self.oracle.inputs(at, seed, distribution)
+        found: dict[str, Any] = self.held[at.name]
+        return found
+
+
+def beside(gpu: Any, one: Asked) -> dict[str, Any]:
+    """Median seconds of the model in eager mode and as torch compiles it, at the shape of the file."""
+    from kir.gate.gpu.oracle import Oracle
+    from kir.gate.gpu.panel import Timed, timed_in
+    from kir.problem.model import MODEL_REFERENCE
+
+    problem, out = one.posed(), dict[str, Any]()
+    file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
+    with gpu.panels.child() as child, gpu.oracles.child() as other:
+        child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
+        oracle: Any = Drawn(Oracle.of(other, problem))
+        for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
+            told = timed_in(child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
+            if isinstance(told, Timed):
+                out[key] = told.estimate.median
+            else:
+                out[f"{key}_remark"] = told.reason
+    return out

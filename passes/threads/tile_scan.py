@@ -1,0 +1,218 @@
+"""Computes the running sums of a row as one scan of a tile instead of one element after the other.
+
+before:
+
+```kir
+kir 1
+program running_sums
+  in X: f32[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  @total register total: f32 = 0.0
+  for j in 0..256
+    total = total + X[row, j]
+    Y[row, j] = total * 2.0
+```
+
+pipeline: `tile-scan@main/total`
+
+after:
+
+```kir
+kir 1
+program running_sums
+  in X: f32[M, 256]
+  out Y: f32[M, 256]
+  size M: i32
+kernel main grid (row: M) threads 128
+  @total let total = scan(X[row, 0 +: 256], axis=0, op=sum)
+  Y[row, 0 +: 256] = total * 2.0
+```
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from kir.analysis import Aliases, accesses
+from kir.analysis.elements import NotElementwise
+from kir.analysis.loops.reductions import OPS, identity
+from kir.analysis.tiles.retile import CannotRetile
+from kir.base.dataclass import dataclass
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, dtype_of, shape_of
+from kir.ir.visit import names_read, transform
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, matched_as, names_at, splice
+from kir.rewrite.match.folds import folded_by, slice_of, tile_over
+from kir.rewrite.match.local_buffers import mentions
+
+from .partition_rows import PartitionRows, distinct, narrowed
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A loop that folds `term` into an accumulator by a reduction `op`, and stores what it holds after each step."""
+
+    acc: n.Alloc
+    loop: n.For
+    op: str
+    term: n.Expr
+    stores: tuple[n.Store, ...]
+
+
+def _running(block: n.Block, i: int) -> _Running | None:
+    """The accumulator at `i` and the loop after it."""
+    acc, loop = block[i], block[i + 1] if i + 1 < len(block) else None
+    if not (isinstance(acc, n.Alloc) and acc.buffer.space in ("register", "fragment") and is_counted(loop, of=I32, plain=True) and len(loop.body) > 1):
+        return None
+    found = folded_by(acc, loop.body[0])
+    stores = tuple(s for s in loop.body[1:] if isinstance(s, n.Store) and s.at.buffer.space == "global")
+    if found is None or len(stores) < len(loop.body) - 1:
+        return None
+    return _Running(acc, loop, *found, stores)
+
+
+def _unchanged(program: n.Program, site: Site, context: Context) -> Verdict:
+    running, aliases = matched(_running(*block_and_index(program, site.path))), Aliases(program)
+    reads = {a.buffer for s in running.loop.body for a in accesses(s) if not a.writes} - {running.acc.buffer.name}
+    written = [s.at.buffer.name for s in running.stores]
+    for k, name in enumerate(written):
+        if clash := next((r for r in sorted(reads) if aliases.may_be_one(name, r)), None):
+            return refuted(f"'{name}' is written where the loop reads '{clash}'", "an element that the tile reads at once was to be written before")
+        if any(aliases.may_be_one(name, other) for other in written[:k]):
+            return refuted(f"two stores write '{name}'", "which of them is the last changes")
+    return proved("nothing that the loop reads is written by it")
+
+
+def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
+    block, i = block_and_index(program, site.path)
+    running = matched(_running(block, i))
+    for s in running.stores:
+        alone = splice(program, site.path, (replace(running.loop, body=(s,)),), 0, 2)
+        if (verdict := distinct(alone, site, context)).kind != "proved":
+            return verdict
+    return proved("each iteration writes elements of its own")
+
+
+@dataclass(frozen=True)
+class TileScan(Pass):
+    """`axis` of the tile along which the reduction runs."""
+
+    intent: ClassVar[str] = "tile-scan"
+    catalogue: ClassVar[tuple[int, ...]] = (58,)
+    claim: ClassVar[str] = "A scan takes the logarithm of its length in steps, spread over the threads."
+    numerics: ClassVar[str] = "reassociated(axis)"
+    provides: ClassVar[tuple[str, ...]] = ("scan",)
+    preconditions: ClassVar[tuple[Precondition, ...]] = (
+        Precondition("KIR-P992", "validity", "aliasing", "the loop reads nothing that it writes", _unchanged),
+        Precondition("KIR-P993", "validity", "aliasing", "no two iterations write one element", _distinct),
+    )
+
+    axis: int = 0
+
+    def match(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At an accumulator that the next statement, a loop of known length, folds into and stores after each step."""
+        if not isinstance(node, n.Alloc):
+            return None
+        block, i = block_and_index(program, path)
+        running = _running(block, i)
+        if running is None:
+            return None
+        if build.int_value(running.loop.hi) is None:
+            return Miss("the number of elements is not known")
+        if any(mentions(s, node.buffer.name) for s in block[i + 2:]):
+            return Miss(f"'{node.buffer.name}' is used after the loop, too")
+        if self.axis > len(shape_of(running.term.type)):
+            return Miss(f"there is no axis {self.axis}")
+        try:
+            self._tiles(running)
+        except (CannotRetile, NotElementwise) as bad:
+            return Miss(str(bad))
+        return Site(path, self)
+
+    def _tiles(self, running: _Running) -> n.Block:
+        """The scan, and a store of a whole tile for each store of a slice. Raises CannotRetile, NotElementwise."""
+        name, extent = running.acc.buffer.name, matched(build.int_value(running.loop.hi))
+        source = tile_over(running.loop, running.term, self.axis)
+        value = build.call("scan", source, axis=self.axis, op=running.op)
+        whole = n.Buffer(name, running.acc.buffer.dtype, tuple(build.const(matched_as(d, int)) for d in shape_of(source.type)), "fragment")
+        var, own = n.Var(name, value.type), n.Load(n.Region(running.acc.buffer))
+        rest: list[n.Expr | n.Span] = [n.Span(build.const(0), d) for k, d in enumerate(shape_of(source.type)) if k != self.axis and isinstance(d, int)]
+        rest.insert(self.axis, running.loop.var)
+        part = n.Load(build.region(whole, *rest))
+        assert extent
+        made: list[n.Stmt] = [n.Let((name,), value, label=running.acc.label, origin=running.acc.origin)]
+        for s in running.stores:
+            held = transform(s, lambda old, new: part if new == own else new)
+            wide = PartitionRows(self.axis)._widened(replace(running.loop, body=(matched_as(held, n.Store),)))
+            made.append(matched_as(transform(replace(matched_as(wide, n.Store), label=s.label), lambda old, new: var if isinstance(
+                new, n.Load) and new.at.buffer == whole else new), n.Store))
+        return tuple(made)
+
+    def optimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One scan, and stores of tiles."""
+        block, i = block_and_index(program, site.path)
+        return edited(program, site.path, self._tiles(matched(_running(block, i))), 0, 2)
+
+    def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
+        """At a named scan of a tile that only the stores after it use."""
+        if not (isinstance(node, n.Let) and isinstance(node.value, n.Call) and node.value.fn == "scan" and len(node.names) == 1):
+            return None
+        options = dict(node.value.attrs)
+        if options.get("op") not in OPS or len(node.value.args) != 1:
+            return Miss(f"{options.get('op') or 'a combine function'} is no operation of two elements that folds serially")
+        if options.get("reverse"):
+            return Miss("it runs from the last element to the first")
+        if any(not isinstance(d, int) for d in shape_of(node.value.type)):
+            return Miss("the number of elements is not known")
+        block, i = block_and_index(program, path)
+        used = self._users(block, i, node.names[0])
+        if not used:
+            return Miss(f"'{node.names[0]}' is used by more than the stores after it")
+        try:
+            item = TileScan(int(options.get("axis", 0)))
+            item._slices(program, path)
+        except (CannotRetile, NotElementwise) as bad:
+            return Miss(str(bad))
+        return Site(path, item)
+
+    @staticmethod
+    def _users(block: n.Block, i: int, name: str) -> tuple[n.Store, ...]:
+        """The stores of tiles right after statement `i` that use a name; none where anything else does."""
+        out: list[n.Store] = []
+        for s in block[i + 1:]:
+            if not (isinstance(s, n.Store) and s.at.buffer.space == "global" and name in names_read(s.value)):
+                break
+            out.append(s)
+        return () if any(name in names_read(s) for s in block[i + 1 + len(out):]) else tuple(out)
+
+    def _slices(self, program: n.Program, path: Path) -> n.Block:
+        """The accumulator and the loop. Raises CannotRetile, NotElementwise."""
+        block, i = block_and_index(program, path)
+        node = matched_as(block[i], n.Let)
+        assert isinstance(node.value, n.Call)
+        op, source, name = str(dict(node.value.attrs)["op"]), matched_as(node.value.args[0], n.Expr), node.names[0]
+        shape, dtype = [matched_as(d, int) for d in shape_of(source.type)], dtype_of(source.type)
+        j = fresh_var("j", names_at(program, path))
+        rest = tuple(build.const(d) for k, d in enumerate(shape) if k != self.axis)
+        acc, whole = n.Buffer(name, dtype, rest, "fragment" if rest else "register"), n.Buffer(name, dtype, tuple(map(build.const, shape)), "fragment")
+        own = n.Region(acc)
+        fold = n.Store(own, build.binary(OPS[op], n.Load(own), slice_of(source, self.axis, j)))
+        stores: list[n.Stmt] = []
+        for s in self._users(block, i, name):
+            if shape_of(s.at.type) != tuple(shape) or shape_of(s.value.type) != tuple(shape):
+                raise CannotRetile("what is stored has another shape than the scan")
+            held = transform(s, lambda old, new: n.Load(n.Region(whole)) if isinstance(new, n.Var) and new.name == name else new)
+            one = narrowed(matched_as(held, n.Store), self.axis, j)
+            stores.append(replace(matched_as(transform(one, lambda old, new: n.Load(own) if isinstance(new, n.Load) and new.at.buffer == whole else new),
+                                             n.Store), label=s.label))
+        return (n.Alloc(acc, identity(op, dtype), label=node.label, origin=node.origin), counting(j, shape[self.axis], (fold, *stores)))
+
+    def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
+        """One element after the other."""
+        block, i = block_and_index(program, site.path)
+        count = len(self._users(block, i, matched_as(block[i], n.Let).names[0]))
+        return edited(program, site.path, self._slices(program, site.path), 0, 1 + count)
