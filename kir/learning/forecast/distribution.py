@@ -2,17 +2,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from html import escape
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.surface import Artifact
 
+Known = TypeVar("Known")
+MOST = 512
+"""Programs that a forecaster keeps what it has worked out of."""
 BINS = (0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
 """Upper ends of all but the last of the eight bins of speedup (arXiv 2605.31464)."""
 
@@ -88,6 +92,28 @@ class Forecast:
         """Probabilities of the eight bins."""
         ends = [0.0, *(self.below(b) for b in BINS), 1.0]
         return tuple(b - a for a, b in pairwise(ends))
+
+
+class Kept(Generic[Known]):
+    """What forecasters have worked out of programs, kept as long as it is asked for again: at most `MOST` of them, by program, artifact, sizes, target and
+    surface. A program is kept too, so that its number stays its own."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[Any, tuple[Any, Known]] = OrderedDict()
+
+    def of(self, pair: Pair, side: int, make: Callable[[], Known], also: object = None) -> Known:
+        """What `make` makes of one side of a pair, worked out once; `also` tells apart what differs otherwise."""
+        program, artifact = (pair.before, pair.after)[side], pair.compiled[side]
+        key = (id(program), id(artifact), tuple(pair.sizes.items()), pair.target.name, pair.surface, also)
+        held = self._held.get(key)
+        if held is None:
+            held = ((program, artifact), make())
+            self._held[key] = held
+            if len(self._held) > MOST:
+                self._held.popitem(last=False)
+        else:
+            self._held.move_to_end(key)
+        return held[1]
 
 
 class Forecaster(Protocol):
