@@ -145,6 +145,7 @@ def _answered(questions: Sequence[Mapping[str, Any]]) -> list[float]:
         problem = library.makeNvMatmulHeuristicsProblem(*q["problem"], nv.NvMatmulHeuristicsMatmulLayout[q["layout"]])
         out.append(float(library.nvMatmulHeuristicsEstimateRuntime(library.handle, b"HSH", ctypes.c_int(nv.NvMatmulHeuristicsTarget.CUTLASS3),
                                                                    ctypes.byref(problem), ctypes.byref(made), devices[q["device"]])))
+    library.handle = ctypes.c_void_p()  # its own end is what does not end well
     return out
 
 

@@ -88,6 +88,15 @@ class Forecast:
         return {"text/plain": said, "text/html": f"<p><b>{escape(said)}</b></p>{unsure}<table>{head}{rows}</table>"}
 
     @property
+    def pays(self) -> str:
+        """Whether the step is worth its while, judged as every profit precondition is: "yes" where 80 % of what is possible lies above 1x and it is likely to
+        work, "no" where they lie below or it is likely to fail, "unsure" for anything else and for a forecast that defers."""
+        low, high = self.interval(0.8)
+        if self.fails > 0.5:
+            return "no"
+        return "unsure" if self.defer or low <= 1.0 <= high else "yes" if low > 1.0 else "no"
+
+    @property
     def bins(self) -> tuple[float, ...]:
         """Probabilities of the eight bins."""
         ends = [0.0, *(self.below(b) for b in BINS), 1.0]
