@@ -103,6 +103,7 @@ def main(words: list[str]) -> int:
     said.add_argument("--kinds", default="", help="only some: space,lineage,package,metas,walk")
     said.add_argument("--second", dest="which", action="store_const", const="second", default="", help="the second part of the data: other sizes and seeds")
     said.add_argument("--third", dest="which", action="store_const", const="third", help="the third part: others again, and walks about packages' kernels")
+    said.add_argument("--fourth", dest="which", action="store_const", const="fourth", help="the fourth part: others again, and walks about other kernels")
     said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")

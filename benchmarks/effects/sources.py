@@ -43,8 +43,8 @@ TARGET = target("h200")
 CONTEXT = Context(target=TARGET)
 MOST_STEPS, MOST_PROGRAMS = 40, 14
 """Steps of a kernel's walk; programs of a random walk's group."""
-MOST_KERNELS = 28
-"""Kernels of one family that are walked about."""
+ABOUT = {"third": ((0, 28), range(2)), "fourth": ((28, 72), range(2, 4))}
+"""By part, which kernels of a family are walked about, and seeds."""
 LEAST_ELEMENTS = 1 << 16
 """Elements of all tensors of a recorded launch below which it is left out: any program takes as long as its launch."""
 SIZES: dict[str, list[dict[str, int]]] = {
@@ -92,7 +92,24 @@ THIRD_SIZES: dict[str, list[dict[str, int]]] = {
     "trisolve": [{"N": 512, "C": 64}, {"N": 1024, "C": 32}, {"N": 256, "C": 64}, {"N": 3072, "C": 64}],
 }
 """Those of the third part: smaller ones, and more of them for each program, as compiling takes longest."""
-SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES}
+FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
+    "bmm": [{"G": 12, "M": 768, "N": 512, "K": 256}, {"G": 96, "M": 128, "N": 256, "K": 128}, {"G": 6, "M": 640, "N": 640, "K": 1024},
+            {"G": 40, "M": 192, "N": 384, "K": 320}],
+    "bytesort": [{"R": 48, "N": 12288}, {"R": 384, "N": 3072}, {"R": 768, "N": 1536}, {"R": 24, "N": 49152}],
+    "conv2d": [{"N": 4, "H": 28, "W": 28, "C": 96, "F": 96}, {"N": 8, "H": 14, "W": 14, "C": 192, "F": 128}, {"N": 2, "H": 40, "W": 40, "C": 64, "F": 96},
+               {"N": 12, "H": 20, "W": 20, "C": 128, "F": 64}],
+    "fmha": [{"B": 2, "H": 6, "L": 768}, {"B": 3, "H": 12, "L": 384}, {"B": 1, "H": 20, "L": 1280}, {"B": 6, "H": 4, "L": 640}],
+    "fmha_gqa": [{"H": 6, "G": 2, "L": 640}, {"H": 3, "G": 4, "L": 1280}, {"H": 5, "G": 2, "L": 896}, {"H": 2, "G": 8, "L": 512}],
+    "gdn": [{"B": 3, "L": 512, "H": 12}, {"B": 1, "L": 1536, "H": 20}, {"B": 2, "L": 768, "H": 10}],
+    "gemm": [{"M": 1280, "N": 1280, "K": 640}, {"M": 640, "N": 2560, "K": 1280}, {"M": 192, "N": 3072, "K": 1536}, {"M": 2560, "N": 384, "K": 768},
+             {"M": 896, "N": 896, "K": 3584}],
+    "rows": [{"M": 3072, "N": 1536}, {"M": 24576, "N": 384}, {"M": 384, "N": 6144}, {"M": 48, "N": 24576}, {"M": 660, "N": 2560}],
+    "topk": [{"R": 384, "N": 3072, "K": 24}, {"R": 48, "N": 24576, "K": 48}, {"R": 1536, "N": 768, "K": 12}],
+    "transpose": [{"M": 1536, "N": 1536}, {"M": 768, "N": 6144}, {"M": 9216, "N": 640}, {"M": 512, "N": 4608}],
+    "trisolve": [{"N": 768, "C": 64}, {"N": 1536, "C": 32}, {"N": 384, "C": 64}],
+}
+"""Those of the fourth part."""
+SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES, "fourth": FOURTH_SIZES}
 KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha",
         "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
@@ -107,8 +124,8 @@ Job = dict[str, Any]
 
 
 def jobs(part: str = "") -> list[Job]:
-    """Every group that can be made, each a small JSON object: what takes longest stands first. The `second` and `third` part have other sizes and seeds,
-    the third also random walks about kernels of packages."""
+    """Every group that can be made, each a small JSON object: what takes longest stands first. The later parts have other sizes and seeds, the third and fourth
+    also random walks about kernels of packages, each about others."""
     if part:
         return _later_jobs(part)
     out: list[Job] = []
@@ -122,17 +139,18 @@ def jobs(part: str = "") -> list[Job]:
 
 def _later_jobs(part: str) -> list[Job]:
     out: list[Job] = []
-    spaced, walked = {"second": ((3, 4), range(8, 16)), "third": ((5, 6), range(16, 24))}[part]
+    spaced, walked = {"second": ((3, 4), range(8, 16)), "third": ((5, 6), range(16, 24)), "fourth": ((7, 8), range(24, 34))}[part]
     out += [{"kind": "space", "space": name, "problem": problem, "seed": seed} for name, problem in spaces() for seed in spaced]
     out += [{"kind": "lineage", "name": path.parent.name} for path in sorted(LINEAGES.glob("*/lineage.json"))]
     out += [{"kind": "metas", "expert": text, "problem": problem} for text, problem in experts()]
     out += [{"kind": "walk", "problem": name, "surface": surface, "seed": seed} for seed in walked for name in problem_names() for surface in SURFACES]
-    if part == "third":
+    if part in ABOUT:
+        (first, last), seeds = ABOUT[part]
         taken: Counter[str] = Counter()
         for place, path in recorded(RECORDED):
             taken[_family(place)] += 1
-            if taken[_family(place)] <= MOST_KERNELS:
-                out += [{"kind": "about", "kernel": place, "binding": str(path), "seed": seed} for seed in range(2)]
+            if first < taken[_family(place)] <= last:
+                out += [{"kind": "about", "kernel": place, "binding": str(path), "seed": seed} for seed in seeds]
     return [{**job, "sizes": part} for job in out]
 
 
@@ -194,7 +212,7 @@ def _unnamed(name: str, program: n.Program, surface: str, job: Job) -> Group:
     """A group whose sizes are made up: every size that no problem gives, once large and once small."""
     sizes, which = [p.name for p in program.params if p.role == "size"], job.get("sizes", "")
     shapes = [Shape(name=str(of), tags=("timed",), sizes=dict.fromkeys(sizes, of))
-              for of in {"": (4096, 256, 64), "second": (2048, 512, 128), "third": (3072, 1024, 192)}[which]]
+              for of in {"": (4096, 256, 64), "second": (2048, 512, 128), "third": (3072, 1024, 192), "fourth": (1536, 640, 320)}[which]]
     return Group(f"{name}/{which}" if which else name, _family(f"{name}::"), surface, None, shapes)
 
 

@@ -39,7 +39,7 @@ HEURISTICS = ("NVIDIA's heuristics for GEMM (`nvidia-matmul-heuristics` 0.1.0.27
               "CTA and warp, stages, clusters. Programs here do not state these as such, and no row is given until they are read from them.")
 """What is said of them on the page."""
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
-             "free": "learned, not monotone"}
+             "free": "learned, not monotone", "way": "learned, without the forest of which is faster"}
 SHAPED = 1.0
 """How much the Brier score counts in the row that shows shaping."""
 
@@ -106,8 +106,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         wanted[split] += answers.without(rows, folds[split], same)
         if "bare" in shown:
             wanted[split] += answers.without(rows.without_analytic(), folds[split], {ABLATIONS["bare"]: plain})
-        if "free" in shown:
-            wanted[split] += answers.without(rows, folds[split], {ABLATIONS["free"]: replace(plain, monotone=False)})
+        for name, options in (("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
+            if name in shown:
+                wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options})
     made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -144,7 +145,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
         (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})), (own["code"], None)]
     told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
-    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"]) else None)
+    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"]) else None)
               for name, each in told.items() if name != "learned"]
     compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
     shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, None)]

@@ -159,7 +159,7 @@ def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> An
         keys = [(q, p.device, sizes_text(p.sizes)) for q in (p.before, p.after)]
         held = states.code if code and all(k in states.code for k in keys) else states.plain
         before, after = (held[k] for k in keys)
-        parts = [{k: v for k, v in side.items() if k.startswith("t.") and k != "t.total"} for side in (before, after)]
+        parts = [{k: v for k, v in side.items() if k.startswith("t.") and k not in ("t.total", "t.unhidden")} for side in (before, after)]
         found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, of_states(before, after))
         logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)

@@ -24,7 +24,7 @@ def classes(states: States, pairs: Sequence[PairRow]) -> dict[str, tuple[int, in
 def of_states(before: Mapping[str, float], after: Mapping[str, float]) -> float:
     """`analytic.failing` from features."""
     stored = [analytic.Stored(side.get("c.stored", 0.0), side.get("c.stored in all", 0.0), side.get("o.threads", 0.0)) for side in (before, after)]
-    return analytic.failing(after.get("l.illegal", 0.0) > 0, *stored)
+    return analytic.failing(after.get("l.illegal", 0.0) + after.get("l.refused", 0.0) > 0, *stored)
 
 
 def lines(found: Mapping[str, tuple[int, int]]) -> list[str]:

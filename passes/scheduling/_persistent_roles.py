@@ -107,6 +107,7 @@ def walking(program: n.Program, kernel: n.Kernel, tile: n.Axis, ctas: n.Expr, na
 
 
 def renamed(s: n.Stmt, names: dict[str, str]) -> n.Stmt:
+    """A statement with other names."""
     made = matched_as(rename(s, names), n.Stmt)
     return made
 

@@ -74,6 +74,7 @@ def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether each iteration of a loop over one store writes elements of its own."""
     loop = node_as(program, site.path, n.For)
     s, extent = matched(_only_store(loop)), matched(build.int_value(loop.hi))
     rest = _axes(s)

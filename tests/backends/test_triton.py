@@ -110,6 +110,8 @@ REFUSED = {
     "a division of unknown sign": ("KIR-B005", "let k = cast(X[i], i32) // 4\nY[i] = cast(k, f32)", "main/0"),
     "part of a fragment": ("KIR-B006", "fragment f: f32[64] = 0.0\nf[3] = 1.0", "main/1"),
     "a reduction without a spelling": ("KIR-B008", "let m = reduce(X[0 +: 64], axis=0, op=max_nan)", "main/0"),
+    "a load under a policy of stores": ("KIR-B008", "let h = load(X[0 +: 64] cache cs)", "main/0"),
+    "a store under a policy of loads": ("KIR-B008", "X[0 +: 64] = 1.0 cache ca", "main/0"),
     "a copy of its own kind": ("KIR-B002", "fragment f: f32[64]\ncopy X[0 +: 64] -> f via cp_async", "main/1"),
     "a matrix instruction": ("KIR-B002", "fragment c: f32[64, 64] = 0.0\nmma c += H * H via wgmma", "main/1"),
     "a descriptor of a view of other elements": (

@@ -70,16 +70,21 @@ def test_jobs_are_the_same_each_time_and_their_steps_are_legal() -> None:
     assert all(lineage.at(p, s).layouts for p in lineage.programs.values() for s in lineage.shapes)
 
 
-@pytest.mark.parametrize("part", ["second", "third"])
+PARTS = ("", "second", "third", "fourth")
+
+
+@pytest.mark.parametrize("part", PARTS[1:])
 def test_a_later_part_has_other_sizes_and_seeds(part: str) -> None:
-    earlier, later = [*sources.jobs(), *(sources.jobs("second") if part == "third" else [])], sources.jobs(part)
+    parts = PARTS[:PARTS.index(part)]
+    earlier, later = [job for each in parts for job in sources.jobs(each)], sources.jobs(part)
     assert not {str(job) for job in earlier} & {str(job) for job in later}
-    assert not {str({**job, "sizes": ""}) for job in earlier if job["kind"] == "walk"} & {str({**job, "sizes": ""}) for job in later}
+    again = ("walk", "space", "about")
+    assert not {str({**job, "sizes": ""}) for job in earlier if job["kind"] in again} & {str({**job, "sizes": ""}) for job in later}
     assert {job["problem"] for job in later if job["kind"] == "walk"} == set(problem_names())
-    assert any(job["kind"] == "about" for job in later) == (part == "third")
+    assert any(job["kind"] == "about" for job in later) == (part in sources.ABOUT)
     for name in problem_names():
         problem = load_problem(name)
-        shapes, before = sources._shapes(problem, part), [s for p in ("", "second") if p != part for s in sources._shapes(problem, p)]
+        shapes, before = sources._shapes(problem, part), [s for p in parts for s in sources._shapes(problem, p)]
         assert len(shapes) >= 2 and not {str(s.sizes) for s in shapes} & {str(s.sizes) for s in before}
         for shape in shapes:
             problem.scalars(shape)  # raises where a size is lacking

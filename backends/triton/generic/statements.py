@@ -67,16 +67,16 @@ class GenericMemory(Memory):
             out += f", mask={to.text(e.mask)}"
             if e.other is not None:
                 out += f", other={to.text(unconverted(e.other, b.dtype))}"
-        return f"{out}{self._options(e.cache)})"
+        return f"{out}{self._options(e.cache, 'load')})"
 
     def store_text(self, to: Expressions, at: n.Region, value: str, mask: n.Expr | None, clip: bool, cache: str) -> str:
         """A `tl.store`, or that of a descriptor."""
         if any(isinstance(i, n.Span) for i in at.index):
             return f"{to.names[at.buffer.name]}.store([{', '.join(to.text(i.lo) for i in at.index if isinstance(i, n.Span))}], {value})"
         shown = f", mask={to.text(mask)}" if mask is not None else ""
-        return f"tl.store({self.pointer(to, at)}, {value}{shown}{self._options(cache)})"
+        return f"tl.store({self.pointer(to, at)}, {value}{shown}{self._options(cache, 'store')})"
 
-    def _options(self, cache: str) -> str:
+    def _options(self, cache: str, verb: str) -> str:
         """A modifier, an eviction policy, volatile, or several of them."""
         rest, out = cache, ""
         if EVICTED_BY in cache:
@@ -84,9 +84,9 @@ class GenericMemory(Memory):
             rest, out = rest.rstrip("_"), f", eviction_policy={name}"
         for word in ("volatile", "evict_first", "evict_last"):
             if rest == word or rest.endswith(f"_{word}"):
-                out = super()._options(word) + out
+                out = super()._options(word, verb) + out
                 rest = rest[: -len(word)].rstrip("_")
-        return (super()._options(rest) if rest else "") + out
+        return (super()._options(rest, verb) if rest else "") + out
 
     def atomic_text(self, to: Expressions, e: n.Call) -> str:
         """An atomic with the order and scope that it names."""

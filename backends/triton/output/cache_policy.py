@@ -37,7 +37,7 @@ def with_cache_policy(text: str, cache: str) -> str | None:
             data, end = data[:start] + data[stop:], end - (stop - start)
     kept = [x for x in items if not (isinstance(x, ast.keyword) and x.arg in _WORDS)]
     at = place(kept[-1].end_lineno, kept[-1].end_col_offset) if kept else end
-    return (data[:at] + Memory()._options(cache).encode() + data[at:]).decode()
+    return (data[:at] + Memory()._options(cache, "load" if _is_load(call) else "store").encode() + data[at:]).decode()
 
 
 def _is_load(call: ast.Call) -> bool:

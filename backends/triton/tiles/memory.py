@@ -13,7 +13,8 @@ from kir.ir.types import I32, TileType, dtype_of
 
 from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
 
-_MODIFIERS = frozenset({"ca", "cg", "cv", "wb", "cs", "wt"})
+_MODIFIERS = {"load": frozenset({"ca", "cg", "cv"}), "store": frozenset({"wb", "cg", "cs", "wt"})}
+"""Cache modifiers that Triton's `tl.load` and `tl.store` take; their compiler refuses the others."""
 _EVICTIONS = frozenset({"evict_first", "evict_last"})
 _ATOMICS = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min", "atomic_and": "and", "atomic_or": "or", "atomic_xor": "xor",
             "atomic_exch": "xchg"}
@@ -149,16 +150,16 @@ class Memory(LoadWriter):
         return parts[0][0] if len(parts) == 1 else " & ".join(p if level >= ATOM else f"({p})" for p, level in parts)
 
     # --------------------------------------------------------------------------------------------------------------- accesses
-    def _options(self, cache: str) -> str:
+    def _options(self, cache: str, verb: str) -> str:
         if not cache:
             return ""
-        if cache in _MODIFIERS:
+        if cache in _MODIFIERS[verb]:
             return f', cache_modifier=".{cache}"'
         if cache in _EVICTIONS:
             return f', eviction_policy="{cache}"'
         if cache == "volatile":
             return ", volatile=True"
-        raise refuse("KIR-B008", f"Triton has no cache policy '{cache}'", needs=f"one of {', '.join(sorted(_MODIFIERS | _EVICTIONS))}")
+        raise refuse("KIR-B008", f"Triton has no cache policy '{cache}' for a {verb}", needs=f"one of {', '.join(sorted(_MODIFIERS[verb] | _EVICTIONS))}")
 
     def _checked(self, at: n.Region) -> None:
         if at.buffer.space not in ("global",):
@@ -184,7 +185,7 @@ class Memory(LoadWriter):
             out += f", mask={mask}"
             if e.other is not None:
                 out += f", other={to.text(e.other)}"
-        return f"{out}{self._options(e.cache)})"
+        return f"{out}{self._options(e.cache, 'load')})"
 
     def _through_view(self, e: n.Load) -> n.Load:
         """A load of a view as a gather from what it views. Raises KIR-B002 for a view of bytes, and for what a gather cannot say."""
@@ -203,7 +204,7 @@ class Memory(LoadWriter):
             raise refuse("KIR-B002", f"'{at.buffer.name}' is a view: Triton code cannot write through it")
         to.extents(at.type)
         condition = self.mask(to, at, mask, clip)
-        return f"tl.store({self.pointer(to, at)}, {value}{f', mask={condition}' if condition else ''}{self._options(cache)})"
+        return f"tl.store({self.pointer(to, at)}, {value}{f', mask={condition}' if condition else ''}{self._options(cache, 'store')})"
 
     def atomic_text(self, to: Expressions, e: n.Call) -> str:
         """An atomic read-modify-write; relaxed and device-wide unless its attributes say otherwise."""

@@ -3,7 +3,7 @@
     seen = Analytic()(Pair(before, after, {"M": 4096, "N": 4096, "K": 4096}, target("h200")))
     seen.median, seen.interval(0.8), seen.fails, seen.reasons
 
-Order: distribution, scores, analytic, data, features, comparison, trees, model, learned, training, matrices, language, choosing, shown.
+Order: distribution, scores, terms, analytic, data, features, comparison, trees, model, learned, training, matrices, language, choosing, shown.
 """
 from __future__ import annotations
 

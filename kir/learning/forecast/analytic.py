@@ -5,13 +5,12 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.gate.cost import Cost, program_cost
-from kir.hardware.target import Architecture, Device, Target
+from kir.hardware.target import Device, Target
 from kir.ir.nodes import Program
-from kir.ir.visit import once
 from kir.learning.forecast.distribution import Forecast, Pair, Reason
+from kir.learning.forecast.terms import illegal, refused, unhidden
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NORMAL = (-1.645, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.645)
@@ -21,7 +20,7 @@ SAME, SHARE, MOST = 0.05, 0.55, 1.4
 (`python -m benchmarks.forecast.analytic_errors`: the errors grow with what is modelled)."""
 OTHER_BOUND, UNCOMPILED = 0.15, 0.06
 """What is added where the two are bound by different resources, and where there is no machine code of both."""
-REFUSED, SPOILT, UNLIKE, SELDOM = 0.99, 0.97, 0.23, 0.024
+REFUSED, SPOILT, UNLIKE, SELDOM = 0.99, 0.97, 0.23, 0.011
 """How likely a program fails that the architecture refuses, that leaves a part of its outputs unwritten, that writes more than once what was written once,
 and any other (`python -m benchmarks.forecast failures`: how often they did)."""
 STORED_APART, UNWRITTEN = 0.05, 0.5
@@ -41,23 +40,21 @@ class Analytic:
         sizes = tuple(sorted(pair.sizes.items()))
         before, after = (_modelled(p, sizes, pair.target, pair.surface) if made is None else program_cost(p, pair.sizes, pair.target, made, pair.surface)
                          for p, made in zip((pair.before, pair.after), pair.compiled, strict=True))
-        seconds = (sum(c.seconds for c in before), sum(c.seconds for c in after))
+        rest = (unhidden(before, pair.compiled[0]), unhidden(after, pair.compiled[1])) if None not in pair.compiled else (unhidden(before), unhidden(after))
+        seconds = (sum(c.seconds for c in before) + rest[0], sum(c.seconds for c in after) + rest[1])
         middle = math.log(seconds[0] / seconds[1])
         defer = _unsure(before, after, pair.target.device)
         wide = spread(middle, bound(before) != bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
-        fails = failing(refused(pair.after, pair.target.architecture) > 0, stored(before), stored(after))
-        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), fails, _reasons(_parts(before), _parts(after)), defer=defer, seconds=seconds)
+        refusals = illegal(pair.after, pair.target.architecture) + refused(pair.after, pair.target.architecture, pair.surface)
+        reasons = _reasons({**_parts(before), "not hidden": rest[0]}, {**_parts(after), "not hidden": rest[1]})
+        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), failing(refusals > 0, stored(before), stored(after)), reasons, defer=defer,
+                        seconds=seconds)
 
 
 @lru_cache(maxsize=64)
 def _modelled(program: Program, sizes: tuple[tuple[str, int], ...], target: Target, surface: str) -> tuple[Cost, ...]:
     """The cost of a program that was not compiled; the last ones are kept, since many are compared with one."""
     return program_cost(program, dict(sizes), target, None, surface)
-
-
-def refused(program: Program, architecture: Architecture) -> int:
-    """How much of a program the architecture refuses."""
-    return once(program, f"_refused {architecture.name}", lambda: len(legalize(program, architecture)))
 
 
 @dataclass(frozen=True)

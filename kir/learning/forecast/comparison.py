@@ -19,10 +19,12 @@ LEAST = {"t": 1e-8, "w": 1.0, "o": 0.05, "n": 1.0, "k": 1.0, "s": 1.0, "l": 1.0,
 """What is added to both sides of a quotient, by kind: less than that is as good as nothing."""
 SURFACES = ("cuda", "triton", "tilelang")
 LEVELS = ("t.total", "o.warps", "o.ctas", "o.waves", "o.resident", "o.threads", "o.registers", "o.shared", "w.intensity", "n.kernels", "s.registers",
-          "s.spills")
+          "s.spills", "n.View")
 """What matters by itself, and not only by how it changes."""
-RAW = ("l.illegal", "l.unknown")
+RAW = ("l.illegal", "l.unknown", "l.refused")
 """What counts against the later program, as it is."""
+MOVED = ("c.stored", "c.stored in all", "c.gathered")
+"""What two programs that compute the same have alike: a step that changes it, whichever way, may be wrong."""
 APART = ("n.shared bytes", "n.trips", "n.mma tile", "n.fragment")
 """Features of the kind `n` that count no nodes."""
 PRINT = "s.print"
@@ -51,6 +53,7 @@ def of_pair(before: State, after: State, step: str, surface: str, target: Target
     counted = {name: value for name, value in counted.items() if name not in APART}
     out["at changed"] = math.log2(1.0 + sum(abs(value - before.get(name, 0.0)) for name, value in counted.items())
                                   + sum(value for name, value in before.items() if name[0] in "nk" and name not in after and name not in APART))
+    out |= {f"moved {name}": abs(out.get(f"log {name}", 0.0)) for name in MOVED}
     if PRINT in before and PRINT in after:
         out["same s.code"] = float(_same_code(before, after))
     whole = sum(counted.values()) or 1.0
@@ -115,13 +118,19 @@ class Compared:
         a, b = before.state, after.state
         changed = sum(abs(value - before.counts.get(name, 0.0)) for name, value in after.counts.items())
         changed += sum(value for name, value in before.counts.items() if name not in after.counts)
-        found = {"at changed": math.log2(1.0 + changed), **of_limits(b, target), **of_step(step), **of_device(target.name), f"surface {surface}": 1.0}
+        found = {"at changed": math.log2(1.0 + changed), **{f"moved {name}": _apart(name, a, b) for name in MOVED},
+                 **of_limits(b, target), **of_step(step), **of_device(target.name), f"surface {surface}": 1.0}
         if PRINT in a and PRINT in b:
             found["same s.code"] = float(_same_code(a, b))
         for name, value in found.items():
             if (i := self.place.get(name)) is not None:
                 out[i] = value
         return out
+
+
+def _apart(name: str, before: State, after: State) -> float:
+    least = LEAST[name[0]]
+    return abs(math.log2((before.get(name, 0.0) + least) / (after.get(name, 0.0) + least)))
 
 
 def _same_code(before: State, after: State) -> bool:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from kir.analysis.target.legalize import legalize
 from kir.base.diagnostic import KirError, error
 from kir.gate.cost import Cost, program_cost
 from kir.hardware.target import Target
@@ -23,6 +22,7 @@ from kir.ir.build import int_value
 from kir.ir.measures.features import features
 from kir.ir.types import DType, shape_of
 from kir.ir.visit import once, statements, walk
+from kir.learning.forecast.terms import illegal, refused, unhidden
 from kir.surface import Artifact
 
 State = Mapping[str, float]
@@ -52,7 +52,10 @@ def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface:
     """The features of one program. Raises KirError KIR-E007 for sizes that are no launch."""
     sized(program, sizes)
     costs = program_cost(program, sizes, target, artifact, surface)
-    out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target))}
+    out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target)),
+           "l.refused": float(refused(program, target.architecture, surface))}
+    out["t.unhidden"] = unhidden(costs, artifact)
+    out["t.total"] += out["t.unhidden"]
     if out.get("s.all") and out.get("p.code"):
         out["w.executed"] = out["w.instructions"] * out["s.all"] / out["p.code"]
     return out
@@ -116,7 +119,7 @@ def structure(program: n.Program, target: Target) -> Mapping[str, float]:
     for found in features(program):
         out[f"k.{found.partition('@')[0].partition(':')[0]}"] += 1
     try:
-        out["l.illegal"] = len(legalize(program, target.architecture))
+        out["l.illegal"] = illegal(program, target.architecture)
     except KirError:
         out["l.illegal"] = 1
     return {name: float(value) for name, value in out.items()}

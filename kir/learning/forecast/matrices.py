@@ -19,13 +19,14 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target as target_of
 from kir.ir.parser import parse_program
-from kir.learning.forecast.comparison import APART, LEVELS, PRINT, RAW, SURFACES, Compared, Side, of_device, of_limits, of_step, opposite
+from kir.learning.forecast.comparison import APART, LEVELS, MOVED, PRINT, RAW, SURFACES, Compared, Side, of_device, of_limits, of_step, opposite
 from kir.learning.forecast.data import Data, PairRow, ProgramRow
 from kir.learning.forecast.features import State, state
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 
-SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/features.py")
+SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/terms.py",
+           "learning/forecast/features.py")
 """Files of KIR that features depend on: what is kept was worked out by the same."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
@@ -221,6 +222,7 @@ def names_of(asked: Sequence[Asked], found: States) -> tuple[tuple[str, ...], in
     features |= {f"log {name}" for name in states}
     features |= {f"{side} {name}" for name in states if name.startswith("t.") and name != "t.total" for side in ("was", "share")}
     features |= {f"at {name}" for name in states if name in LEVELS} | {f"at {name}" for name in RAW} | {"at changed"}
+    features |= {f"moved {name}" for name in MOVED if name in states}
     features |= {"same s.code"} if any(name.startswith("s.") for name in states) else set()
     features |= {*of_limits({}, target_of("h200")), *of_device("h200"), *(f"surface {s}" for s in SURFACES)}
     mix = sorted(f"mix {name}" for name in states if name[0] in "nk" and name not in APART)

@@ -1,7 +1,8 @@
-"""The learned model as a file and as numbers: three forests over the features of a pair, what calibrates them, and how far off a pair may lie.
+"""The learned model as a file and as numbers: four forests over the features of a pair, what calibrates them, and how far off a pair may lie.
 
 A forecast is the analytic model's logarithm times `trust`, moved by a location forest, with the width that a scale forest gives and the quantiles that errors
-on kernel families left out of training have shown. A third forest tells failures. The file is a line that names the schema, then, compressed, a JSON
+on kernel families left out of training have shown. A second forest, grown for nothing but which of both is faster, decides that where it says otherwise;
+the last tells failures. The file is a line that names the schema, then, compressed, a JSON
 header and arrays. It needs NumPy alone.
 """
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kir.base.diagnostic import KirError, error
 from kir.base.store import write_atomic
 from kir.learning.forecast.trees import Array, Forest
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised whenever features or their meaning change, or the file does."""
 MAGIC = b"kir.forecast/"
 ANALYTIC = "log t.total"
@@ -29,7 +30,9 @@ NARROWEST, WIDEST = math.log(0.004), math.log(3.0)
 """Ends of the logarithm of the scale."""
 CLIP = 4.0
 """How far apart two pairs may be in one feature, in spreads of the training data, as far as their distance goes."""
-FORESTS = ("location", "scale", "fail")
+FORESTS = ("location", "way", "scale", "fail")
+HINT = 0.01
+"""The logarithm that a forecast gets whose location says nothing, or says otherwise than the forest of which is faster."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Model:
     names: tuple[str, ...]
     used: int
     location: Forest
+    way: Forest
     scale: Forest
     fail: Forest
     trust: float
@@ -76,9 +80,12 @@ class Model:
 
     def middle(self, rows: Array, mirrored: Array) -> Array:
         """The location: of a pair and its mirror image, one is the other's negative."""
-        both = self.location(np.concatenate([rows, mirrored])[:, :self.used])
-        found: Array = self.trust * self.base(rows) + 0.5 * (both[:len(rows)] - both[len(rows):])
-        return found
+        seen, base = np.concatenate([rows, mirrored])[:, :self.used], self.base(rows)
+        found: Array = self.trust * base + _halved(self.location(seen))
+        if not len(self.way.roots):
+            return found
+        leaning = base + _halved(self.way(seen))
+        return np.where(np.sign(leaning) * found > HINT, found, np.sign(leaning) * HINT)
 
     def widths(self, rows: Array, middle: Array, own: Array) -> Array:
         """The logarithm of the scale."""
@@ -144,6 +151,13 @@ class Model:
         kept["quantiles"] = tuple(map(tuple, head["quantiles"]))
         return cls(**kept, **forests, **{k: head[k] for k in ("used", "trust", "start", "far", "about")}, center=flat[:columns],
                    spread=flat[columns:2 * columns], centroids=flat[2 * columns:].reshape(rows, columns))
+
+
+def _halved(both: Array) -> Array:
+    """Of the values of pairs and then of their mirror images: half of the difference."""
+    half = len(both) // 2
+    found: Array = 0.5 * (both[:half] - both[half:])
+    return found
 
 
 def with_own(rows: Array, base: Array, middle: Array, own: Array) -> Array:

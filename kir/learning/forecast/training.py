@@ -35,7 +35,7 @@ MOST = 14_000
 """Pairs that the location is trained on, at most."""
 MORE = (" t.", "log n.kernels", "log s.spills", "log k.kernels")
 """Less of these never hurts: seconds of a resource, launches, spilled bytes. The location rises with log2 of before over after."""
-WORSE = ("limit ", "at l.illegal")
+WORSE = ("limit ", "at l.illegal", "at l.refused", "moved ")
 """More of these never makes a program likelier to run."""
 ANALYTIC_KINDS = (" t.", " w.", " o.", "limit ")
 """What comes from the analytic model's counting."""
@@ -43,7 +43,10 @@ COMPARED = ("mix ", "share ", "at ")
 """Features that tell how far a pair is from those of training."""
 SELECTED, TRIED, FAILING_SHARE = 80, 0.15, 0.5
 """Features that forests see, at most; the part of the trees by which they are chosen; and what gain for failures counts beside that for speedups."""
-TREES = {"location": 180, "scale": 90, "fail": 120}
+WAY, WAY_NOTED, WAY_MOST, WAY_LEAST = 0.2, 0.03, 0.1, 0.3
+"""By how much (a logarithm) a forest's word makes it surer which of both is faster; the effect from which that is asked, the one from which all count alike,
+and what the smallest that is asked counts."""
+TREES = {"location": 180, "way": 180, "scale": 90, "fail": 120}
 GROWN: Mapping[str, Any] = {"learning_rate": 0.08, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
                             "bagging_freq": 1,
                             "lambda_l2": 5.0, "max_depth": 8, "max_bin": 127, "verbosity": -1, "deterministic": True, "force_row_wise": True}
@@ -89,12 +92,14 @@ class Rows:
 @dataclass(frozen=True)
 class Options:
     """How a model is trained. `shaped` adds the Brier score of the eight bins to what the scale is grown for, in which the reward of GPU Forecasters
-    (arXiv 2605.31464) rewards calibration; `calibrated` is off only to show what calibration does; `trees` scales the number of trees."""
+    (arXiv 2605.31464) rewards calibration; `calibrated` and `way` are off only to show what
+    calibration, and a forest of which is faster, do; `trees` scales the number of trees."""
 
     seed: int = 0
     shaped: float = 0.0
     calibrated: bool = True
     monotone: bool = True
+    way: bool = True
     trees: float = 1.0
     threads: int = 1
 
@@ -134,11 +139,11 @@ def locate(rows: Rows, o: Options) -> Located:
     trust = _slope(base.base(held.seen), held.measured, _weights(held.family)) if ANALYTIC in rows.names else 0.0
     compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(COMPARED) and " s." not in name)
     base = replace(base, trust=trust, compared=compared)
-    full = _near(replace(base, location=_location(held, trust, base, o)), held, o)
+    full = _near(_located(held, base, o), held, o)
     middle, own = np.zeros(len(held)), np.zeros(len(held))
     for fold in range(int(folds.max()) + 1):
         rest, out = held.take(folds != fold), folds == fold
-        part = _near(replace(base, location=_location(rest, trust, base, o)), rest, o)
+        part = _near(_located(rest, base, o), rest, o)
         middle[out], own[out] = part.middle(held.seen[out], held.turned[out]), part.distance(held.seen[out])
     return Located(replace(full, far=float(np.quantile(own, 0.99))), held, middle, own, folds)
 
@@ -153,7 +158,7 @@ def chosen(rows: Rows, good: Array, o: Options) -> tuple[list[str], int]:
     if rows.fault.any():
         gains = np.maximum(gains, _share_of_gain(_fail_booster(rows, few)) * FAILING_SHARE)
     held = rows.take(_fewer(rows.family, good, o))
-    gains = np.maximum(gains, _share_of_gain(_location_booster(held, SHARE_TRUSTED if ANALYTIC in rows.names else 0.0, base, few)))
+    gains = np.maximum(gains, _share_of_gain(_location_booster(held, replace(base, trust=SHARE_TRUSTED if ANALYTIC in rows.names else 0.0), few)))
     kept = {rows.names[i] for i in np.argsort(-gains, kind="stable")[:SELECTED]} | ({ANALYTIC} & set(rows.names))
     seen = [name for name in rows.names[:rows.used] if name in kept]
     return [*seen, *(name for name in rows.names if name not in kept and name.startswith(COMPARED) and " s." not in name)], len(seen)
@@ -193,9 +198,8 @@ def dealt(family: Array, parts: int) -> Array:
 def _bare(rows: Rows) -> Model:
     """A model that says nothing yet."""
     none = np.zeros(0)
-    return Model(rows.names, rows.used, nothing(), nothing(), nothing(), 0.0, math.log(0.3), LEVELS, (0.0,), (tuple(0.0 for _ in LEVELS),), (0.0, 1.0),
-                 (0.0, 0.0),
-                 (), none, none, np.zeros((0, 0)), math.inf, rows.about)
+    return Model(rows.names, rows.used, nothing(), nothing(), nothing(), nothing(), 0.0, math.log(0.3), LEVELS, (0.0,), (tuple(0.0 for _ in LEVELS),),
+                 (0.0, 1.0), (0.0, 0.0), (), none, none, np.zeros((0, 0)), math.inf, rows.about)
 
 
 def _weights(family: Array) -> Array:
@@ -212,25 +216,59 @@ def _slope(base: Array, measured: Array, weights: Array) -> float:
     return SHARE_TRUSTED * float(tried[int(np.argmin(lost))])
 
 
-def _location(rows: Rows, trust: float, base: Model, o: Options) -> Forest:
-    return Forest.of(_location_booster(rows, trust, base, o).dump_model(), rows.used)
+def _located(rows: Rows, base: Model, o: Options) -> Model:
+    """A model with its location, and with the forest of which is faster."""
+    forests = {name: Forest.of(grow(rows, base, o).dump_model(), rows.used)
+               for name, grow in (("location", _location_booster), ("way", _way_booster)) if name == "location" or o.way}
+    return replace(base, **forests)
 
 
-def _location_booster(rows: Rows, trust: float, base: Model, o: Options) -> Any:
-    """The forest of what the analytic model gets wrong, over pairs both ways round, with machine code and without."""
+@dataclass(frozen=True)
+class _Turned:
+    """Pairs both ways round, with machine code and without: features, the logarithm of the measured speedup, what the analytic model says of it, weights."""
+
+    seen: Array
+    measured: Array
+    base: Array
+    weights: Array
+    signs: Sequence[int]
+
+
+def _both_ways(rows: Rows, base: Model, o: Options) -> _Turned:
     seen = [(rows.seen, 1.0), (rows.turned, -1.0)]
     compiled = np.isfinite(rows.seen_code).any(axis=1)
     blocks = [(x, sign * rows.measured, rows.family) for x, sign in seen]
     blocks += [(x[compiled], sign * rows.measured[compiled], rows.family[compiled]) for x, sign in ((rows.seen_code, 1.0), (rows.turned_code, -1.0))]
     matrix = np.concatenate([x for x, _, _ in blocks])
-    wanted = np.concatenate([y for _, y, _ in blocks]) - trust * base.base(matrix)
     signs = [1 if o.monotone and any(kind in name for kind in MORE) and name.startswith("log ") else 0 for name in rows.names[:rows.used]]
+    return _Turned(matrix[:, :rows.used], np.concatenate([y for _, y, _ in blocks]), base.base(matrix),
+                   _weights(np.concatenate([f for _, _, f in blocks])), signs)
+
+
+def _location_booster(rows: Rows, base: Model, o: Options) -> Any:
+    """The forest of what the analytic model gets wrong, over pairs both ways round, with machine code and without."""
+    both = _both_ways(rows, base, o)
+    wanted = both.measured - base.trust * both.base
 
     def objective(guess: Array, _: Any) -> tuple[Array, Array]:
         wrong = guess - wanted
         near = (FREEDOM + 1.0) / (FREEDOM * NOISE ** 2 + wrong ** 2) * NOISE ** 2
         return near * wrong, near
-    return _booster(matrix[:, :rows.used], _weights(np.concatenate([f for _, _, f in blocks])), objective, "location", o, signs)
+    return _booster(both.seen, both.weights, objective, "location", o, both.signs)
+
+
+def _way_booster(rows: Rows, base: Model, o: Options) -> Any:
+    """The forest of which is faster, for the logarithmic score of that alone: to the location an effect of 5 % is as good as none, as its error is small
+    either way."""
+    both = _both_ways(rows, base, o)
+    faster, size = (both.measured > 0).astype(np.float64), np.abs(both.measured)
+    counts = np.minimum(size, WAY_MOST) / WAY_MOST
+    counts = np.where(size > WAY_NOTED, np.maximum(counts, WAY_LEAST), counts)
+
+    def objective(guess: Array, _: Any) -> tuple[Array, Array]:
+        likely = 1.0 / (1.0 + np.exp(-np.clip((guess + both.base) / WAY, -30.0, 30.0)))
+        return counts * (likely - faster) * WAY, np.maximum(counts * likely * (1.0 - likely), 0.01)
+    return _booster(both.seen, both.weights, objective, "way", o, both.signs)
 
 
 def _near(model: Model, rows: Rows, o: Options) -> Model:

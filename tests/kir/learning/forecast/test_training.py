@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
 from kir.learning.forecast import training
-from kir.learning.forecast.model import MAGIC, Model
+from kir.learning.forecast.model import HINT, MAGIC, SCHEMA, Model
 from kir.learning.forecast.scores import area
 from kir.learning.forecast.training import Options, Rows, dealt, isotonic, train
 from kir.learning.forecast.trees import Forest
@@ -25,8 +25,8 @@ QUICK = Options(trees=0.25)
 
 
 @cache
-def model(shaped: float = 0.0, calibrated: bool = True) -> Model:
-    return train(_known(), replace(QUICK, shaped=shaped, calibrated=calibrated), {"command": "test"})
+def model(shaped: float = 0.0, calibrated: bool = True, way: bool = True) -> Model:
+    return train(_known(), replace(QUICK, shaped=shaped, calibrated=calibrated, way=way), {"command": "test"})
 
 
 def _known() -> Rows:
@@ -57,7 +57,17 @@ def test_quantiles_rise_and_a_pair_turned_round_is_the_opposite() -> None:
     logs, fails, _ = m.predict(at.seen, at.turned)
     assert (np.diff(logs, axis=1) > 0).all() and ((fails >= 0) & (fails <= 1)).all()
     assert np.allclose(m.middle(at.seen, at.turned), -m.middle(at.turned, at.seen))
-    assert np.allclose(m.middle(at.seen, at.seen * 0 + at.seen) - m.trust * m.base(at.seen), 0.0)
+    itself, said = m.middle(at.seen, at.seen), m.trust * m.base(at.seen)
+    assert np.allclose(itself, np.where(np.abs(said) > HINT, said, np.sign(said) * HINT))
+
+
+def test_which_is_faster_is_decided_by_the_forest_that_was_grown_for_it() -> None:
+    at, m = _unseen(), model()
+    bare, said = model(way=False), m.middle(at.seen, at.turned)
+    plain = bare.middle(at.seen, at.turned)
+    differs = ~np.isclose(said, plain)
+    assert not len(bare.way.roots) and 0 < differs.sum() < len(said) // 2
+    assert np.allclose(np.abs(said[differs]), HINT) and np.mean(np.sign(said) == np.sign(at.measured)) >= np.mean(np.sign(plain) == np.sign(at.measured))
 
 
 def test_calibration_brings_intervals_to_what_they_promise() -> None:
@@ -185,7 +195,7 @@ def test_a_file_that_does_not_fit(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(path)
     path.write_bytes(content[:len(content) // 2])
     assert "cut short" in refusal(path)
-    path.write_bytes(content.replace(MAGIC + b"1", MAGIC + b"0", 1))
+    path.write_bytes(content.replace(MAGIC + b"%d" % SCHEMA, MAGIC + b"0", 1))
     assert "has schema 0" in refusal(path)
     path.write_bytes(b"something else")
     assert "no model" in refusal(path)

@@ -49,11 +49,12 @@ def test_a_policy_is_written_into_the_access(tmp_path: Path) -> None:
 
 
 def test_policies_of_one_access() -> None:
-    assert BACKEND.with_cache_policy("x = tl.load(p)", "cs") == 'x = tl.load(p, cache_modifier=".cs")'
+    assert BACKEND.with_cache_policy("tl.store(p, v)", "cs") == 'tl.store(p, v, cache_modifier=".cs")'
     assert BACKEND.with_cache_policy('x = tl.load(p, m, cache_modifier=".ca", other=0)', "") == "x = tl.load(p, m, other=0)"
     assert BACKEND.with_cache_policy('tl.store(p, v, mask=m, eviction_policy="evict_last",)', "cg") == 'tl.store(p, v, mask=m, cache_modifier=".cg",)'
     assert BACKEND.with_cache_policy("é = tl.load(p, mask=é) + 1", "cg") == 'é = tl.load(p, mask=é, cache_modifier=".cg") + 1'
     for several in ("tl.store(p, tl.load(q))", "x = tl.load(p, m, 0, (), '', '.cg')", "x = tl.load(p, **options)", "x ="):
         assert BACKEND.with_cache_policy(several, "cg") is None
-    with pytest.raises(KirError, match="KIR-B008"):
-        BACKEND.with_cache_policy("x = tl.load(p)", "nc")
+    for access, policy in (("x = tl.load(p)", "nc"), ("x = tl.load(p)", "cs"), ("tl.store(p, v)", "ca")):
+        with pytest.raises(KirError, match="KIR-B008"):
+            BACKEND.with_cache_policy(access, policy)

@@ -46,10 +46,10 @@ from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, transform
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, matched_as, names_at, splice
+from kir.rewrite.match.folds import folded_by, slice_of, tile_over
 from kir.rewrite.match.local_buffers import mentions
 
-from ..reductions.tree_reduction import folded_by, slice_of, tile_over
-from ..threads.partition_rows import PartitionRows, distinct, narrowed
+from .partition_rows import PartitionRows, distinct, narrowed
 
 
 @dataclass(frozen=True)

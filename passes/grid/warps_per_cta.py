@@ -55,7 +55,7 @@ from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_k
 from kir.rewrite.match import hardware_of, matched, params_as
 from kir.rewrite.match.thread_team import is_call
 
-from ..grid.tile import divides_exactly
+from .tile import divides_exactly
 
 WARP = 32
 
