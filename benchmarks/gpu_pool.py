@@ -2,8 +2,8 @@
 [--seconds N] [--ahead both|yes|no] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with and without compiling ahead,
 or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and each core was, where the time went, and
 how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds, those repeats apart. ``--lose 3`` ends the
-worker of the last GPU three times in each run, as a GPU that fails does. ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead.
-Counts that the machine does not have are left out, and named.
+worker of the last GPU three times in each run, as a GPU that fails does. ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]``
+optimizes recorded calls of a package instead. Counts that the machine does not have are left out, and named.
 """
 
 from __future__ import annotations
