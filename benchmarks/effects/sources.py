@@ -120,7 +120,8 @@ KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_
 FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "fmha": "attention", "fmha_causal": "attention",
           "fmha_d128": "attention", "fmha_d128_causal": "attention",
           "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
-          "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
+          "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
+          "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
 SAME_FAMILY = {"matmul": "gemm"}
 """Families of packages' kernels that are one with a problem's."""
 SURFACES = ("cuda", "triton", "tilelang")
