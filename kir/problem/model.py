@@ -117,7 +117,7 @@ class ModelProblem(Problem):
         return self.spec.name
 
     @property
-    def drawn_by_reference(self) -> bool:
+    def drawn_by_host(self) -> bool:
         return True
 
     def admits(self, shape: Shape) -> bool:
