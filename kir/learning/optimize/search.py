@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -165,6 +165,8 @@ class Search:
     as_given: Judge | None = None
     """Who says whether the kernel as given is right, and its time; by default the CPU's gate, uncompiled, which says nothing of the time."""
     from_starts: Sequence[Start] | None = None
+    within: Callable[[], None] | None = None
+    """Raises when a search that this one is a part of has used up its budget."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.forecaster, Counted):
@@ -304,7 +306,8 @@ class Search:
         for k in start.program.kernels:
             one = alone(start.program, k.name)
             inner = Search(one, replace(self.setting, surface=surface), self.judge, [s for s in self.sources if s.name != "pass"], self.forecaster,
-                           self.policy, replace(self.budget, seconds=math.inf, plans=EACH), given_surface=surface, from_starts=[Start(k.name, one)])
+                           self.policy, replace(self.budget, seconds=math.inf, plans=EACH), given_surface=surface, from_starts=[Start(k.name, one)],
+                           within=self._check)
             found = sorted(inner.proposals(EACH_KEPT), key=_promise)
             ranked[k.name] = [*((c.seconds, c.plan) for c in found), (inner.baseline.seconds, None)]
         for chosen in together(ranked):
@@ -492,6 +495,8 @@ class Search:
         return c.measured.seconds if c.measured is not None else math.inf
 
     def _check(self) -> None:
+        if self.within is not None:
+            self.within()
         if self.recorder.replaying:
             return
         if isinstance(self.forecaster, Counted) and self.forecaster.spent.dollars > self.budget.usd:

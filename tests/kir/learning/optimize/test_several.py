@@ -53,6 +53,15 @@ def test_each_kernel_is_made_fast_and_the_whole_is_judged() -> None:
     assert any("@tops" in s for s in steps) and any("@main" in s for s in steps)
 
 
+def test_the_budget_of_the_whole_stops_the_search_of_a_kernel() -> None:
+    """Also while one kernel is searched by itself, before there is a plan for all."""
+    setting = Setting(PROBLEM, PROBLEM.shape("long"), target("h200"), "cuda")
+    made = Search(TWO, setting, CpuJudge(setting, compiles=False), (LineageSource(only=("softmax_tilelang",)),), given_surface="cuda",
+                  budget=Budget(candidates=2, seconds=1e-6), from_starts=[Start("as it is", TWO)])
+    found = made.run()
+    assert found.best is None and found.ended == "1e-06 s are over" and found.built == 0
+
+
 def test_a_kernel_put_back_as_it_was_changes_nothing() -> None:
     for k in TWO.kernels:
         one = alone(TWO, k.name)
