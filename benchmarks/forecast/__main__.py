@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, measures, noise, page, plots
+from benchmarks.forecast import answers, card, failures, heuristics, measures, noise, page, plots
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -35,9 +35,6 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "data" / "effects"
 TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
-HEURISTICS = ("NVIDIA's heuristics for GEMM (`nvidia-matmul-heuristics` 0.1.0.27) are not asked here. They rate configurations of CUTLASS: tiles of "
-              "CTA and warp, stages, clusters. Programs here do not state these as such, and no row is given until they are read from them.")
-"""What is said of them on the page."""
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster"}
 SHAPED = 1.0
@@ -112,6 +109,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
+    beside: list[str] = []
     pools = pooled.pools(data, found)
     for split in splits:
         models: dict[str, list[Model]] = {}
@@ -124,14 +122,18 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
+        if split == "family":
+            beside = heuristics.lines([p for p in pools if ONE_FAMILY.get(p.family, p.family) == "gemm"], data,
+                                      {"analytic": pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()}),
+                                       "learned": pooled.by_model(of(models["learned"]), found)})
         curves = curves or told
     write_atomic(given.into / "forecasts-confidence.svg", plots.square("Confidence and being right", "confidence in the likeliest bin",
                                                                        "how often it was right",
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
-    notes = [*_left_out(found), HEURISTICS]
-    write_atomic(given.into / "forecasts.md", page.page(data, lines, timing(data, pairs, given.model), notes, noise.lines(noise.repeats(data))))
+    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(found), noise.lines(noise.repeats(data)), beside)
+    write_atomic(given.into / "forecasts.md", text)
 
 
 def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, measures, noise, page, plots, pools
+from benchmarks.forecast import answers, failures, heuristics, measures, noise, page, plots, pools
+from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
 from kir.learning.forecast.data import Data, PairRow, read, write
@@ -122,7 +123,8 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert failures.classes(found, kept)["anything else"] == (0, 24) and len(failures.lines(failures.classes(found, kept))) == 6
     assert not pools.pools(data, found)  # four programs are no pool
     lines = {"family": [page.Line("analytic", measures.figures(answers.analytic(found, kept), made.measured, made.fault))]}
-    text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"])
+    text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"], beside=["| NVIDIA's heuristics |"])
+    assert "### Beside NVIDIA's heuristics for GEMM\n\n| NVIDIA's heuristics |" in text
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
 
 
@@ -131,3 +133,39 @@ def test_a_plot_is_svg() -> None:
 
     made = plots.square("T", "x", "y", {"one": [(0.0, 0.1), (1.0, 0.9)], "none": []})
     assert tree.fromstring(made).tag.endswith("svg") and made.count("<circle") == 2
+
+
+CONFIGURATIONS = {
+    "tiles of a CTA": ("grid (m: 32, n: 16) threads 256", """fragment acc: f32[128, 256] = 0.0
+  for k in 0..64 pipelined {stages=4}
+    mma acc += A[m * 128 +: 128, k * 64 +: 64] * B[k * 64 +: 64, n * 256 +: 256] via wgmma""",
+                       heuristics.Configuration((128, 256, 64), (128, 256, 64), (64, 256, 16), 4, 512, (1, 1))),
+    "warpgroups, a ring and a cluster": ("grid (m: M, n: M) threads 256 cluster (2, 1)", """shared As: f16[3, 128, 64]
+  shared Bs: f16[3, 64, 128]
+  for wg in 0..2 parallel warpgroup
+    fragment acc: f32[64, 128] = 0.0
+    for k in 0..64
+      mma acc += As[k % 3, wg * 64 +: 64, 0 +: 64] * Bs[k % 3, 0 +: 64, 0 +: 128] via wgmma""",
+                                         heuristics.Configuration((128, 128, 64), (64, 128, 64), (64, 128, 16), 3, 1, (2, 1))),
+    "parts of K": ("grid (m: M, part: 8) threads 128", """fragment acc: f32[64, 64] = 0.0
+  for k in 0..8
+    mma acc += A[m * 64 +: 64, part * 256 + k * 32 +: 32] * B[part * 256 + k * 32 +: 32, 0 +: 64]""",
+                   heuristics.Configuration((64, 64, 32), (64, 64, 32), (16, 8, 16), 1, 8, (1, 1))),
+    "no product of tiles": ("grid (m: M) threads 32", "let x = A[m, 0 +: 64]", None),
+}
+
+
+@pytest.mark.parametrize("what", CONFIGURATIONS)
+def test_what_cutlass_would_call_a_program(what: str) -> None:
+    head, body, wanted = CONFIGURATIONS[what]
+    params = "\n  ".join(["size M: i32", *(f"{role}: f16[4096, 4096]" for role in ("in A", "in B", "out C"))])
+    p = parse_program(f"kir 1\nprogram p\n  {params}\nkernel main {head}\n  {body}\n", "p.kir")
+    assert heuristics.configuration(p) == wanted
+
+
+def test_pools_are_cut_to_what_is_rated() -> None:
+    pool = pools.Pool("gemm", "h200", "{}", "cuda", tuple("abcdefghij"), tuple(float(i) for i in range(1, 11)))
+    kept = heuristics.alone([pool], {(p, "h200", "{}"): 1.0 for p in "abcdefgh"})
+    assert [k.programs for k in kept] == [tuple("abcdefgh")] and kept[0].seconds == pool.seconds[:8]
+    assert not heuristics.alone([pool], {(p, "h200", "{}"): 1.0 for p in "abc"})
+    assert "not installed" in heuristics.lines([], Data({}, {}, [], [], [], [], ""), {})[0]

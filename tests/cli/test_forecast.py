@@ -33,6 +33,7 @@ def test_two_programs(two: tuple[str, str], capsys: pytest.CaptureFixture[str], 
     low, high = found["interval"]
     assert low <= found["speedup"] <= high and sum(found["bins"]) == pytest.approx(1.0, abs=0.01) and found["spent"]["forecasts"] == 1
     assert {r["resource"] for r in found["reasons"]}
+    assert found["pays"] == ("no" if found["fails"] > 0.5 else "unsure" if found["defer"] or low <= 1.0 <= high else "yes" if low > 1.0 else "no")
 
 
 def test_a_transition_of_a_lineage_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from kir.base.dataclass import dataclass
 from kir.gate.cost import Cost, program_cost
 from kir.hardware.target import Device, Target
 from kir.ir.nodes import Program
-from kir.learning.forecast.distribution import Forecast, Pair, Reason
+from kir.learning.forecast.distribution import Forecast, Kept, Pair, Reason
 from kir.learning.forecast.terms import illegal, refused, unhidden
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -35,26 +35,19 @@ class Analytic:
 
     name = "analytic"
 
+    def __init__(self) -> None:
+        self._known = Kept[_Program]()
+
     def __call__(self, pair: Pair) -> Forecast:
         """The forecast. Raises KirError KIR-E007 for sizes that are no launch."""
-        sizes = tuple(sorted(pair.sizes.items()))
-        before, after = (_modelled(p, sizes, pair.target, pair.surface) if made is None else program_cost(p, pair.sizes, pair.target, made, pair.surface)
-                         for p, made in zip((pair.before, pair.after), pair.compiled, strict=True))
-        rest = (unhidden(before, pair.compiled[0]), unhidden(after, pair.compiled[1])) if None not in pair.compiled else (unhidden(before), unhidden(after))
-        seconds = (sum(c.seconds for c in before) + rest[0], sum(c.seconds for c in after) + rest[1])
+        compiled = None not in pair.compiled
+        before, after = (self._known.of(pair, side, partial(_program, pair, side, compiled), compiled) for side in (0, 1))
+        seconds = (before.seconds, after.seconds)
         middle = math.log(seconds[0] / seconds[1])
-        defer = _unsure(before, after, pair.target.device)
-        wide = spread(middle, bound(before) != bound(after), None not in pair.compiled) * (UNKNOWN if defer else 1.0)
-        refusals = illegal(pair.after, pair.target.architecture) + refused(pair.after, pair.target.architecture, pair.surface)
-        reasons = _reasons({**_parts(before), "not hidden": rest[0]}, {**_parts(after), "not hidden": rest[1]})
-        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), failing(refusals > 0, stored(before), stored(after)), reasons, defer=defer,
-                        seconds=seconds)
-
-
-@lru_cache(maxsize=64)
-def _modelled(program: Program, sizes: tuple[tuple[str, int], ...], target: Target, surface: str) -> tuple[Cost, ...]:
-    """The cost of a program that was not compiled; the last ones are kept, since many are compared with one."""
-    return program_cost(program, dict(sizes), target, None, surface)
+        defer = _unsure(before.costs, after.costs, pair.target.device)
+        wide = spread(middle, bound(before.costs) != bound(after.costs), compiled) * (UNKNOWN if defer else 1.0)
+        return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), failing(after.refusals > 0, before.stored, after.stored),
+                        _reasons(before.parts, after.parts), defer=defer, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -64,6 +57,32 @@ class Stored:
     once: float
     often: float
     threads: float
+
+
+@lru_cache(maxsize=64)
+def _modelled(program: Program, sizes: tuple[tuple[str, int], ...], target: Target, surface: str) -> tuple[Cost, ...]:
+    """The cost of a program that was not compiled; the last ones are kept, since many are compared with one."""
+    return program_cost(program, dict(sizes), target, None, surface)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What a forecast needs of one program: its costs, seconds, parts by resource, what it stores, and how much of it is refused."""
+
+    costs: tuple[Cost, ...]
+    seconds: float
+    parts: Mapping[str, float]
+    stored: Stored
+    refusals: int
+
+
+def _program(pair: Pair, side: int, compiled: bool) -> _Program:
+    program, made = (pair.before, pair.after)[side], pair.compiled[side]
+    costs = (_modelled(program, tuple(sorted(pair.sizes.items())), pair.target, pair.surface) if made is None
+             else program_cost(program, pair.sizes, pair.target, made, pair.surface))
+    rest = unhidden(costs, made if compiled else None)
+    refusals = illegal(program, pair.target.architecture) + refused(program, pair.target.architecture, pair.surface)
+    return _Program(costs, sum(c.seconds for c in costs) + rest, {**_parts(costs), "not hidden": rest}, stored(costs), refusals)
 
 
 def stored(costs: Sequence[Cost]) -> Stored:

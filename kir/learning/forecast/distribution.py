@@ -2,17 +2,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from html import escape
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.surface import Artifact
 
+Known = TypeVar("Known")
+MOST = 512
+"""Programs that a forecaster keeps what it has worked out of."""
 BINS = (0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
 """Upper ends of all but the last of the eight bins of speedup (arXiv 2605.31464)."""
 
@@ -84,10 +88,41 @@ class Forecast:
         return {"text/plain": said, "text/html": f"<p><b>{escape(said)}</b></p>{unsure}<table>{head}{rows}</table>"}
 
     @property
+    def pays(self) -> str:
+        """Whether the step is worth its while, judged as every profit precondition is: "yes" where 80 % of what is possible lies above 1x and it is likely to
+        work, "no" where they lie below or it is likely to fail, "unsure" for anything else and for a forecast that defers."""
+        low, high = self.interval(0.8)
+        if self.fails > 0.5:
+            return "no"
+        return "unsure" if self.defer or low <= 1.0 <= high else "yes" if low > 1.0 else "no"
+
+    @property
     def bins(self) -> tuple[float, ...]:
         """Probabilities of the eight bins."""
         ends = [0.0, *(self.below(b) for b in BINS), 1.0]
         return tuple(b - a for a, b in pairwise(ends))
+
+
+class Kept(Generic[Known]):
+    """What forecasters have worked out of programs, kept as long as it is asked for again: at most `MOST` of them, by program, artifact, sizes, target and
+    surface. A program is kept too, so that its number stays its own."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[Any, tuple[Any, Known]] = OrderedDict()
+
+    def of(self, pair: Pair, side: int, make: Callable[[], Known], also: object = None) -> Known:
+        """What `make` makes of one side of a pair, worked out once; `also` tells apart what differs otherwise."""
+        program, artifact = (pair.before, pair.after)[side], pair.compiled[side]
+        key = (id(program), id(artifact), tuple(pair.sizes.items()), pair.target.name, pair.surface, also)
+        held = self._held.get(key)
+        if held is None:
+            held = ((program, artifact), make())
+            self._held[key] = held
+            if len(self._held) > MOST:
+                self._held.popitem(last=False)
+        else:
+            self._held.move_to_end(key)
+        return held[1]
 
 
 class Forecaster(Protocol):

@@ -4,22 +4,18 @@
 """
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from kir.learning.forecast.comparison import Compared, Side, opposite
-from kir.learning.forecast.distribution import Forecast, Pair, Reason
+from kir.learning.forecast.distribution import Forecast, Kept, Pair, Reason
 from kir.learning.forecast.features import State, state
 from kir.learning.forecast.model import Model
 
 SHIPPED = "forecast/effects.model"
 """The model that comes with KIR, in `skills/`."""
-KEPT = 512
-"""Programs whose features are kept."""
 SPAN = 4.0
 """A pair of which nothing narrower than this factor can be said (from end to end of the 80 % interval) is one that the model does not know."""
 REASON = 1e-7
@@ -39,7 +35,7 @@ class Learned:
     def __init__(self, path: Path | None = None, model: Model | None = None) -> None:
         self.model = model if model is not None else Model.read(path or shipped())
         self.compared = Compared(self.model.names)
-        self._known: OrderedDict[Any, tuple[Any, Side]] = OrderedDict()
+        self._known = Kept[Side]()
 
     def __call__(self, pair: Pair) -> Forecast:
         """The forecast. Raises KirError KIR-E007 for sizes that are no launch."""
@@ -54,16 +50,7 @@ class Learned:
     def _state(self, pair: Pair, side: int) -> Side:
         """The features of one program, worked out once as long as it is asked for again."""
         program, artifact = (pair.before, pair.after)[side], pair.compiled[side]
-        key = (id(program), id(artifact), tuple(pair.sizes.items()), pair.target.name, pair.surface)
-        held = self._known.get(key)
-        if held is None:
-            held = ((program, artifact), self.compared.side(state(program, pair.sizes, pair.target, pair.surface, artifact)))
-            self._known[key] = held  # the program is kept too, so that its number stays its own
-            if len(self._known) > KEPT:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(key)
-        return held[1]
+        return self._known.of(pair, side, lambda: self.compared.side(state(program, pair.sizes, pair.target, pair.surface, artifact)))
 
     def _defers(self, made: Forecast, own: float, before: State, after: State) -> str:
         if before.get("l.unknown") or after.get("l.unknown"):

@@ -14,10 +14,11 @@ MOST = 5
 
 
 def to_json(found: Forecast) -> dict[str, Any]:
-    """A JSON object: the speedup's median, 80 % interval, quantiles and bins; probability of failure; reasons in seconds; why it defers."""
+    """A JSON object: the speedup's median, 80 % interval, quantiles and bins; probability of failure; whether it pays; reasons in seconds; why it defers."""
     low, high = found.interval(SHARE)
     seconds = [None if math.isnan(s) else float(f"{s:.4g}") for s in found.seconds]
-    return {"model": found.model, "speedup": _short(found.median), "interval": [_short(low), _short(high)], "fails": _short(found.fails), "defer": found.defer,
+    return {"model": found.model, "speedup": _short(found.median), "interval": [_short(low), _short(high)], "fails": _short(found.fails), "pays": found.pays,
+            "defer": found.defer,
             "bins": [_short(p) for p in found.bins], "quantiles": {f"{level:g}": _short(math.exp(log)) for level,
                                                                    log in zip(found.levels, found.logs, strict=True)},
             "seconds": seconds, "reasons": [{"resource": r.resource, "before": _short(r.before), "after": _short(r.after)} for r in found.reasons]}

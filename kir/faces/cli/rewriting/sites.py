@@ -102,7 +102,8 @@ def _forecast(program: Program, rows: list[dict[str, Any]], at: str, name: str, 
             ranked.append((True, 0.0, {**row, "refused": [d.id for d in bad.diagnostics]}, f"{'':>24}  {row['step']}  refused"))
             continue
         found = ask(Pair(program, after, sizes, device, row["step"]))
-        ranked.append((False, -found.median * (1 - found.fails), {**row, "forecast": to_json(found)}, f"{brief(found):>24}  {row['step']}"))
+        said = {"yes": "  pays", "no": "  does not pay", "unsure": ""}[found.pays]
+        ranked.append((False, -found.median * (1 - found.fails), {**row, "forecast": to_json(found)}, f"{brief(found):>24}  {row['step']}{said}"))
     ranked.sort(key=lambda each: each[:2])
     return [row for _, _, row, _ in ranked], [line for _, _, _, line in ranked]
 

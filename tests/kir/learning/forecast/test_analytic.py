@@ -4,11 +4,15 @@ from __future__ import annotations
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.cost import program_cost
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.forecast.analytic import spread
+from kir.learning.forecast.terms import refused, staged, unhidden
+from kir.surface import Artifact, CompiledKernel
 
 H200 = target("h200")
 
@@ -75,3 +79,53 @@ kernel main grid (b: ceildiv(N, 128)) threads {threads}
 def test_a_size_of_zero_is_no_launch() -> None:
     with pytest.raises(KirError, match="KIR-E007"):
         Analytic()(Pair(PLAIN, PLAIN, {"N": 0}, H200))
+
+
+def test_what_is_not_hidden_tells_two_apart_that_are_bound_alike() -> None:
+    twice = parse_program(program_text(PLAIN).replace("s = s + X[b, i * 128 + t]", "s = s + X[b, i * 128 + t] * 2.0 + 1.0"), "p.kir")
+    plain, more = (program_cost(p, {"N": 512}, H200) for p in (PLAIN, twice))
+    assert 0.0 < unhidden(plain) < unhidden(more)
+    code = [Artifact("cuda", "sm_90a", (CompiledKernel("main", 32, 0, 0, 128, {"FFMA": count}),)) for count in (100, 800)]
+    assert unhidden(plain, code[0]) < unhidden(plain, code[1])
+    seen = Analytic()(Pair(twice, PLAIN, {"N": 512}, H200))
+    assert "not hidden" in {r.resource for r in seen.reasons} and seen.pays in ("yes", "unsure")
+
+
+REFUSED = {
+    "a wait for fewer groups than none": ("cuda", "shared S: f32[128]\n  async_wait(-1)\n  Y[b, 0] = 1.0", 1),
+    "a wait for all groups": ("cuda", "shared S: f32[128]\n  async_wait(0)\n  Y[b, 0] = 1.0", 0),
+    "threads beyond a shared array": ("cuda", "shared S: f32[64]\n  for t in 0..128 parallel thread\n    S[t] = 1.0", 1),
+    "threads that a branch keeps inside": ("cuda", "shared S: f32[64]\n  for t in 0..128 parallel thread\n    if t < 64\n      S[t] = 1.0", 0),
+    "the last round beyond it": ("cuda", "shared S: f32[64]\n  for t in 0..32 parallel thread\n    for i in 0..3\n      S[i * 32 + t] = 1.0", 1),
+    "rounds inside it": ("cuda", "shared S: f32[96]\n  for t in 0..32 parallel thread\n    for i in 0..3\n      S[i * 32 + t] = 1.0", 0),
+    "a load that Triton has no policy for": ("triton", "let x = load(X[b, 0 +: 128] cache cs)\n  Y[b, 0 +: 128] = x", 1),
+    "the same plain": ("triton", "let x = X[b, 0 +: 128]\n  Y[b, 0 +: 128] = x", 0),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_known_to_fail_is_refused_before_a_compiler_is_asked(what: str) -> None:
+    surface, body, count = REFUSED[what]
+    head = "kir 1\nprogram p\n  in X: f32[1024, 128]\n  out Y: f32[1024, 128]\nkernel main grid (b: 1024) threads 128\n  "
+    p = parse_program(head + body, "p.kir")
+    assert refused(p, H200.architecture, surface) == count
+    assert (Analytic()(Pair(p, p, {}, H200, surface=surface)).fails > 0.9) == bool(count)
+
+
+@pytest.mark.parametrize(("stages", "columns", "fits"), [(3, 256, False), (3, 128, True), (2, 256, False)])
+def test_what_triton_stages_is_counted(stages: int, columns: int, fits: bool) -> None:
+    p = parse_program(f"""kir 1
+program p
+  in A: f16[4096, 4096]
+  in B: f16[4096, 4096]
+  out C: f16[4096, 4096]
+kernel main grid (m: 16, n: {4096 // columns}) threads 256
+  fragment acc: f32[256, {columns}] = 0.0
+  for k in 0..64 pipelined {{stages={stages}}}
+    mma acc += A[m * 256 +: 256, k * 64 +: 64] * B[k * 64 +: 64, n * {columns} +: {columns}]
+  fragment c: f16[256, {columns}]
+  c = cast(acc, f16)
+  copy c -> C[m * 256 +: 256, n * {columns} +: {columns}] via tma
+""", "p.kir")
+    assert staged(p) == stages * (64 * (256 + columns) * 2 + 8) + 256 * columns * 2
+    assert (staged(p) <= H200.architecture.shared_per_cta) == fits
