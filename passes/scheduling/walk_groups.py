@@ -243,9 +243,10 @@ class WalkGroups(Pass):
             number, count, seen = fresh_var("t", taken), fresh_var("count", taken), fresh_var("seen", taken)
             if k in slots:
                 body = counted_on(body, rings, build.mul(count, slots[k]))
-            walked = _Walk(*(n.Buffer(fresh(x, taken), I32, (), "register") for x in ("before", "done")), build.var(again[group.name]), pid, number, count,
-                           seen, fresh_var("height", taken), self.ctas, self.panel, build.var(again[kernel.grid[0].name]),
-                           build.var(again[across.name]), tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else ())
+            before, done = (n.Buffer(fresh(x, taken), I32, (), "register") for x in ("before", "done"))
+            walked = _Walk(before, done, build.var(again[group.name]), pid, number, count, seen, fresh_var("height", taken), self.ctas, self.panel,
+                           build.var(again[kernel.grid[0].name]), build.var(again[across.name]),
+                           tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else ())
             inner = tuple(renamed(s, again) for s in (*of_tile_used, *body))
             outer = tuple(renamed(s, again) for s in lets)
             rows = build.var(again[self.length])
