@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from .output.emit import SIZE
 
 SECONDS = 240.0
 """How long the lowering and nvcc may each take over one program."""
+VIEW = re.compile(r"^\s*(\w+) = T\.(?:reshape|view)\((\w+), ", re.MULTILINE)
+"""A name for a tensor in another shape or dtype, and of which, as the backend writes it."""
 _COMPILERS = Compilers(f"{__package__}._served", "TileLang")
 _SCALARS = {"bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64",
             "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
@@ -41,7 +44,8 @@ def compile_for(emitted: Emitted, target: Target) -> Artifact:
         result = _lowered(emitted, entries, name, folder)
         if faults := [_fault(emitted, each) for each in result["kernels"] if "error" in each]:
             raise KirError(*faults)
-        kernels = tuple(_compiled(found, e, each, result["include"], target, folder)
+        views = dict(VIEW.findall(emitted.text))
+        kernels = tuple(_compiled(found, e, each, result["include"], target, folder, views)
                         for e, each in zip(entries, result["kernels"], strict=True))
     tools = [("tilelang", str(result["version"])), ("nvcc", found.nvcc.version),
              *((t.name, t.version) for x in ("cuobjdump", "nvdisasm") if (t := binary_tool(x)))]
@@ -72,7 +76,8 @@ def _fault(emitted: Emitted, each: dict[str, Any]) -> Diagnostic:
     return Diagnostic("KIR-B010", f"TileLang's compiler refuses this: {said[:400]}", anchor="/".join(map(str, path or ())), notes=notes)
 
 
-def _compiled(found: Toolkit, e: Entry, each: dict[str, Any], include: list[str], target: Target, folder: Path) -> CompiledKernel:
+def _compiled(found: Toolkit, e: Entry, each: dict[str, Any], include: list[str], target: Target, folder: Path,
+              views: Mapping[str, str]) -> CompiledKernel:
     """nvcc to PTX and ptxas to a cubin, with the flags that TileLang itself gives nvcc."""
     name, base = target.architecture.name, f"{e.function}"
     (folder / f"{base}.cu").write_text(each["source"])
@@ -94,21 +99,24 @@ def _compiled(found: Toolkit, e: Entry, each: dict[str, Any], include: list[str]
     if disassembly:
         texts["sass"] = _cubin.stripped(disassembly)
     cluster = tuple(each["cluster"]) if any(x != 1 for x in each["cluster"]) else ()
-    arguments = _arguments(e, each["arguments"])
+    arguments = _arguments(e, each["arguments"], views)
     image = None if arguments is None else Image(cubin.read_bytes(), function, int(each["dynamic_shared"]), cluster,
                                                  bool(each["cooperative"]), (), arguments, int(each["threads"]))
     return CompiledKernel(e.kernel, of.registers, of.spills, shared, int(each["threads"]),
                           _cubin.mixes(disassembly).get(function, {}), texts, e.options, image)
 
 
-def _arguments(e: Entry, rows: list[dict[str, Any]]) -> tuple[Passed, ...] | None:
-    """What the device function takes; None where sizes that stayed open are needed to say it."""
+def _arguments(e: Entry, rows: list[dict[str, Any]], views: Mapping[str, str]) -> tuple[Passed, ...] | None:
+    """What the device function takes, which may be a view by its own name; None where sizes that stayed open are needed to say it."""
     of = {a.name: a for a in e.arguments}
     out = []
     for row in rows:
-        if row["of"] not in of or "open" in row:
+        name = str(row["of"])
+        while name not in of and name in views:
+            name = views[name]
+        if name not in of or "open" in row:
             return None
-        a = of[row["of"]]
+        a = of[name]
         match row["kind"]:
             case "pointer":
                 out.append(Passed("pointer", a.source, a.dtype))

@@ -147,19 +147,27 @@ def _ranked(order: str, dtype: str, surface: str, space: str) -> list[Found]:
     """The first candidates of a pipeline at all rows of a kind."""
     problem, known, found = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found]()
     for row in (r for r in ROWS if (r.order, r.dtype) == (order, dtype)):
-        first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=MEASURED, known=known)
+        first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=6 * MEASURED, known=known)
         found += [(row.name, surface, c.seconds, f"{space} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
     return found
 
 
 def chosen(found: Sequence[Found]) -> list[tuple[str, Program]]:
-    """The first of all candidates of a row, of each pipeline two at most, so that one that is misjudged does not fill all places."""
-    out: list[tuple[str, Program]] = []
-    several = len({name.split()[0] for _, _, _, name, _ in found}) > 1
+    """The first of all candidates of a row, of each pipeline as many, each of a tile of its own: a pipeline or a tile that is misjudged does not fill all
+    places."""
+    out: dict[tuple[str, ...], tuple[str, Program]] = {}
+    most = max(2, MEASURED // len({_tile(name)[0] for _, _, _, name, _ in found}))
     for _, _, _, name, program in sorted(found, key=lambda f: f[2]):
-        if not several or sum(x.split()[0] == name.split()[0] for x, _ in out) < 2:
-            out.append((name, program))
-    return out[:MEASURED]
+        tile = _tile(name)
+        if tile not in out and sum(t[0] == tile[0] for t in out) < most:
+            out[tile] = name, program
+    return list(out.values())[:MEASURED]
+
+
+def _tile(name: str) -> tuple[str, ...]:
+    """A candidate's pipeline, and what of its point says which part of the product a CTA computes."""
+    space, *point = name.split()
+    return space, *(x for x in point if x.split("=")[0] in ("rows", "columns", "parts"))
 
 
 def _key(row: Row, surface: str, program: Program) -> tuple[str, ...]:

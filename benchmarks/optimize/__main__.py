@@ -1,10 +1,11 @@
 """``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``kernelbench`` (``--on cpu``: modelled; ``--from FOLDER``: its own files),
-``recovery``, ``transfer``, ``turns``, ``thousand`` (a pool, simulated), or
+``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery``, ``transfer``, ``turns``, ``thousand`` (a pool, simulated), or
 ``ahead``, which prints what would be measured.
 
-``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results. Rows are kept as they come: a run that
-was cut short goes on where it was, and a row that has been measured gets further candidates. ``ahead --ahead FOLDER`` writes the proposals to a folder,
-``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER`` takes both from there.
+``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
+that surface alone. Rows are kept as they come: a run that was cut short goes on where it was, and a row that has been measured gets further candidates.
+``ahead --ahead FOLDER`` writes the proposals to a folder, ``compile --ahead FOLDER --workers N --seconds S`` compiles them, and ``heldout --ahead FOLDER``
+takes both from there.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ from pathlib import Path
 
 def main(words: list[str]) -> int:
     """The part that is named; 2 for words that are none."""
-    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--from": "", "--workers": "0", "--ahead": ""}
+    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--from": "", "--surface": "", "--workers": "0", "--ahead": ""}
     given |= {"--out": str(Path(__file__).parents[1] / "results")}
     part, rest = (words[0], words[1:]) if words else ("", [])
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "kernelbench", "recovery", "transfer", "turns", "thousand", "ahead", "compile") or rest:
+    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "ahead", "compile") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
     seconds, workers = float(given["--seconds"]), int(given["--workers"])
+    if part == "join":
+        from benchmarks.optimize.heldout import joined
+
+        return joined(Path(given["--from"]), out)
     if part == "kernelbench":
         from benchmarks.optimize.kernelbench import kernelbench
 
-        return kernelbench(out, given["--on"], given["--from"], given["--only"], seconds, workers)
+        return kernelbench(out, given["--on"], given["--from"], given["--only"], seconds, workers, given["--surface"])
     if part == "recovery":
         from benchmarks.optimize.recovery import recovery
 

@@ -23,12 +23,11 @@ def _liger() -> Mapping[str, Callable[[Any], Any]]:
         return lambda new: call(*(new(ROWS, width) for _ in range(count)), *(x(new) for x in more))
 
     weight, one = (lambda new: new(WIDTH)), (lambda new: 1e-6)
-    words = lambda new: new.whole(ROWS, VOCABULARY)  # noqa: E731 — a row of the table below
     return {
         "rms_norm": with_rows(f.liger_rms_norm, weight, one), "layer_norm": with_rows(f.liger_layer_norm, weight, weight, one),
         "swiglu": with_rows(f.liger_swiglu, count=2, width=11008), "geglu": with_rows(f.liger_geglu, count=2, width=11008),
         "group_norm": lambda new: f.liger_group_norm(new(64, 256, 1024), new(256), new(256), 256, 32, 1e-6),
-        "cross_entropy": lambda new: f.liger_cross_entropy(new(ROWS, VOCABULARY), words(new)),
+        "cross_entropy": lambda new: f.liger_cross_entropy(new(ROWS, VOCABULARY), new.whole(ROWS, VOCABULARY)),
         "fused_add_rms_norm": with_rows(f.liger_fused_add_rms_norm, weight, one, count=2), "dyt": with_rows(f.liger_dyt, lambda new: new(1), weight, weight),
         "softmax": with_rows(f.liger_softmax), "sparsemax": with_rows(f.liger_sparsemax),
         "kl_div": lambda new: f.liger_kl_div(new(ROWS, WIDTH).log_softmax(-1), new(ROWS, WIDTH).softmax(-1)),

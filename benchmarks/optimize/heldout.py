@@ -34,11 +34,13 @@ MOST = 20
 """Candidates that may be measured of an instance."""
 GATING = 8.0
 """Seconds of an instance's part that are left for the gate."""
+AT_LEAST = 5
+"""Candidates that are tried of an instance, whatever time it has, as long as none is accepted: most that are refused never reached the device."""
 UNSEEN = 0.85
 """What is made of the estimate of a family of which nothing was measured, on a surface."""
 RIVALS = 6
 """Processes that compile the rivals' configurations."""
-HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "surface", "plan", "steps taken, left out", "measured", "remark")
+HEAD = ("instance", "problem", "ours", "95 %", "FlagGems", "times as fast", "surface", "plan", "steps taken, left out", "measured", "on", "remark")
 
 
 class Asked(Protocol):
@@ -57,7 +59,8 @@ class Rows:
         self.file, self.table = out / "optimize-heldout.json", out / "optimize-heldout.md"
         self.rows: dict[str, dict[str, Any]] = {}
         if self.file.is_file():
-            self.rows = {row["instance"]: row for row in json.loads(self.file.read_text(encoding="utf-8"))["rows"]}
+            held = json.loads(self.file.read_text(encoding="utf-8"))
+            self.rows = {row["instance"]: {"when": held["about"]["when"], **row} for row in held["rows"]}
 
     def keep(self, row: dict[str, Any], about: Mapping[str, Any]) -> None:
         """A row in the place of an older one of the same instance."""
@@ -104,6 +107,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
                     row = _measured(gpu, one, found[i], panel, before, begun + (share if not turn else share / 2))
                 except Exception as fault:  # one instance that breaks the harness harms no other
                     row = {**before, "remark": f"{type(fault).__name__}: {fault}"[:300]}
+                row["when"] = about["when"]
                 row["took"] = round(before.get("took", 0.0) + time.monotonic() - begun, 1)
                 rows.keep(row, about)
                 print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "rival_seconds", "times_faster", "plan", "remark")}), flush=True)
@@ -115,6 +119,16 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
             future.cancel()
     print("\n".join(_table([rows.rows[x.name] for x in INSTANCES if x.name in rows.rows], about)))
     return 0 if all(INSTANCES[i].name in rows.rows for i in wanted) else 1
+
+
+def joined(given: Path, out: Path) -> int:
+    """Rows with a time that another folder has, in the place of those of `out`; 1 where it has none."""
+    theirs, mine = Rows(given), Rows(out)
+    about = json.loads(theirs.file.read_text(encoding="utf-8"))["about"] if theirs.file.is_file() else {}
+    timed = [row for row in theirs.rows.values() if row.get("seconds") and row.get("rival_seconds")]
+    for row in timed:
+        mine.keep(row, about)
+    return 0 if timed else 1
 
 
 def _worth(row: Mapping[str, Any] | None) -> tuple[bool, float, int]:
@@ -189,16 +203,19 @@ def _measured(gpu: Gpu, one: Instance, found: Future[list[Proposed]], panel: _Pa
 
 
 def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST) -> dict[str, Any]:
-    """A row after some more of its candidates, `most` at most: timed, then the fastest through the whole gate, the next where that refuses it."""
+    """A row after some more of its candidates, `most` at most: timed, then the fastest through the whole gate, the next where that refuses it. One alone
+    goes through the whole gate at once."""
     setting, row = Setting(one.posed(), one.shape, gpu.target, ""), dict(before)
     proposals, turns = {p.key: p for p in proposed}, 0
-    while turns < most and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or not turns):
+    while turns < most and len(row["tried"]) < MOST and (time.monotonic() < until - GATING or (turns < AT_LEAST and not _accepted(row))):
         next_ = next(_in_order([*proposals.values()], row["tried"]), None)
         if next_ is None:
             break
-        said = _judged(GpuJudge(gpu, setting, replays=False), next_)
-        row["tried"], turns = [*row["tried"], {**told(next_), "family": next_.family, "gated": False, **said}], turns + 1
-    while (first := min((t for t in row["tried"] if t["accepted"]), key=lambda t: t["seconds"], default=None)) and not first.get("gated", True):
+        said = _judged(GpuJudge(gpu, setting, replays=most == 1), next_)
+        row["tried"], turns = [*row["tried"], {**told(next_), "family": next_.family, "gated": most == 1, **said}], turns + (most > 1 or said["accepted"])
+        if most == 1 and len(row["tried"]) >= AT_LEAST:
+            break
+    while (first := min(_accepted(row), key=lambda t: t["seconds"], default=None)) and not first.get("gated", True):
         if first["candidate"] not in proposals:  # of an earlier version
             row["tried"] = [t for t in row["tried"] if t is not first]
             continue
@@ -210,6 +227,11 @@ def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Ma
         row.update({k: best[k] for k in ("seconds", "low", "high", "plan", "surface", "candidate", "taken", "left")})
     row["remark"] = "" if right else (row["tried"][-1]["reason"] if row["tried"] else "nothing proposed")
     return row
+
+
+def _accepted(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The candidates of a row that the gate took."""
+    return [t for t in row["tried"] if t["accepted"]]
 
 
 def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
@@ -268,6 +290,7 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
             r.get("plan", ""),
             f"{r.get('taken', '')}, {r.get('left', '')}",
             len(r["tried"]),
+            r.get("when", about["when"]),
             remark,
         )
         yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"

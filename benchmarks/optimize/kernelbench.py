@@ -28,7 +28,9 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.references import COMPILED_REFERENCE
+from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
@@ -37,11 +39,11 @@ BUDGET = Budget(candidates=20, seconds=180.0)
 """What one model may take: candidates that are gated, and seconds of a wall clock for the search, the gate and the compilers."""
 MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 """The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
-FIRST = 4
+FIRST = 3
 """Candidates of a model that are compiled before the device has time for them."""
 OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
-MEASURED = 2
-"""Candidates of a model that are measured in one go, before other models get their turn."""
+MEASURED = 1
+"""Candidates of a model that are accepted in one go, before other models get their turn."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
 
 
@@ -85,14 +87,15 @@ def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractConte
     return [a for p in files if any(word in (a := Asked(str(p))).name for word in only.split(","))], held
 
 
-def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int) -> int:
+def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int, surface: str = "") -> int:
     """Every model; rows are kept as they come, and those that are there are not made again. 0 when each has one."""
     asked, held = models(given, only)
     with held:
-        rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, seconds)
+        words = f"--on {on}{f' --surface {surface}' if surface else ''}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}"
+        rows = Rows(out / f"optimize-kernelbench{'' if on == 'gpu' else '-modelled'}.json", given, on, words)
         left = [a for a in asked if a.name not in rows.rows]
         if on == "gpu":
-            measured(left, rows, seconds, workers)
+            measured(left, rows, seconds, workers, surface)
         else:
             for (path,), row in each(modelled, [(a.path,) for a in left], workers or 1, seconds):
                 rows.keep(Asked(path).name, row)
@@ -104,10 +107,10 @@ def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, worke
 class Rows:
     """Rows by model, one JSON file that always holds all that is known, and a table beside it."""
 
-    def __init__(self, file: Path, given: str, on: str, seconds: float) -> None:
+    def __init__(self, file: Path, given: str, on: str, words: str = "") -> None:
         self.file, self.rows = file, dict[str, dict[str, Any]]()
         self.about = {
-            "command": f"python -m benchmarks.optimize kernelbench --on {on}{' --from ' + Path(given).name if given else ''} --seconds {seconds:g}",
+            "command": f"python -m benchmarks.optimize kernelbench {words}".strip(),
             "models": "KernelBench's own" if given else OWN,
             "device": "a modelled H200", "when": time.strftime("%Y-%m-%d"), "measured": on == "gpu",
         }
@@ -196,10 +199,14 @@ def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
             r.get("remark", ""))
 
 
+def sources() -> tuple[PlanSource, ...]:
+    """Where plans come from: what is stored, and single passes."""
+    return PipelineSource(), LineageSource(), PassSource()
+
+
 def modelled(path: str) -> dict[str, Any]:
     """The row of one search where times are modelled."""
     from kir.learning.optimize.policy import load
-    from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
 
     try:
         problem = load_problem(path)
@@ -207,7 +214,7 @@ def modelled(path: str) -> dict[str, Any]:
     except KirError as refused:
         return _refused(refused)
     Asked(path).closed()
-    found, row = search(path, "", (PipelineSource(), LineageSource(), PassSource()), MODELLED, policy=load())
+    found, row = search(path, "", sources(), MODELLED, policy=load())
     return {**row, "kernels": kernels, "surface": found.best.surface if found is not None and found.best is not None else ""}
 
 
@@ -218,12 +225,12 @@ def _refused(said: KirError) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------------- on a device
 
-PLANS = 200
+PLANS = 90
 """Plans that a search builds before its proposals are taken."""
 PROPOSALS = 12
 
 
-def proposals(path: str, device: str) -> tuple[int, list[Proposed]]:
+def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Proposed]]:
     """Kernels of a model's naive program, and what the search would gate first. Raises KirError."""
     from kir.hardware.target import target
     from kir.ir.printer import program_text
@@ -233,17 +240,17 @@ def proposals(path: str, device: str) -> tuple[int, list[Proposed]]:
     from kir.learning.optimize.search import Search
 
     one = Asked(path)
-    setting = Setting(one.posed(), one.shape, target(device), "")
-    made = Search(setting.problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4, plans=PLANS), policy=load())
+    setting = Setting(one.posed(), one.shape, target(device), surface)
+    made = Search(setting.problem.naive, setting, CpuJudge(setting), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
     found = made.proposals(PROPOSALS)
     told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
     return len(setting.problem.naive.kernels), told
 
 
-def prepared(path: str, device: str, folder: str) -> tuple[int, list[Proposed], float]:
+def prepared(path: str, device: str, folder: str, surface: str = "") -> tuple[int, list[Proposed], float]:
     """The same with the first of them compiled into the gate's cache, and the seconds that it took."""
     begun = time.monotonic()
-    kernels, told = proposals(path, device)
+    kernels, told = proposals(path, device, surface)
     sizes = Asked(path).shape.sizes
     for one in told[:FIRST]:
         compiled(sizes, one, device, folder)
@@ -271,7 +278,7 @@ def warmed(path: str, triton: str) -> str:
     return ""
 
 
-def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int) -> None:
+def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, surface: str = "") -> None:
     """The models as they are prepared, each beside torch. Raises what opening the device does."""
     from benchmarks.optimize.heldout import measured_more
     from kir.gate.gpu import Gpu
@@ -285,7 +292,7 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int) -
         pool = ProcessPoolExecutor(max(1, cores - 2), mp_context=get_context("spawn"))
         warm = ProcessPoolExecutor(max(1, min(4, cores // 4)), mp_context=get_context("spawn"))
         try:
-            found = {pool.submit(prepared, a.path, device, str(folder)): a for a in asked}
+            found = {pool.submit(prepared, a.path, device, str(folder), surface): a for a in asked}
             warming = [warm.submit(warmed, a.path, triton) for a in asked]
             gpu.warm()
             wait(warming, timeout=max(0.0, WARMING * seconds))

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cache, cached_property
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, product
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -117,7 +117,7 @@ class ModelProblem(Problem):
         return self.spec.name
 
     @property
-    def drawn_by_reference(self) -> bool:
+    def drawn_by_host(self) -> bool:
         return True
 
     def admits(self, shape: Shape) -> bool:
@@ -336,8 +336,9 @@ def _expression(points: list[tuple[Sizes, int]]) -> str | None:
         for step, shift in product(range(2, 9), range(8)):
             rest = first - (value + shift) // step
             texts.append(f"({name} + {shift}) // {step}" + (f" + {rest}" if rest > 0 else f" - {-rest}" if rest else ""))
-    texts += [f"{a} * {b}" for a, b in combinations(sizes, 2)]
-    texts += [f"{a} * {b} * {first // (sizes[a] * sizes[b])}" for a, b in combinations(sizes, 2) if sizes[a] * sizes[b] and first % (sizes[a] * sizes[b]) == 0]
+    pairs = list(combinations_with_replacement(sizes, 2))
+    texts += [f"{a} * {b}" for a, b in pairs]
+    texts += [f"{a} * {b} * {first // (sizes[a] * sizes[b])}" for a, b in pairs if sizes[a] * sizes[b] and first % (sizes[a] * sizes[b]) == 0]
     def fits(text: str) -> bool:
         return all(evaluate(text, at) == e for at, e in points)
     return next((text for text in texts if fits(text)), None)

@@ -123,9 +123,9 @@ class Problem:
         return True
 
     @property
-    def drawn_by_reference(self) -> bool:
-        """Whether only the reference can draw inputs, because no distribution of `schema.Draw` says what they are."""
-        return False
+    def drawn_by_host(self) -> bool:
+        """Whether no device can draw the inputs: each of their elements depends on others."""
+        return any(d.kind == "partition" for d in self.spec.distributions["normal"].values())
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -297,7 +297,7 @@ class WarpSpecialize(Pass):
             if first is None or back is None or back < first or full == empty or (_bar(body[first], "mbar_wait"), _bar(body[back], "mbar_arrive")) != (
                     full, empty):
                 raise NoRing("roles do not wait for each other in turn")
-            late = bool(self.after) and (first != self.after or not _declares(body[:first], loads))
+            late = bool(self.after) and (first != self.after or not _declares(body[:first], tuple(loads)))
             if not self.apart and (back != len(body) - 1 or late or (not self.after and any(
                     not isinstance(s, n.View) for s in body[:first]))):  # views touch nothing
                 raise NoRing("the consumer waits late, or gives a slot back early")

@@ -11,9 +11,11 @@ kir 1
 program sums
   size G: i32
   size M: i32
-  in X: f16[G, 2, M, 128] align 16
+  size L: i32
+  in X: f16[G, 2, M, L] align 16
   in counts: i32[G]
   inout Y: f32[G, 2, M]
+  fact L % 8 == 0
   map X_map of X box [1, 1, 2, 64]
 kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
   let rows = min(counts[g], M)
@@ -25,13 +27,13 @@ kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
   fence_mbar_init()
   roles
     role producer warps 0..4
-      for k in 0..2
+      for k in 0..ceildiv(L, 64)
         mbar_wait(&empty[0], (k + 1) % 2)
         mbar_arrive_expect(&full[0], 256)
         copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
     role consumer warps 4..8
       fragment acc: f32[2] = 0.0
-      for c in 0..2
+      for c in 0..ceildiv(L, 64)
         mbar_wait(&full[0], c % 2)
         acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
         mbar_arrive(&empty[0])
@@ -47,9 +49,11 @@ kir 1
 program sums
   size G: i32
   size M: i32
-  in X: f16[G, 2, M, 128] align 16
+  size L: i32
+  in X: f16[G, 2, M, L] align 16
   in counts: i32[G]
   inout Y: f32[G, 2, M]
+  fact L % 8 == 0
   map X_map of X box [1, 1, 2, 64]
 kernel main grid (pid: 3) threads 256
   shared Xs: f16[2, 64] align 128
@@ -69,8 +73,8 @@ kernel main grid (pid: 3) threads 256
           let t = i_1 * 3 + pid - seen
           let i = t % height
           let j = t // height
-          for k in 0..2
-            mbar_wait(&empty[0], (i_1 * 2 + k + 1) % 2)
+          for k in 0..ceildiv(L, 64)
+            mbar_wait(&empty[0], (ceildiv(L, 64) * i_1 + k + 1) % 2)
             mbar_arrive_expect(&full[0], 256)
             copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
         before = height * 2 + seen
@@ -85,8 +89,8 @@ kernel main grid (pid: 3) threads 256
           let i_2 = t_1 % height_1
           let j_1 = t_1 // height_1
           fragment acc: f32[2] = 0.0
-          for c in 0..2
-            mbar_wait(&full[0], (c + i_3 * 2) % 2)
+          for c in 0..ceildiv(L, 64)
+            mbar_wait(&full[0], (c + ceildiv(L, 64) * i_3) % 2)
             acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
             mbar_arrive(&empty[0])
           Y[g_1, j_1, i_2 * 2 +: 2] = acc where i_2 * 2 + iota(2) < rows_1 clip

@@ -11,6 +11,7 @@ from kir.backends.tilelang.form.form import form
 from kir.base.diagnostic import KirError
 from kir.gate.artifacts import _kernel, _to_json
 from kir.gate.gpu.images.executable import Executable, bound
+from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.canonical import alpha_equal
 from kir.ir.parser import parse_program
@@ -197,6 +198,24 @@ def test_a_gemm_is_compiled_for_hopper(hopper: Artifact) -> None:
     assert hopper.mix["HGMMA"] > 0 and 64 < k.registers <= 255 and k.shared_bytes >= 2 * (128 * 32 + 32 * 128) * 2
     assert {"cuda", "ptx", "sass"} <= set(k.texts) and dict(hopper.tools)["tilelang"]
     assert k.image is not None and k.image.function and k.image.threads == k.threads
+
+
+@pytest.mark.tilelang
+@pytest.mark.nvcc
+def test_a_tensor_in_another_shape_is_passed_by_its_own_name(tilelang: Backend) -> None:
+    p = parse_program("""kir 1
+program doubled
+  size M: i32
+  in X: f32[M, 8, 32]
+  out Y: f32[M, 256]
+kernel main grid (i: M) threads 128
+  view global Xm: f32[M, 256] at X
+  Y[i, 0 +: 256] = Xm[i, 0 +: 256] * 2.0
+""", "doubled.kir")
+    emitted = tilelang.launched_with(tilelang.emit(p), {"M": 64})
+    assert "T.reshape(X" in emitted.text
+    image = tilelang.compile(emitted, target("sm_90a")).kernels[0].image
+    assert image is not None and image.arguments is not None and {a.of for a in image.arguments} == {"X", "Y"}
 
 
 @pytest.mark.tilelang

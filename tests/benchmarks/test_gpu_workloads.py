@@ -93,14 +93,16 @@ def _naive(x: Any, w: Any, taps: int, stride: int) -> Any:
     ((1, 1), "conv2d_sm90 rows=64 columns=64 stages=3 raster=8 rounds=1"),
     ((3, 2), "conv2d_sm90_split rows=64 columns=64 stages=3 parts=2"),
     ((1, 2), "conv2d_sm90_pingpong rows=64 columns=64 stages=3 raster=8 rounds=1"),
-], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel"])
+    ((3, 1), "conv2d_triton rows=64 columns=64 stages=2 threads=128"),
+    ((3, 2), "conv2d_tilelang rows=64 columns=64 stages=2 threads=128"),
+], ids=["1x1", "3x3 of every other pixel", "1x1 of every other pixel", "Triton", "TileLang"])
 def test_every_kind_of_convolution_is_right(kind: conv2d.Kind, point: str) -> None:
     taps, stride = kind
     rng = np.random.default_rng(2)
     n, h, w, c, f = 2, 7, 9, 64, 72
     x, weights = rng.standard_normal((n, h, w, c)).astype(np.float16), rng.standard_normal((f, taps, taps, c)).astype(np.float16)
     given = {"X": x, "Wt": weights if taps > 1 else weights[:, 0, 0]}
-    found = run(conv2d.candidate((kind, point)), given, {"N": n, "H": h, "W": w, "C": c, "F": f}, mode="check")
+    found = run(conv2d.candidate((kind, point, ())), given, {"N": n, "H": h, "W": w, "C": c, "F": f}, mode="check")
     want = _naive(x.astype(np.float64), weights, taps, stride)
     assert not found.errors and np.allclose(found.outputs["Y"], want, rtol=2e-3, atol=2e-2)
 
@@ -122,7 +124,7 @@ def test_groups_are_uneven_and_every_row_of_experts_has_points() -> None:
 
 
 def test_an_answer_takes_nan_for_the_largest_and_any_k() -> None:
-    program, rng = topk.program("rows(threads=128, items=2, room=256, bits=8)"), np.random.default_rng(3)
+    program, rng = topk.program(("rows(threads=128, items=2, room=256, bits=8)", ())), np.random.default_rng(3)
     for r, n, k in ((2, 33, 33), (1, 70, 69)):
         x = rng.standard_normal((r, n)).astype(np.float32)
         x[:, ::5] = np.nan

@@ -123,9 +123,9 @@ class Candidate:
 
     def needs_host_inputs(self, s: Shape) -> bool:
         """Whether inputs must come from the oracle for each call: those that a call overwrites, strided ones that are
-        drawn by rows, and all of a problem whose reference draws them."""
+        drawn by rows, and all of a problem whose inputs no device draws."""
         layouts, draws = self.at[s.name][0].layouts, self.problem.spec.distributions["normal"]
-        if self.problem.drawn_by_reference:
+        if self.problem.drawn_by_host:
             return True
         def by_rows(name: str) -> bool:
             how = draws.get(self.names.get(name, name)) or draws.get("*")

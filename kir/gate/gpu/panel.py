@@ -130,7 +130,7 @@ def _judge(child: Child, name: str, problem: Problem, oracle: Oracle, s: Shape, 
 
 
 def _time(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
-    given = oracle.inputs(s, secret.getrandbits(48), "normal") if problem.drawn_by_reference else {}
+    given = oracle.inputs(s, secret.getrandbits(48), "normal") if problem.drawn_by_host else {}
     message = {"op": "time", **_request(problem, name, s), "seeds": [secret.getrandbits(60) for _ in range(SAMPLES)], "given": list(given)}
     answer, _ = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in given.values()], SECONDS)
     if "missing" in answer:

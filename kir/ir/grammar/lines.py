@@ -16,9 +16,9 @@ from lark.tree import Meta
 T = Tree[Token]
 UNUSUAL = re.compile(r"[#\t\r\ufeff\v\f]")
 """What a text that is printed has not: comments, tabs."""
-HEAD = re.compile(r"(?:@\w+ +)?(for|if|static|while|roles|role|else)\b")
+HEAD = re.compile(r"(?:@%?\w+ +)?(for|if|static|while|roles|role|else)\b")
 """How a line in a kernel begins that a block follows."""
-BODY = re.compile(r"(?:@\w+ +)?(?:kernel|function)\b")
+BODY = re.compile(r"(?:@%?\w+ +)?(?:kernel|function)\b")
 """How a line begins that statements follow."""
 KEPT = 1 << 13
 """Lines, and texts without their statements, whose trees are kept."""

@@ -59,7 +59,7 @@ ALIKE = 0.02
 """Forecasts whose logarithms differ by less say the same."""
 KERNELS = "kernels"
 """The family of plans that make each kernel of a program fast by itself."""
-EACH = 72
+EACH = 56
 """Plans that are built for one of several kernels."""
 EACH_KEPT = 6
 """Of these, so many are tried in company."""

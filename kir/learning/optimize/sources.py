@@ -12,8 +12,9 @@ from types import MappingProxyType
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.build import int_value
-from kir.ir.visit import statements
+from kir.ir.build import const, int_value
+from kir.ir.types import DType
+from kir.ir.visit import statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
@@ -177,16 +178,21 @@ def _with(step: Step, chosen: Mapping[tuple[str, str], Value]) -> Step:
 
 
 def loop_sizes(program: n.Program) -> tuple[str, ...]:
-    """Sizes that loops of a program run to."""
+    """Sizes that say how far loops of a program run."""
     names = {p.name for p in program.params if p.role == "size"}
-    found = (s.hi.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and isinstance(s.hi, n.Var))
+    found = (x.name for e in _ends(program) for x in walk(e) if isinstance(x, n.Var))
     return tuple(dict.fromkeys(x for x in found if x in names))
 
 
 def loop_extents(program: n.Program, setting: Setting) -> tuple[int, ...]:
-    """To how much loops of a program run at a setting's sizes, where a size or a number says it."""
-    fixed = (int_value(s.hi) for k in program.kernels for s in statements(k.body) if isinstance(s, n.For))
-    return (*(setting.shape.sizes[x] for x in loop_sizes(program) if x in setting.shape.sizes), *dict.fromkeys(x for x in fixed if x is not None))
+    """How far loops of a program run at a setting's sizes, where sizes and numbers say it."""
+    values = {p.name: const(setting.shape.sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in setting.shape.sizes}
+    found = (int_value(substitute(e, values)) for e in _ends(program))
+    return tuple(dict.fromkeys(x for x in found if x is not None))
+
+
+def _ends(program: n.Program) -> Iterator[n.Expr]:
+    yield from (s.hi for k in program.kernels for s in statements(k.body) if isinstance(s, n.For))
 
 
 def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def _moves(engine: PassEngine, program: Program, seen: set[str], delayed: Sequen
 
 
 def _naive(problem: Problem) -> Program | None:
-    """The problem's naive program; None for a problem that is a model, and has none."""
+    """The problem's naive program; None for a problem that has none: a model whose operators no such program says."""
     try:
         return problem.naive
     except KirError:

@@ -158,8 +158,8 @@ def _merged(g: Graph, told: Sequence[Any], known: Mapping[int, Of]) -> Any:
         return tuple(_merged(g, [t[i] for t in told], known) for i in range(len(first)))
     if all(t == first for t in told):
         return first
-    if all(isinstance(t, int) for t in told):
-        return Moving(tuple(told))
+    if all(isinstance(t, (int, float)) and float(t).is_integer() for t in told):
+        return Moving(tuple(map(int, told)))
     return first if all(isinstance(t, str) for t in told) else _differs(g)
 
 
@@ -230,7 +230,8 @@ def _apart(g: Graph, op: str, whole: str, args: tuple[Any, ...], words: Mapping[
                 return []
             if args and isinstance(args[0], Of) and (op in SAME or (op == "mul" and args[1:] == (1,))) and source().dtype == dtypes[0]:
                 return [args[0]]
-            return [g.add(op, args, shapes[0], dtypes[0], words)]
+            each = enumerate(zip(shapes, dtypes, strict=True))
+            return [g.add(op if not k else f"{op} (output {k})", args, shape, dtype, words) for k, (shape, dtype) in each]
 
 
 def _folded(g: Graph, op: str, x: Of, axes: Sequence[int], keep: bool, dtype: str) -> Of:
@@ -317,7 +318,7 @@ def grouped(new: Sequence[Extent], old: Sequence[Extent]) -> list[tuple[list[int
     """Axes of two row-major shapes of one tensor that have as many elements, from the first on; [] where no such parts are found."""
     probes = len((*new, *old)[0]) if (*new, *old) else 1
     one, out = (1,) * probes, list[tuple[list[int], list[int]]]()
-    mine, theirs = ([i for i, e in enumerate(shape) if e != one] for shape in (new, old))
+    mine, theirs = [i for i, e in enumerate(new) if e != one], [i for i, e in enumerate(old) if e != one]
     i = j = 0
     while i < len(mine) or j < len(theirs):
         a, b, left, right = list[int](), list[int](), one, one

@@ -13,7 +13,7 @@ from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.problem.naive import operators as ops
-from kir.problem.naive.graph import Extent, Graph, Moving, Node, Of, operands
+from kir.problem.naive.graph import SAME, Extent, Graph, Moving, Node, Of, operands
 
 ENOUGH = 256
 """Work items below which a row's reduction is not worth sharing with its elements: the elements alone fill a device, the rows do not."""
@@ -129,6 +129,12 @@ class Kernels:
         ordered = [*names[-2:], *reversed(names[:-2])] if product else names[::-1]
         if len(names) <= 3 and all(max(axes[x]) <= GRID_Y for x in ordered[1:]):
             return ", ".join(f"{x}: {text(axes[x])}" for x in ordered), []
+        alike = [k for k in range(len(names) - 1) if len({*axes[names[k]]}) == len({*axes[names[k + 1]]}) == 1]
+        if alike and len(names) <= 4:  # of numbers the product is one, which nothing overflows
+            a, b = names[alike[0]], names[alike[0] + 1]
+            both = {x: e for x, e in axes.items() if x != b} | {a: tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))}
+            told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
+            return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
         last, rest = names[-1], names[:-1]
         if max(axes[last]) > GRID_Y:
             last, rest = "", names
@@ -194,7 +200,7 @@ class Kernels:
             return self.g.nodes[x.number].dtype if isinstance(x, Of) else "i64" if isinstance(x, Moving) else "f32"
 
         text = ops.pointwise(self.g, node, of, dtype_of, index)
-        if self.uses.get(number, 0) > 1 and node.op not in (*ops.CASTS, *ops.MADE):
+        if self.uses.get(number, 0) > 1 and node.op not in (*SAME, *ops.MADE):
             name = w.name("v")
             body.lines.append(f"let {name} = {text}")
             body.known[number, index] = name
@@ -331,11 +337,16 @@ class Kernels:
         """An element of what a product takes: views of what lies in memory are read there, anything else is put there first. With `other` the place may
         be out of range."""
         node, at = self.g.nodes[number], index
-        while node.number not in self.place and node.op in ops.VIEWS and (not other or node.op in ("permute", "transpose", "t")):
+        while node.number not in self.place and node.op in ops.VIEWS and (not other or self._same_axes(node)):
             node, at = self.g.nodes[node.args[0].number], tuple(ops.seen(self.g, node, at))
         where = f"{self._stored(node.number)}[{', '.join(at)}]"
         read = f"load({where} else {other}:{node.dtype} clip)" if other and node.dtype != "f32" else f"load({where} else {other} clip)" if other else where
         return ops.cast(read, node.dtype, ops.computed(node.dtype))
+
+    def _same_axes(self, view: Node) -> bool:
+        """Whether a view has its operand's axes, turned or with more of extent 1: out of range in the one is out of range in the other."""
+        source = [e for e in self.g.nodes[view.args[0].number].shape if set(e) != {1}]
+        return view.op in ops.TURNS or (view.op in ops.RESHAPES and source == [e for e in view.shape if set(e) != {1}])
 
     def _convolution(self, w: Writing, node: Node, index: tuple[str, ...]) -> str:
         x, weight, bias, stride, padding, dilation, turned, _, groups = node.args

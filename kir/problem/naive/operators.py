@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kir.problem.naive.graph import SAME as CASTS
-from kir.problem.naive.graph import Extent, Graph, Moving, Node
+from kir.problem.naive.graph import SAME as AS_GIVEN
+from kir.problem.naive.graph import Extent, Graph, Moving, Node, grouped
 
 COMPUTED = {"f16": "f32", "bf16": "f32", "i8": "i32", "u8": "i32", "i16": "i32"}
 """What is computed in, where it is not the dtype itself."""
@@ -36,7 +36,7 @@ MADE = ("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "scalar
 TURNS = ("permute", "t", "transpose", "movedim", "numpy_T", "mT", "swapaxes")
 RESHAPES = ("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as")
 VIEWS = (*TURNS, *RESHAPES, "expand", "expand_as", "broadcast_to", "select", "slice", "narrow", "flip")
-KNOWN_POINTWISE = frozenset({*SAME, *COMPARED, *LOGICAL, *CASTS, *MADE, "add", "sub", "subtract", "div", "divide", "true_divide", "pow", "relu", "clamp",
+KNOWN_POINTWISE = frozenset({*SAME, *COMPARED, *LOGICAL, *AS_GIVEN, *MADE, "add", "sub", "subtract", "div", "divide", "true_divide", "pow", "relu", "clamp",
                              "clip", "where", "masked_fill", "isnan", "isinf", "rsub", "remainder", "isfinite"})
 
 
@@ -79,7 +79,7 @@ def pointwise(g: Graph, node: Node, of: Callable[[Any, str], str], dtype_of: Cal
         best = max(kinds, key=lambda d: RANK.get(d, 5), default=own)
         return "f32" if any(isinstance(x, float) for x in xs) and RANK.get(best, 5) < RANK["f32"] else best
 
-    if op in CASTS:
+    if op in AS_GIVEN:
         return of(args[0], own)
     if op in ("add", "sub", "subtract", "rsub"):
         a, b = (of(x, own) for x in args[:2])
@@ -182,9 +182,9 @@ def seen(g: Graph, node: Node, index: Sequence[str]) -> list[str]:
         case "expand" | "expand_as" | "broadcast_to":
             return fitted(source.shape, index)
         case "select":
-            at = list(index)
-            at.insert(axis(args[0]), _counted(g, source, axis(args[0]), args[1]))
-            return at
+            place = list(index)
+            place.insert(axis(args[0]), _counted(g, source, axis(args[0]), args[1]))
+            return place
         case "slice" | "narrow":
             where = axis(args[0] if args else 0)
             begin = _counted(g, source, where, (args[1] if len(args) > 1 else node.words.get("start")) or 0)
@@ -233,34 +233,14 @@ def fitted(shape: Sequence[Extent], index: Sequence[str]) -> list[str]:
 
 def reshaped(g: Graph, index: Sequence[str], new: Sequence[Extent], old: Sequence[Extent]) -> list[str]:
     """The place of an element of a row-major tensor under its older extents."""
-    probes = len((*new, *old)[0]) if (*new, *old) else 1
-    one = (1,) * probes
-    fresh = [(e, x) for given in zip(new, index, strict=True) for e, x in g.parts.get(given[1], [given]) if e != one]
-    kept = [i for i, e in enumerate(old) if e != one]
-    out = ["0"] * len(old)
-    i = j = 0
-    while j < len(kept) or i < len(fresh):
-        mine, theirs, left, right = [], [], one, one
-        while not mine or not theirs or left != right:
-            if i >= len(fresh) and j >= len(kept):
-                raise g.refused("a view that no rule of row-major places says")
-            if j >= len(kept) or (i < len(fresh) and math.prod(left) <= math.prod(right)):
-                mine.append(fresh[i])
-                left = tuple(a * b for a, b in zip(left, fresh[i][0], strict=True))
-                i += 1
-            else:
-                theirs.append(kept[j])
-                right = tuple(a * b for a, b in zip(right, old[kept[j]], strict=True))
-                j += 1
-        if len(mine) == len(theirs) == 1:
-            out[theirs[0]] = mine[0][1]
-            continue
-        extents = [old[k] for k in theirs]
-        if len(theirs) == 1:
-            out[theirs[0]] = _together(g, mine)
-        else:
-            for k, x in zip(theirs, _parted(g, _together(g, mine), extents), strict=True):
-                out[k] = x
+    fresh = [part for given in zip(new, index, strict=True) for part in g.parts.get(given[1], [given])]
+    out, groups = ["0"] * len(old), grouped([e for e, _ in fresh], old)
+    if not groups and any(math.prod(e) != 1 for e in (*new, *old)):
+        raise g.refused("a view that no rule of row-major places says")
+    for mine, theirs in groups:
+        flat = _together(g, [fresh[i] for i in mine])
+        for k, x in zip(theirs, [flat] if len(theirs) == 1 else _parted(g, flat, [old[k] for k in theirs]), strict=True):
+            out[k] = x
     return out
 
 

@@ -31,10 +31,11 @@ COMPOUND = (
 @cache
 def _parts() -> Mapping[Any, Callable[..., Any]]:
     known = [getattr(torch.ops.aten, name) for name in COMPOUND if hasattr(torch.ops.aten, name)]
-    return get_decompositions(known)
+    found: Mapping[Any, Callable[..., Any]] = get_decompositions(known)
+    return found
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[misc]  # torch leaves the class untyped
     """Records while it is entered. Every tensor has a number; one that an operator writes gets a new one."""
 
     def __init__(self, where: Origin) -> None:

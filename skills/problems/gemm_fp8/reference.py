@@ -13,7 +13,8 @@ def _product(a: Array, b: Array, sa: Array, sb: Array) -> Array:
     n, k = b.shape
     left = a * repeat(sa, 128, axis=0)[:k].T
     right = b * repeat(repeat(sb, 128, axis=0)[:n], 128, axis=1)[:, :k]
-    return left @ right.T
+    out: Array = left @ right.T
+    return out
 
 
 def oracle(inputs: Mapping[str, Array], sizes: Mapping[str, float]) -> dict[str, Array]:

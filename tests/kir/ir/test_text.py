@@ -59,7 +59,7 @@ def _places(p: n.Program) -> list[object]:
     return [(x.label if isinstance(x, (n.Stmt, n.Kernel)) else None, x.origin) for k in (*p.functions, *p.kernels) for x in (k, *statements(k.body))]
 
 
-@SLOW
+@settings(SLOW, max_examples=25)
 @given(programs())
 def test_a_text_put_together_from_its_lines_is_the_text_with_its_places(p: n.Program) -> None:
     text = program_text(p)
@@ -68,14 +68,14 @@ def test_a_text_put_together_from_its_lines_is_the_text_with_its_places(p: n.Pro
     assert whole is not None and again == whole == p and _places(again) == _places(whole)
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda f: f.name)
+@pytest.mark.parametrize("file", SHIPPED[::24], ids=lambda f: f.name)
 def test_a_shipped_text_put_together_from_its_lines_has_its_places(file: Path) -> None:
     text = program_text(parse_program(file.read_text()))
     whole = _whole(text)
     assert quick_tree(text) is not None and whole is not None and _places(parse_program(text)) == _places(whole)
 
 
-@SLOW
+@settings(SLOW, max_examples=40)
 @given(programs(), st.data())
 def test_a_text_with_a_line_moved_or_broken_is_refused_as_the_whole_is(p: n.Program, data: st.DataObject) -> None:
     rows = program_text(p).split("\n")

@@ -313,9 +313,20 @@ def test_a_program_of_other_extents_has_no_shape(matmul: ModelProblem) -> None:
 
 
 @needs_torch
-def test_no_program_comes_with_a_model(matmul: ModelProblem) -> None:
-    with pytest.raises(KirError, match="KIR-G918"):
-        _ = matmul.naive
+def test_a_model_gives_its_naive_program(tmp_path: Path, matmul: ModelProblem) -> None:
+    """Written from a confined run of the file, over the problem's sizes: right at all of its shapes."""
+    assert [p.name for p in matmul.naive.params if p.role == "size"] == ["M", "K"] and len(matmul.naive.kernels) == 1
+    layer = load_problem(made(tmp_path, LAYER, "layer.py"))
+    for problem in (matmul, layer):
+        assert problem.shapes_for(problem.naive) == problem.shapes and gate_cpu(problem.naive, problem, "kir", []).accepted
+
+
+@needs_torch
+def test_a_model_that_no_naive_program_says_is_refused(tmp_path: Path) -> None:
+    sorts = load_problem(made(tmp_path, MATMUL.replace("torch.matmul(A, B)", "torch.sort(torch.matmul(A, B), dim=1)[0]")))
+    with pytest.raises(KirError, match="KIR-G918") as refused:
+        _ = sorts.naive
+    assert "sort" in refused.value.diagnostics[0].message and refused.value.diagnostics[0].origin is not None
 
 
 # ----------------------------------------------------------------------------------------------------------------- what is refused

@@ -154,6 +154,7 @@ WRONG = [
     ('outputs = ["Y"]', 'outputs = ["Z"]', "'Z' is named where outputs are"),
     ('name = "W", role', 'name = "X", role', "two tensors have the same name"),
     ('dtypes = ["f16", "bf16", "f32"]', '', "'dtypes' does not say what that is"),
+    ('"*" = { kind = "normal" }', '"*" = { kind = "partition" }', "a partition says 'of' how many things it is"),
 ]
 
 
@@ -205,3 +206,15 @@ def test_numpy_holds_every_dtype_that_a_problem_may_name() -> None:
     from kir.problem.draws import _NUMPY
     from kir.problem.schema import HELD
     assert set(HELD) == set(_NUMPY)
+
+
+def test_a_partition_cuts_all_there_is_into_uneven_pieces_some_of_them_empty() -> None:
+    problem = load_problem("gemm_grouped")
+    for at in ("one", "odd", "many", "deep"):
+        sizes = problem.shape(at).sizes
+        for distribution in problem.distributions:
+            ends = problem.inputs(at, 2, distribution)["offsets"]
+            assert ends[0] == 0 and ends[-1] == sizes["T"] and (np.diff(ends) >= 0).all()
+    few = np.diff(problem.inputs("many", 2, "few")["offsets"])
+    assert (few == 0).any() and few.max() > 2 * few.mean()
+    assert problem.drawn_by_host and not load_problem("gemm").drawn_by_host

@@ -1,0 +1,63 @@
+"""Models beside torch: the models that are written here, rows of several runs in one folder, what the table counts, and a folder that is given."""
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from benchmarks.optimize import kernelbench as kb
+from benchmarks.optimize.models import LEVEL_1, LEVEL_2, written
+from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import LineageSource
+from kir.problem.model_source import ModelSource
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+SOFTMAX = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.{name}(x, dim=1){which}
+
+batch = 64
+dim = 256
+
+def get_inputs():
+    return [torch.randn(batch, dim)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_the_models_have_the_form_that_the_importer_reads(tmp_path: Path) -> None:
+    files = written(tmp_path)
+    assert len({kb.Asked(str(f)).name for f in files}) == len(LEVEL_1) + len(LEVEL_2) == len(files)
+    assert all(ModelSource.read(f).sizes for f in files), "each has a size that moves"
+
+
+def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -> None:
+    first, second = (kb.Rows(tmp_path / "rows.json", "", "gpu") for _ in range(2))
+    first.keep("level1/a", {"kernels": 1, "seconds": 1e-5, "eager": 2e-5, "compiled": 0.5e-5, "tried": [{}]})
+    second.keep("level1/b", {"kernels": 2, "seconds": 1e-5, "eager": 0.5e-5, "compiled": 2e-5, "tried": [{}]})
+    first.keep("level2/c", {"seconds": None, "remark": "KIR-G918: no"})
+    told = "\n".join(kb.Rows(tmp_path / "rows.json", "", "gpu").table())
+    assert "level1: 2 of 2 models have a naive program; of these 2 end right, 1 of 2 faster than eager (geometric mean 1.00" in told
+    assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told
+
+
+@needs_torch
+def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model becomes faster than its naive program and is right; one that no naive program says is a row with the reason; both are there again."""
+    monkeypatch.setattr(kb, "MODELLED", Budget(candidates=1, plans=8, seconds=1e4))
+    monkeypatch.setattr(kb, "sources", lambda: (LineageSource(only=("softmax_tilelang",)),))
+    (tmp_path / "level1").mkdir()
+    for name, which in (("softmax", ""), ("sort", "[0]")):
+        (tmp_path / "level1" / f"{name}.py").write_text(SOFTMAX.format(name=name, which=which))
+    for _ in range(2):
+        assert kb.kernelbench(tmp_path / "out", "cpu", str(tmp_path), "", 1e4, 1) == 0
+    rows = kb.Rows(tmp_path / "out" / "optimize-kernelbench-modelled.json", "", "cpu").rows
+    assert rows["level1/sort"]["remark"].startswith("KIR-G918") and not rows["level1/sort"]["seconds"]
+    assert rows["level1/softmax"]["seconds"] < 0.5 * rows["level1/softmax"]["given"]
