@@ -11,6 +11,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,24 +68,25 @@ class Model:
         of failure, and the distance."""
         middle, own = self.middle(rows, mirrored), self.distance(rows)
         width = self.widths(rows, middle, own)
-        relative = np.column_stack([np.interp(width, self.knots, column) for column in zip(*self.quantiles, strict=True)])
+        relative = _between(width, np.asarray(self.knots), np.asarray(self.quantiles))
         logs = middle[:, None] + np.exp(width)[:, None] * relative
         return logs, self.failing(rows), own
 
     def base(self, rows: Array) -> Array:
         """What the analytic model says, as a natural logarithm; 0 for a model without it."""
-        if ANALYTIC not in self.names:
+        if self._places.analytic < 0:
             return np.zeros(len(rows))
-        found: Array = rows[:, self.names.index(ANALYTIC)] * math.log(2.0)
+        found: Array = rows[:, self._places.analytic] * math.log(2.0)
         return found
 
     def middle(self, rows: Array, mirrored: Array) -> Array:
         """The location: of a pair and its mirror image, one is the other's negative."""
         seen, base = np.concatenate([rows, mirrored])[:, :self.used], self.base(rows)
-        found: Array = self.trust * base + _halved(self.location(seen))
+        said = _halved(self._places.both.sums(seen, (len(self.location.roots),)))
+        found: Array = self.trust * base + said[:, 0]
         if not len(self.way.roots):
             return found
-        leaning = base + _halved(self.way(seen))
+        leaning = base + said[:, 1]
         return np.where(np.sign(leaning) * found > HINT, found, np.sign(leaning) * HINT)
 
     def widths(self, rows: Array, middle: Array, own: Array) -> Array:
@@ -95,12 +97,17 @@ class Model:
 
     def failing(self, rows: Array) -> Array:
         """The probability of failure, before anything is compiled."""
-        found: Array = np.interp(self.fail(without_code(rows, self.names)[:, :self.used]), self.odds, self.rates)
+        found: Array = np.interp(self.fail(_blank(rows, self._places.code)[:, :self.used]), self.odds, self.rates)
         return found
 
     def distance(self, rows: Array) -> Array:
         """How far each pair lies from the nearest centroid, in spreads a feature."""
-        return distances(rows[:, list(self.compared)], self.center, self.spread, self.centroids)
+        return distances(rows[:, self._places.compared], self.center, self.spread, self.centroids)
+
+    @cached_property
+    def _places(self) -> _Places:
+        return _Places(self.names.index(ANALYTIC) if ANALYTIC in self.names else -1, _of_code(self.names), np.array(self.compared, dtype=np.intp),
+                       self.location.joined(self.way))
 
     def packed(self) -> bytes:
         """The file."""
@@ -153,6 +160,27 @@ class Model:
                    spread=flat[columns:2 * columns], centroids=flat[2 * columns:].reshape(rows, columns))
 
 
+@dataclass(frozen=True)
+class _Places:
+    """What is looked up again and again: the columns of the analytic model's answer (-1: none), of machine code, of what is compared; and the forests of the
+    location and of which is faster as one."""
+
+    analytic: int
+    code: Array
+    compared: Array
+    both: Forest
+
+
+def _between(at: Array, knots: Array, columns: Array) -> Array:
+    """Every column's value at each of `at`, linear between the rising knots and flat beyond them (rows x columns)."""
+    if len(knots) == 1:
+        return np.repeat(columns, len(at), axis=0)
+    low = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
+    share = np.clip((at - knots[low]) / np.maximum(knots[low + 1] - knots[low], 1e-300), 0.0, 1.0)[:, None]
+    found: Array = columns[low] + share * (columns[low + 1] - columns[low])
+    return found
+
+
 def _halved(both: Array) -> Array:
     """Of the values of pairs and then of their mirror images: half of the difference."""
     half = len(both) // 2
@@ -167,7 +195,14 @@ def with_own(rows: Array, base: Array, middle: Array, own: Array) -> Array:
 
 def without_code(rows: Array, names: Sequence[str]) -> Array:
     """Rows as if nothing had been compiled."""
-    columns = [i for i, name in enumerate(names) if " s." in name]
+    return _blank(rows, _of_code(names))
+
+
+def _of_code(names: Sequence[str]) -> Array:
+    return np.array([i for i, name in enumerate(names) if " s." in name], dtype=np.intp)
+
+
+def _blank(rows: Array, columns: Array) -> Array:
     out = rows.copy()
     out[:, columns] = np.nan
     return out

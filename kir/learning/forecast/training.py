@@ -218,9 +218,9 @@ def _slope(base: Array, measured: Array, weights: Array) -> float:
 
 def _located(rows: Rows, base: Model, o: Options) -> Model:
     """A model with its location, and with the forest of which is faster."""
-    forests = {name: Forest.of(grow(rows, base, o).dump_model(), rows.used)
-               for name, grow in (("location", _location_booster), ("way", _way_booster)) if name == "location" or o.way}
-    return replace(base, **forests)
+    def grown(booster: Any) -> Forest:
+        return Forest.of(booster.dump_model(), rows.used)
+    return replace(base, location=grown(_location_booster(rows, base, o)), way=grown(_way_booster(rows, base, o)) if o.way else nothing())
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,14 @@ class Forest:
 
     def __call__(self, rows: Array) -> Array:
         """The values of rows (rows x features, of which those beyond `width` are not looked at), as f64."""
+        return self.sums(rows, ())[:, 0]
+
+    def sums(self, rows: Array, starts: Sequence[int]) -> Array:
+        """The values of the trees before the first of `starts`, from it to the next, and so on: those of forests that were joined (rows x forests, f64)."""
         if len(rows) > CHUNK:
-            return np.concatenate([self(rows[i:i + CHUNK]) for i in range(0, len(rows), CHUNK)])
+            return np.concatenate([self.sums(rows[i:i + CHUNK], starts) for i in range(0, len(rows), CHUNK)])
+        if not len(self.roots):
+            return np.zeros((len(rows), 1 + len(starts)))
         seen, none = rows[:, :self.width], np.isnan(rows[:, :self.width])
         twice = np.concatenate([np.where(none, -np.inf, seen), np.where(none, np.inf, seen)], axis=1)
         line = (np.arange(len(rows)) * (2 * self.width))[:, None]
@@ -41,8 +47,14 @@ class Forest:
         for _ in range(self.depth):
             above = flat.take(self.feature.take(at) + line) > self.threshold.take(at)
             at = self.child.take(at) + above
-        found: Array = self.value.take(at).sum(axis=1, dtype=np.float64)
-        return found
+        parts = np.split(self.value.take(at), starts, axis=1) if starts else [self.value.take(at)]
+        return np.column_stack([part.sum(axis=1, dtype=np.float64) for part in parts])
+
+    def joined(self, other: Forest) -> Forest:
+        """The trees of both, over the same features: to be evaluated at once."""
+        return Forest(np.concatenate([self.feature, other.feature]), np.concatenate([self.threshold, other.threshold]),
+                      np.concatenate([self.child, other.child + len(self.child)]), np.concatenate([self.value, other.value]),
+                      np.concatenate([self.roots, other.roots + len(self.child)]), max(self.depth, other.depth), self.width)
 
     @classmethod
     def of(cls, dumped: Mapping[str, Any], width: int) -> Forest:
