@@ -1,9 +1,9 @@
 """``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
 [--seconds N] [--ahead both|yes|no] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with and without compiling ahead,
 or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and each core was, where the time went, and
-how far a kernel's time differs when it is gated again with nothing beside it. ``--lose 3`` ends the worker of the last GPU three times in each run, as a GPU
-that fails does. ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead.
-Counts that the machine does not have are left out, and named.
+how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds, those repeats apart. ``--lose 3`` ends the
+worker of the last GPU three times in each run, as a GPU that fails does. ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]``
+optimizes recorded calls of a package instead. Counts that the machine does not have are left out, and named.
 """
 
 from __future__ import annotations
@@ -183,13 +183,15 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], compilers: int, cach
         events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
         if isinstance(engine, Devices):
             engine.close()  # what nobody waits for any more is beside nothing that follows
+        repeated = time.time()
         alone = list(_again(engine, said)) if not lose else []
+        repeated = time.time() - repeated
         engine.close()
     gate = sum(min(e["ended"], started + took) - e["begun"] for e in events if e["what"] == "gate" and e["begun"] < started + took)
     return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "ahead": compilers, "candidates": len(said),
             "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
             "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "gating": round(gate / (took * len(numbers)), 3),
-            "beside": alone, "lost": lost, "ended": lose,
+            "beside": alone, "repeated": round(repeated, 1), "lost": lost, "ended": lose,
             "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
             **_here()}
 
@@ -315,6 +317,7 @@ def main(words: list[str]) -> int:
             compilers = max(1, len(_cores()) - count) if way == "yes" else 0
             row = gated(listed()[:int(given["--candidates"])], there[:count], compilers, cache, time.monotonic() + share, given["--cluster"],
                         int(given["--lose"]))
+            until += row["repeated"]
             shutil.rmtree(cache, ignore_errors=True)
             rows[False] = [r for r in rows[False] if _key(r) != _key(row)] + [row]
         write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))

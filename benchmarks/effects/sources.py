@@ -53,6 +53,7 @@ SIZES: dict[str, list[dict[str, int]]] = {
     "fmha": [{"B": 2, "H": 8, "L": 1024}, {"B": 4, "H": 16, "L": 2048}, {"B": 1, "H": 4, "L": 256}],
     "gdn": [{"B": 1, "L": 1024, "H": 16}, {"B": 4, "L": 2048, "H": 16}],
     "gemm": [{"M": 512, "N": 512, "K": 512}, {"M": 1024, "N": 1024, "K": 1024}, {"M": 4096, "N": 4096, "K": 4096}, {"M": 128, "N": 8192, "K": 4096}],
+    "gemm_grouped": [{"G": 8, "T": 2048, "N": 1024, "K": 1024}, {"G": 32, "T": 512, "N": 512, "K": 2048}],
     "rows": [{"M": 8192, "N": 4096}, {"M": 512, "N": 1024}, {"M": 64, "N": 32768}],
     "topk": [{"R": 64, "N": 16384, "K": 64}, {"R": 1024, "N": 1024, "K": 8}],
     "transpose": [{"M": 8192, "N": 8192}, {"M": 512, "N": 2048}, {"M": 4096, "N": 256}],
@@ -68,6 +69,7 @@ SECOND_SIZES: dict[str, list[dict[str, int]]] = {
     "gdn": [{"B": 2, "L": 512, "H": 32}, {"B": 1, "L": 4096, "H": 8}],
     "gemm": [{"M": 2048, "N": 2048, "K": 2048}, {"M": 768, "N": 3072, "K": 768}, {"M": 64, "N": 4096, "K": 4096}, {"M": 8192, "N": 1024, "K": 512},
              {"M": 4096, "N": 512, "K": 8192}],
+    "gemm_grouped": [{"G": 16, "T": 4096, "N": 768, "K": 512}, {"G": 4, "T": 1024, "N": 2048, "K": 1024}],
     "rows": [{"M": 2048, "N": 2048}, {"M": 16384, "N": 512}, {"M": 1024, "N": 8192}, {"M": 128, "N": 16384}],
     "topk": [{"R": 256, "N": 4096, "K": 32}, {"R": 16, "N": 65536, "K": 128}, {"R": 4096, "N": 512, "K": 16}],
     "transpose": [{"M": 4096, "N": 4096}, {"M": 16384, "N": 1024}, {"M": 640, "N": 12800}],
@@ -85,6 +87,7 @@ THIRD_SIZES: dict[str, list[dict[str, int]]] = {
     "gdn": [{"B": 2, "L": 1024, "H": 8}, {"B": 1, "L": 512, "H": 24}, {"B": 4, "L": 256, "H": 16}, {"B": 1, "L": 2048, "H": 12}],
     "gemm": [{"M": 1536, "N": 1536, "K": 1536}, {"M": 256, "N": 4096, "K": 1024}, {"M": 3072, "N": 768, "K": 768}, {"M": 512, "N": 2048, "K": 256},
              {"M": 2048, "N": 256, "K": 4096}, {"M": 384, "N": 1152, "K": 2304}],
+    "gemm_grouped": [{"G": 64, "T": 2048, "N": 256, "K": 512}, {"G": 8, "T": 512, "N": 1024, "K": 768}],
     "rows": [{"M": 4096, "N": 1024}, {"M": 32768, "N": 256}, {"M": 256, "N": 8192}, {"M": 1500, "N": 3072}, {"M": 16, "N": 65536}, {"M": 132, "N": 4096}],
     "topk": [{"R": 512, "N": 2048, "K": 16}, {"R": 32, "N": 32768, "K": 64}, {"R": 2048, "N": 1024, "K": 32}, {"R": 128, "N": 8192, "K": 8},
              {"R": 8, "N": 131072, "K": 16}],
@@ -103,6 +106,7 @@ FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
     "gdn": [{"B": 3, "L": 512, "H": 12}, {"B": 1, "L": 1536, "H": 20}, {"B": 2, "L": 768, "H": 10}],
     "gemm": [{"M": 1280, "N": 1280, "K": 640}, {"M": 640, "N": 2560, "K": 1280}, {"M": 192, "N": 3072, "K": 1536}, {"M": 2560, "N": 384, "K": 768},
              {"M": 896, "N": 896, "K": 3584}],
+    "gemm_grouped": [{"G": 24, "T": 1536, "N": 384, "K": 640}, {"G": 12, "T": 3072, "N": 512, "K": 384}],
     "rows": [{"M": 3072, "N": 1536}, {"M": 24576, "N": 384}, {"M": 384, "N": 6144}, {"M": 48, "N": 24576}, {"M": 660, "N": 2560}],
     "topk": [{"R": 384, "N": 3072, "K": 24}, {"R": 48, "N": 24576, "K": 48}, {"R": 1536, "N": 768, "K": 12}],
     "transpose": [{"M": 1536, "N": 1536}, {"M": 768, "N": 6144}, {"M": 9216, "N": 640}, {"M": 512, "N": 4608}],
@@ -111,12 +115,13 @@ FOURTH_SIZES: dict[str, list[dict[str, int]]] = {
 """Those of the fourth part."""
 SIZES_OF = {"": SIZES, "second": SECOND_SIZES, "third": THIRD_SIZES, "fourth": FOURTH_SIZES}
 KIND = {"addmm": "gemm", "fmha_causal": "fmha", "fmha_d128": "fmha", "fmha_d128_causal": "fmha",
-        "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
+        "fused_add_rmsnorm": "rows", "gdn_d128": "gdn", "gemm_fp8": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "rows",
         "rmsnorm": "rows", "scan": "rows", "softmax": "rows"}
 FAMILY = {"addmm": "gemm", "bmm": "gemm", "bytesort": "sorting", "conv2d": "convolution", "fmha": "attention", "fmha_causal": "attention",
           "fmha_d128": "attention", "fmha_d128_causal": "attention",
-          "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence", "gemm_nt": "gemm",
-          "gemm_tn": "gemm", "gemm_tt": "gemm", "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
+          "fmha_gqa": "attention", "fused_add_rmsnorm": "norm", "gdn": "recurrence", "gdn_d128": "recurrence",
+          "gemm_fp8": "gemm", "gemm_grouped": "gemm", "gemm_nt": "gemm", "gemm_tn": "gemm", "gemm_tt": "gemm",
+          "layernorm": "norm", "rmsnorm": "norm", "topk": "topk"}
 SAME_FAMILY = {"matmul": "gemm"}
 """Families of packages' kernels that are one with a problem's."""
 SURFACES = ("cuda", "triton", "tilelang")

@@ -49,6 +49,10 @@ POINTS = (
     "gemm_fp8_sm90 rows=128 stages=6 raster=16 rounds=1",
     "gemm_fp8_sm90 rows=128 stages=5 raster=8 rounds=1",
     "gemm_fp8_sm90 rows=64 stages=6 raster=16 rounds=1",
+    "gemm_fp8_sm90_split rows=64 stages=6 parts=2",
+    "gemm_fp8_sm90_split rows=64 stages=6 parts=4",
+    "gemm_fp8_sm90_split rows=128 stages=4 parts=2",
+    "gemm_fp8_sm90_split rows=128 stages=4 parts=4",
 )
 SMS, SHARED = 132, 232448
 """Multiprocessors of the device that the points are for, and bytes of shared memory that a CTA may have."""
@@ -70,7 +74,9 @@ def prepared() -> dict[str, Made]:
 
 
 def suits(point: str, row: Row) -> bool:
-    """Whether a point is tried at a row: tiles are no higher than A, and clusters have two of them."""
+    """Whether a point is tried at a row: tiles are no higher than A, clusters have two of them, and K is shared where they are few."""
+    if "_split" in point and -(-row.m // 64) * -(-row.n // 128) > SMS:
+        return False
     return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 1)
 
 

@@ -60,7 +60,7 @@ class Facts:
     sums: Sums = field(default_factory=lambda: Sums(), compare=False, repr=False)
     """What `kir.analysis.order` has made of `holds` and of quotients; it is worked out when it is asked for."""
     token: object = field(default=None, compare=False, repr=False)
-    """Facts with the same token say the same; others may all the same."""
+    """Facts with the same token say the same; others may all the same. None where what they were made of is not known."""
 
     @classmethod
     def from_program(cls, program: n.Program) -> Facts:
@@ -71,7 +71,7 @@ class Facts:
                 low, high = p.of.range
                 ranges[p.name] = d.between(0 if p.role == "size" else low, high)
         lets = {p.name: p.value for p in program.params if p.value is not None and isinstance(p.of, DType)}
-        out = cls(MappingProxyType(ranges), MappingProxyType(lets), token=_told(None, "header", tuple((p.name, p.of, p.role, p.value) for p in program.params)))
+        out = cls(MappingProxyType(ranges), MappingProxyType(lets), token=_told("", "header", tuple((p.name, p.of, p.role, p.value) for p in program.params)))
         for fact in program.facts:
             out = out.knowing(fact)
         return out
@@ -96,7 +96,7 @@ class Facts:
                 if not isinstance(s.value.type, TileType) and _is_scalar_integer(s.value)}
         if not lets:
             return self
-        return self._with(lets, _told(self.token, "lets", tuple(lets.items())), lets=MappingProxyType({**self.lets, **lets}))
+        return self._with(lets, _more(self.token, "lets", tuple(lets.items())), lets=MappingProxyType({**self.lets, **lets}))
 
     def _with(self, changed: Collection[str], token: object, **said: Any) -> Facts:
         """These facts with more said, of the names `changed` alone. What was worked out is kept where it depends on none of them."""
@@ -124,7 +124,7 @@ class Facts:
     def ranging(self, var: n.Var, lo: n.Expr, hi: n.Expr, step: n.Expr | None = None) -> Facts:
         """With a variable that takes lo, lo + step, .. below hi, or above it where the step `descends`."""
         low, high = self.domain(lo), self.domain(hi)
-        token = _told(self.token, "range", (var, lo, hi, step))
+        token = _more(self.token, "range", (var, lo, hi, step))
         if step is not None and descends(step):
             known = d.between(None if high.lo is None else high.lo + 1, low.hi)
             down = (n.Binary("lt", hi, var), n.Binary("le", var, lo))
@@ -145,7 +145,7 @@ class Facts:
         """With a boolean expression that holds. Conjunctions are taken apart; bounds and congruences of names become domains."""
         if isinstance(fact, n.Const) or any(isinstance(x, (n.Load, n.Call)) for x in walk(fact)):
             return self
-        out = self._with((), _told(self.token, "fact", fact), holds=(*self.holds, fact))
+        out = self._with((), _more(self.token, "fact", fact), holds=(*self.holds, fact))
         if isinstance(fact, n.Binary) and fact.op == "and":
             return self.knowing(fact.a).knowing(fact.b)
         if isinstance(fact, n.Binary) and fact.op in n.COMPARISONS and dtype_of(fact.a.type).is_integer:
@@ -281,6 +281,11 @@ class Facts:
     def divides(self, c: int, e: n.Expr) -> bool:
         """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""
         return self.domain(e).is_multiple_of(c) or self.domain(self.expanded(e)).is_multiple_of(c)
+
+
+def _more(before: object, kind: str, what: object) -> object:
+    """What stands for facts after something more was said; nothing where nothing stood for them before."""
+    return None if before is None else _told(before, kind, what)
 
 
 @lru_cache(maxsize=1 << 15)

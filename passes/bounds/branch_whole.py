@@ -50,6 +50,8 @@ from kir.ir.types import DType, TileType
 from kir.rewrite import Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.match import edited, matched, node_as
 
+from ..grid.tile import conjuncts
+
 
 @dataclass(frozen=True)
 class BranchWhole(Pass):
@@ -91,13 +93,17 @@ class BranchWhole(Pass):
 
 def _whole(s: n.Store) -> n.Expr | None:
     """The condition that all elements of a store's mask hold; None for a mask of another form."""
-    mask = _stretched(matched(s.mask))
-    if not (isinstance(mask, n.Binary) and mask.op == "lt"):
-        return None
-    bound, last = _stretched(mask.b), _last(mask.a)
-    if last is None or not isinstance(bound.type, DType):
-        return None
-    return build.compare("le", build.add(last, 1), bound)
+    out: n.Expr | None = None
+    for part in conjuncts(_stretched(matched(s.mask))):
+        mask = _stretched(part)
+        if not (isinstance(mask, n.Binary) and mask.op == "lt"):
+            return None
+        bound, last = _stretched(mask.b), _last(mask.a)
+        if last is None or not isinstance(bound.type, DType):
+            return None
+        end = build.compare("le", build.add(last, 1), bound)
+        out = end if out is None else build.logical_and(out, end)
+    return out
 
 
 def _last(e: n.Expr) -> n.Expr | None:

@@ -45,7 +45,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32, TileType, dtype_of
-from kir.ir.visit import buffers_named, names_read, statements, substitute, transform, walk
+from kir.ir.visit import buffers_named, names_read, statements, transform, walk
 from kir.rewrite.base import Context, Effect, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
 from kir.rewrite.match import matched, params_as
@@ -66,12 +66,8 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     if params.floor:
         return left_over(params.extent, f"the extent of '{axis.name}'", axis.extent, Facts.from_program(program))
     for s in _stores_over(kernel, axis):
-        if s.mask is not None and _ends_with(kernel, s, axis):
-            continue
-        if s.mask is not None and not s.clip:
-            said = unknown(f"the last tile may hang over '{axis.name}', and the mask of what is stored to '{s.at.buffer.name}' does not end it",
-                           needs=f"a fact that {params.extent} divides the extent, or a store that is clipped")
-            return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
+        if s.mask is not None and not _clipped(s, axis):
+            continue  # its mask ends with the axis, or is made to
         for i, d in zip(s.at.index, s.at.buffer.shape, strict=True):
             if isinstance(i, n.Expr) and axis.name in names_read(i) and not (i == build.var(axis.name) and d == axis.extent):
                 size = build.int_value(axis.extent)
@@ -85,12 +81,39 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("every store over the axis ends where the axis ends, so the overhang is clipped")
 
 
-def _ends_with(kernel: n.Kernel, s: n.Store, axis: n.Axis) -> bool:
-    """Whether nothing is stored past the end of an axis, because of the store's own mask."""
-    values = {x.names[0]: x.value for x in kernel.body if isinstance(x, n.Let) and len(x.names) == 1}
-    at = build.var(axis.name)
-    return any(isinstance(c, n.Binary) and c.op == "lt" and c.a == at and no_more(substitute(c.b, values), axis.extent)
-               for c in conjuncts(matched(s.mask)))
+def _clipped(s: n.Store, axis: n.Axis) -> bool:
+    """Whether what is stored ends with its tensor, where the axis ends."""
+    return s.clip and any(i == build.var(axis.name) and d == axis.extent for i, d in zip(s.at.index, s.at.buffer.shape, strict=True))
+
+
+def _ended(kernel: n.Kernel, axis: n.Axis, extent: int, facts: Sequence[n.Expr]) -> n.Kernel:
+    """A kernel whose masked stores over an axis end with it, so that tiles may hang over."""
+    if divides(extent, axis.extent, facts):
+        return kernel
+    over, end = _stores_over(kernel, axis), build.compare("lt", build.var(axis.name), axis.extent)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Store) and isinstance(old, n.Store) and old in over and new.mask is not None and not _clipped(old, axis):
+            return replace(new, mask=build.logical_and(new.mask, end))
+        return new
+    made: n.Kernel = transform(kernel, leave)
+    return made
+
+
+def _unended(kernel: n.Kernel, axis: n.Axis) -> n.Kernel:
+    """A kernel without conditions that hold along all of an axis."""
+    end = build.compare("lt", build.var(axis.name), axis.extent)
+
+    def leave(_: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Store) and new.mask is not None and end in (parts := list(conjuncts(new.mask))) and len(parts) > 1:
+            rest = [x for x in parts if x != end]
+            mask = rest[0]
+            for x in rest[1:]:
+                mask = build.logical_and(mask, x)
+            return replace(new, mask=mask)
+        return new
+    made: n.Kernel = transform(kernel, leave)
+    return made
 
 
 def conjuncts(e: n.Expr) -> Iterator[n.Expr]:
@@ -100,11 +123,6 @@ def conjuncts(e: n.Expr) -> Iterator[n.Expr]:
         yield from conjuncts(e.b)
     else:
         yield e
-
-
-def no_more(e: n.Expr, most: n.Expr) -> bool:
-    """Whether a number is no more than another, by its form: it is the same, or the smaller of that and something else."""
-    return e == most or (isinstance(e, n.Binary) and e.op == "min" and (no_more(e.a, most) or no_more(e.b, most)))
 
 
 def _private(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -248,7 +266,8 @@ class Tile(Pass):
         tile = fresh(tile_name(axis.name), names_in(program, kernel))
         made = n.Axis(tile, in_tiles(axis.extent, self.extent, self.floor))
         grid = (*kernel.grid[:self.axis], made, *kernel.grid[self.axis + 1:])
-        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, kernel, tile)), program.facts, kernel, self.undefined)
+        ended = kernel if self.floor else _ended(kernel, axis, self.extent, program.facts)
+        wide = settle_clips(replace(kernel, grid=grid, body=self._widened(program, ended, tile)), program.facts, kernel, self.undefined)
         wide = with_clips(wide, self.needless) if self.needless else wide
         return Rewritten(replace_kernel(program, kernel.name, wide), site.path)
 
@@ -308,7 +327,8 @@ class Tile(Pass):
         body = Narrow(axes, found[0], lo, row).block(kernel.body)
         items = matched(counted(tile.extent, self.extent, program.facts))
         grid = (*kernel.grid[:self.axis], n.Axis(row.name, items[0]), *kernel.grid[self.axis + 1:])
-        return settle_clips(replace(kernel, grid=grid, body=body), program.facts, kernel)
+        narrow = replace(kernel, grid=grid, body=body)
+        return settle_clips(_unended(narrow, n.Axis(row.name, items[0])), program.facts, kernel)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Narrows the body; the axis counts elements again."""

@@ -18,7 +18,7 @@ program sums
   fact L % 8 == 0
   map X_map of X box [1, 1, 2, 64]
 kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
-  let rows = min(counts[g], M)
+  let rows = counts[g]
   shared Xs: f16[2, 64] align 128
   shared full: mbarrier[1]
   shared empty: mbarrier[1]
@@ -37,7 +37,7 @@ kernel main grid (i: ceildiv(M, 2), j: 2, g: G) threads 256
         mbar_wait(&full[0], c % 2)
         acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
         mbar_arrive(&empty[0])
-      Y[g, j, i * 2 +: 2] = acc where iota(2) + i * 2 < rows clip
+      Y[g, j, i * 2 +: 2] = acc where iota(2) + i * 2 < rows & iota(2) + i * 2 < M clip
 ```
 
 pipeline: `walk-groups{ctas=3}@main`
@@ -65,35 +65,39 @@ kernel main grid (pid: 3) threads 256
   roles
     role producer warps 0..4
       register before: i32 = 0
+      register done: i32 = 0
       for g in 0..G
-        let rows = min(M, counts[g])
+        let rows = counts[g]
         let seen = before
-        let height = max(ceildiv(rows, 2), 0)
-        for i_1 in ceildiv(-pid + seen, 3)..ceildiv(height * 2 - pid + seen, 3)
-          let t = i_1 * 3 + pid - seen
+        let height = ceildiv(rows, 2)
+        for t in (pid - seen) % 3..height * 2 step 3
           let i = t % height
           let j = t // height
+          let count = done
           for k in 0..ceildiv(L, 64)
-            mbar_wait(&empty[0], (ceildiv(L, 64) * i_1 + k + 1) % 2)
+            mbar_wait(&empty[0], (ceildiv(L, 64) * count + k + 1) % 2)
             mbar_arrive_expect(&full[0], 256)
             copy load(X[g, j, i * 2 +: 2, k * 64 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {descriptor=X_map}
+          done = count + 1
         before = height * 2 + seen
     role consumer warps 4..8
       register before_1: i32 = 0
+      register done_1: i32 = 0
       for g_1 in 0..G
-        let rows_1 = min(M, counts[g_1])
+        let rows_1 = counts[g_1]
         let seen_1 = before_1
-        let height_1 = max(ceildiv(rows_1, 2), 0)
-        for i_3 in ceildiv(-pid + seen_1, 3)..ceildiv(height_1 * 2 - pid + seen_1, 3)
-          let t_1 = i_3 * 3 + pid - seen_1
-          let i_2 = t_1 % height_1
+        let height_1 = ceildiv(rows_1, 2)
+        for t_1 in (pid - seen_1) % 3..height_1 * 2 step 3
+          let i_1 = t_1 % height_1
           let j_1 = t_1 // height_1
+          let count_1 = done_1
           fragment acc: f32[2] = 0.0
           for c in 0..ceildiv(L, 64)
-            mbar_wait(&full[0], (c + ceildiv(L, 64) * i_3) % 2)
+            mbar_wait(&full[0], (c + ceildiv(L, 64) * count_1) % 2)
             acc = acc + reduce(cast(Xs, f32), axis=1, op=sum)
             mbar_arrive(&empty[0])
-          Y[g_1, j_1, i_2 * 2 +: 2] = acc where i_2 * 2 + iota(2) < rows_1 clip
+          Y[g_1, j_1, i_1 * 2 +: 2] = acc where i_1 * 2 + iota(2) < rows_1 & i_1 * 2 + iota(2) < M clip
+          done_1 = count_1 + 1
         before_1 = height_1 * 2 + seen_1
 ```
 """
@@ -116,7 +120,7 @@ from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_as
 from kir.rewrite.match.materialize import buffers_written
 
-from ..grid.tile import conjuncts, no_more
+from ..grid.tile import conjuncts
 from ..pipelining._rings import NoRing, Rings, roles_at
 from ._persistent_roles import around, counted_on, inside, leading, merged, names_read_in, renamed, trips
 from .linear_grid import quotient_of
@@ -125,23 +129,29 @@ from .linear_grid import quotient_of
 def _ends(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, item = kernel_of(program, site.path), params_as(site, WalkGroups)
     found = matched(roles_at(kernel))
-    natural = {a.name for a in kernel.grid} | {s.var.name for s in statements(kernel.body) if isinstance(s, n.For) and (build.int_value(s.lo) or 0) >= 0
-                                               and build.int_value(s.lo) is not None and (build.int_value(s.step) or 0) > 0}
+    natural = _natural(kernel)
     along, (_, extent) = kernel.grid[0].name, matched(_tiled(kernel))
     for s, conditions in _guarded(found[1]):
-        if not any(_below(c, along, extent, item.length, natural) for c in conditions):
+        if not any(_below(c, along, extent, build.var(item.length), natural) for c in conditions):
             return unknown(f"'{_target(s)}' is stored where nothing says that it lies within {item.length} of its group",
                            needs=f"a mask of its place against {item.length}")
     return proved(f"a tile stores only what lies within {item.length} of its group")
 
 
 def _all_there(program: n.Program, site: Site, context: Context) -> Verdict:
-    kernel, item = kernel_of(program, site.path), params_as(site, WalkGroups)
-    value = next(s.value for s in kernel.body if isinstance(s, n.Let) and s.names == (item.length,))
-    most, extent = matched(_tiled(kernel))
-    if no_more(value, most):
-        return proved(f"no group is longer than the grid, which has {extent} elements a tile")
-    return unknown("a group may be longer than the grid reaches", needs=f"{item.length} as min(.., {expr_text(most)})")
+    kernel = kernel_of(program, site.path)
+    natural, (most, extent) = _natural(kernel), matched(_tiled(kernel))
+    for s, conditions in _guarded(matched(roles_at(kernel))[1]):
+        if not any(_below(c, kernel.grid[0].name, extent, most, natural) for c in conditions):
+            return unknown(f"a group may be longer than the grid reaches, and '{_target(s)}' is stored there too",
+                           needs=f"a mask of its place against {expr_text(most)}")
+    return proved(f"a tile stores only what lies within the grid, which has {extent} elements a tile")
+
+
+def _natural(kernel: n.Kernel) -> set[str]:
+    """The axes and counters of a kernel, none of which is negative."""
+    return {a.name for a in kernel.grid} | {s.var.name for s in statements(kernel.body) if isinstance(s, n.For) and (build.int_value(s.lo) or 0) >= 0
+                                            and build.int_value(s.lo) is not None and (build.int_value(s.step) or 0) > 0}
 
 
 def _independent(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -187,7 +197,7 @@ class WalkGroups(Pass):
     least: ClassVar[Mapping[str, int]] = {"ctas": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P302", "validity", "storage", "nothing is stored beyond the length of a group", _ends),
-        Precondition("KIR-P303", "validity", "shape", "no group is longer than the grid", _all_there),
+        Precondition("KIR-P303", "validity", "shape", "nothing is stored beyond the grid", _all_there),
         Precondition("KIR-P304", "validity", "aliasing", "tiles are independent of one another", _independent),
         Precondition("KIR-P305", "validity", "pipeline", "no tile leaves the kernel early", _leaves),
         Precondition("KIR-P306", "validity", "pipeline", "roles take as many slots of their rings for each tile", _in_step),
@@ -230,12 +240,13 @@ class WalkGroups(Pass):
             of_tile_used = _used(of_tile, names_read_in(body))
             lets = _used(of_group, names_read_in((*of_tile_used, *body)) | {self.length})
             again = {x: fresh(x, taken) if k else x for x in (*bound_names((*lets, *of_tile_used)), *(a.name for a in kernel.grid))}
-            i, number, seen = fresh_var("i", taken), fresh_var("t", taken), fresh_var("seen", taken)
+            number, count, seen = fresh_var("t", taken), fresh_var("count", taken), fresh_var("seen", taken)
             if k in slots:
-                body = counted_on(body, rings, build.mul(i, slots[k]))
-            walked = _Walk(n.Buffer(fresh("before", taken), I32, (), "register"), build.var(again[group.name]), pid, i, number, seen,
-                          fresh_var("height", taken), self.ctas, self.panel, build.var(again[kernel.grid[0].name]), build.var(again[across.name]),
-                          tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else ())
+                body = counted_on(body, rings, build.mul(count, slots[k]))
+            before, done = (n.Buffer(fresh(x, taken), I32, (), "register") for x in ("before", "done"))
+            walked = _Walk(before, done, build.var(again[group.name]), pid, number, count, seen, fresh_var("height", taken), self.ctas, self.panel,
+                           build.var(again[kernel.grid[0].name]), build.var(again[across.name]),
+                           tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else ())
             inner = tuple(renamed(s, again) for s in (*of_tile_used, *body))
             outer = tuple(renamed(s, again) for s in lets)
             rows = build.var(again[self.length])
@@ -262,14 +273,15 @@ class WalkGroups(Pass):
 
 @dataclass(frozen=True)
 class _Walk:
-    """What a role's walk is made of: the register that counts the tiles of the groups before, the group, the CTA, the number of a CTA's tile, that of the
-    tile in its group, the tiles before, the tiles along the group, and the tile's two coordinates."""
+    """What a role's walk is made of: registers that count the tiles of the groups before and those that it did, the group, the CTA, the number of a tile in
+    its group, how many were done before it, the tiles before the group, the tiles along it, and the tile's two coordinates."""
 
     before: n.Buffer
+    done: n.Buffer
     group: n.Var
     pid: n.Var
-    i: n.Var
     number: n.Var
+    count: n.Var
     seen: n.Var
     height: n.Var
     ctas: int
@@ -280,23 +292,21 @@ class _Walk:
 
     def around(self, lets: tuple[n.Let, ...], rows: n.Expr, extent: int, columns: n.Expr, groups: n.Expr, body: n.Block) -> n.Block:
         """The walk around what is done for one tile."""
-        after = build.add(self.seen, build.mul(self.height, columns))
-        tiles = n.For(self.i, build.ceildiv(build.sub(self.seen, self.pid), self.ctas), build.ceildiv(build.sub(after, self.pid), self.ctas), build.const(1),
-                      (*self.coordinates(columns), *body))
-        held = n.Region(self.before)
-        inner = (*lets, n.Let((self.seen.name,), n.Load(held)),
-                 n.Let((self.height.name,), build.maximum(build.ceildiv(rows, extent), build.const(0))), tiles, n.Store(held, after))
-        return (n.Alloc(self.before, build.const(0)), counting(self.group, groups, inner))
+        held, did = n.Region(self.before), n.Region(self.done)
+        one = (*self.coordinates(columns), n.Let((self.count.name,), n.Load(did)), *body, n.Store(did, build.add(self.count, 1)))
+        tiles = n.For(self.number, build.mod(build.sub(self.pid, self.seen), self.ctas), build.mul(self.height, columns), build.const(self.ctas), one)
+        inner = (*lets, n.Let((self.seen.name,), n.Load(held)), n.Let((self.height.name,), build.ceildiv(rows, extent)), tiles,
+                 n.Store(held, build.add(self.seen, build.mul(self.height, columns))))
+        return (n.Alloc(self.before, build.const(0)), n.Alloc(self.done, build.const(0)), counting(self.group, groups, inner))
 
     def coordinates(self, columns: n.Expr) -> n.Block:
-        """The number of a tile in its group, and the tile's coordinates."""
-        first = n.Let((self.number.name,), build.sub(build.add(build.mul(self.i, self.ctas), self.pid), self.seen))
+        """The coordinates of a tile."""
         if not self.panel:
-            return (first, n.Let((self.along.name,), build.mod(self.number, self.height)), n.Let((self.across.name,), build.floordiv(self.number, self.height)))
+            return (n.Let((self.along.name,), build.mod(self.number, self.height)), n.Let((self.across.name,), build.floordiv(self.number, self.height)))
         width, panel, tall = self.parts
         start = build.mul(panel, self.panel)
         within = build.mod(self.number, width)
-        return (first, n.Let((width.name,), build.mul(columns, self.panel)), n.Let((panel.name,), build.floordiv(self.number, width)),
+        return (n.Let((width.name,), build.mul(columns, self.panel)), n.Let((panel.name,), build.floordiv(self.number, width)),
                 n.Let((tall.name,), build.minimum(build.sub(self.height, start), self.panel)),
                 n.Let((self.along.name,), build.add(start, build.mod(within, tall))), n.Let((self.across.name,), build.floordiv(within, tall)))
 
@@ -349,18 +359,16 @@ def _guarded(block: n.Roles | n.Stmt, under: tuple[n.Expr, ...] = ()) -> Iterato
         for s in inner:
             yield from _guarded(s, here)
     match block:
-        case n.Store() if block.at.buffer.space == "global":
-            yield block, (*under, *(conjuncts(block.mask) if block.mask is not None else ()))
-        case n.Copy() if block.dst.buffer.space == "global":
-            yield block, (*under, *(conjuncts(block.mask) if block.mask is not None else ()))
+        case n.Store(mask=mask, at=at) | n.Copy(mask=mask, dst=at) if at.buffer.space == "global":
+            yield block, (*under, *(conjuncts(_element(mask)) if mask is not None else ()))
         case _:
             pass
 
 
-def _below(cond: n.Expr, along: str, extent: int, length: str, natural: set[str]) -> bool:
+def _below(cond: n.Expr, along: str, extent: int, length: n.Expr, natural: set[str]) -> bool:
     """Whether the tile begins below the length where a condition holds: of a place in the tile, or of its end."""
     cond = _element(cond)
-    if not (isinstance(cond, n.Binary) and cond.op in ("lt", "le")) or _element(cond.b) != build.var(length):
+    if not (isinstance(cond, n.Binary) and cond.op in ("lt", "le")) or _element(cond.b) != length:
         return False
     least = _beyond(cond.a, along, extent, natural)
     return least is not None and least + (cond.op == "lt") >= 1
@@ -413,7 +421,7 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
         w, base = mine.walk, first.walk
         if (mine.extent, mine.columns, mine.groups, w.panel) != (first.extent, first.columns, first.groups, base.panel):
             raise NoRing("roles walk over different tiles")
-        plain = counted_on(mine.body, rings, build.mul(w.i, slots[k]), back=True) if k in slots else mine.body
+        plain = counted_on(mine.body, rings, build.mul(w.count, slots[k]), back=True) if k in slots else mine.body
         own, rest = leading(plain)
         again = {a.name: b.name for a, b in ((w.group, base.group), (w.along, base.along), (w.across, base.across))}
         for kind, values in enumerate((mine.lets, own)):
@@ -423,16 +431,16 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
         if again.get(mine.rows.name, mine.rows.name) != first.rows.name:
             raise NoRing("roles walk over groups of different lengths")
         block = tuple(renamed(s, again) for s in rest)
-        gone = {w.before.name, w.i.name, w.number.name, w.seen.name, w.height.name, w.pid.name, *(x.name for x in w.parts)}
+        gone = {w.before.name, w.done.name, w.number.name, w.count.name, w.seen.name, w.height.name, w.pid.name, *(x.name for x in w.parts)}
         if any(gone & (names_read(s) | buffers_named(s)) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
         roles.append(replace(r, body=around(split, block)))
     if first is None or any(first.walk.pid.name in names_read(s) for s in kernel.body[:-1]):
         raise NoRing("the number of the CTA is used for more than its tiles")
-    value = next((s.value for s in lets[0] if s.names == (first.rows.name,)), None)
-    most = next((e for e in _arms(value) if names_read(e) <= {p.name for p in program.params} and not buffers_named(e)), None) if value is not None else None
+    bounds = (_element(c.b) for r in roles for x in r.body for _, conditions in _guarded(x) for c in map(_element, conditions) if isinstance(c, n.Binary))
+    most = next((e for e in bounds if names_read(e) <= {p.name for p in program.params} and not buffers_named(e)), None)
     if most is None:
-        raise NoRing("no group has a length that the host knows")
+        raise NoRing("nothing that is stored has a place below what the host knows")
     w = first.walk
     grid = (n.Axis(w.along.name, build.ceildiv(most, first.extent)), n.Axis(w.across.name, first.columns), n.Axis(w.group.name, first.groups))
     made = n.Roles(tuple(roles), found[1].label, found[1].origin)
@@ -457,12 +465,11 @@ def _read(kernel: n.Kernel, block: n.Block, ctas: int) -> _Read:
     """A role's walk. Raises NoRing where it is another than `_Walk.around` writes."""
     other = NoRing("a role does something else than a walk over the tiles of groups")
     match block:
-        case (n.Alloc(buffer=before), n.For(var=group, hi=groups, body=(*lets, n.Let(names=(seen,)), n.Let(names=(height,), value=high), n.For(
-                var=i, body=tiles), n.Store(value=after)))):
+        case (n.Alloc(buffer=before), n.Alloc(buffer=done), n.For(var=group, hi=groups, body=(*lets, n.Let(names=(seen,)), n.Let(
+                names=(height,), value=along), n.For(var=number, body=tiles), n.Store(value=after)))):
             pass
         case _:
             raise other
-    along = high.a if isinstance(high, n.Binary) and high.op == "max" and build.is_const(high.b, 0) else None
     extent = build.int_value(along.b) if isinstance(along, n.Binary) and along.op == "ceildiv" else None
     names = [s.names[0] for s in tiles[:6] if isinstance(s, n.Let)]
     if not (isinstance(along, n.Binary) and isinstance(rows := along.a, n.Var)) or extent is None or len(names) < 3:
@@ -473,18 +480,9 @@ def _read(kernel: n.Kernel, block: n.Block, ctas: int) -> _Read:
     for panel in sorted({0, *(c for s in tiles[:6] for x in walk(s) if isinstance(x, n.Const) and isinstance(c := x.value, int) and c > 0)}):
         if panel and len(names) < 6:
             continue
-        number, *parts, x, y = (build.var(name) for name in (names[:6] if panel else names[:3]))
-        made = _Walk(before, group, build.var(kernel.grid[0].name), i, number, build.var(seen), build.var(height), ctas, panel, x, y, tuple(parts))
-        rest, values = tiles[6 if panel else 3:], tuple(matched_as(s, n.Let) for s in lets)
+        *parts, x, y, count = (build.var(name) for name in (names[:6] if panel else names[:3]))
+        made = _Walk(before, done, group, build.var(kernel.grid[0].name), number, count, build.var(seen), build.var(height), ctas, panel, x, y, tuple(parts))
+        rest, values = tiles[6 if panel else 3:-1], tuple(matched_as(s, n.Let) for s in lets)
         if made.around(values, rows, extent, columns, groups, rest) == block:
             return _Read(made, values, rows, extent, columns, groups, rest)
     raise other
-
-
-def _arms(e: n.Expr) -> Iterator[n.Expr]:
-    """What a number is the smallest of."""
-    if isinstance(e, n.Binary) and e.op == "min":
-        yield from _arms(e.a)
-        yield from _arms(e.b)
-    else:
-        yield e

@@ -129,17 +129,24 @@ def _hardware(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     found = _Found.of(program, kernel_of(program, site.path))
+    passing = {x.buffer.name for s in statements(found.consumer.body) if isinstance(s, n.For) and is_counted(s) for x in s.body if isinstance(x, n.Alloc)}
     for s in statements(found.consumer.body):
         place = s.at if isinstance(s, n.Store) else s.dst if isinstance(s, n.Copy) else None
-        if place is not None and s is not found.store:
+        if place is not None and s is not found.store and not _adds_to(s, found.acc):
             return refuted(f"the consumer writes '{place.buffer.name}' too", "each CTA of a cluster would write its own part of it",
                            needs="a role that only adds products up and stores their sum")
-        if isinstance(s, n.Mma) and (s.acc != n.Region(found.acc) or any(isinstance(x, n.Region) and x.buffer == found.acc
-                                                                        for e in (s.a, s.b) for x in walk(e))):
+        if isinstance(s, n.Mma) and ((s.acc != n.Region(found.acc) and s.acc.buffer.name not in passing) or any(
+                isinstance(x, n.Region) and x.buffer == found.acc for e in (s.a, s.b) for x in walk(e))):
             return refuted(f"a product is added to another sum than '{found.acc.name}', or is of it", "a part does not know the sum of those before it")
         if isinstance(s, n.Alloc) and s.buffer == found.acc and not (s.init is not None and build.is_const(s.init, 0.0)):
             return refuted(f"'{found.acc.name}' does not begin at zero", "what it begins at would be added once for each part")
     return proved("each part adds products to a sum that begins at zero")
+
+
+def _adds_to(s: n.Stmt, acc: n.Buffer) -> bool:
+    """Whether a statement adds to a sum what does not depend on it."""
+    return isinstance(s, n.Store) and s.at == n.Region(acc) and s.mask is None and isinstance(v := s.value, n.Binary) and v.op == "add" and (
+        v.a == n.Load(s.at)) and not any(isinstance(x, n.Region) and x.buffer == acc for x in walk(v.b))
 
 
 def _divides(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -261,8 +268,8 @@ class _Found:
             raise NoCluster("how often the loop runs depends on the role")
         if any(isinstance(s, n.Let) and produced[0].var.name in names_read(s) for s in statements(produced[0].body)):
             raise NoCluster("values of the producer depend on its iteration")
-        if any(isinstance(x, n.Region) and x.buffer.space == "global" for s in consumed for x in walk(s)):
-            raise NoCluster("the consumer's loop reads or writes global memory")
+        if any(_writes(x) for s in consumed for x in walk(s)):
+            raise NoCluster("the consumer's loop writes global memory")
         if not isinstance(store, n.Store) or store.at.buffer.space != "global" or store.mask is not None or len(shape_of(store.at.type)) != 2:
             raise NoCluster("the consumer does not end with the store of a tile")
         partial = _operand(store.value)
@@ -296,7 +303,7 @@ class _Found:
         lead, follow = self.roles.roles
         loop = _loops(lead.body)[0]
         led = _counted_again(_moved(loop, first), self.trips, steps)
-        followed = tuple(_counted_again(s, self.trips, steps) for s in _own(follow)[0][:-1])
+        followed = tuple(_counted_again(_read_later(s, first), self.trips, steps) for s in _own(follow)[0][:-1])
         first_body = (led, *cluster_barrier(), *cluster_barrier())
         roles = replace(self.roles, roles=(replace(lead, body=first_body), replace(follow, body=_owned(follow, (*followed, *ending)))))
         from_ = n.Let((first.name,), build.floordiv(build.mul(self.trips, part), item.parts))
@@ -404,8 +411,27 @@ def _moved(loop: n.For, first: n.Var) -> n.For:
     return moved
 
 
+def _read_later(s: n.Stmt, first: n.Var) -> n.Stmt:
+    """A consumer's loop that reads global memory for iterations further on; another statement as it is."""
+    if not (isinstance(s, n.For) and is_counted(s)):
+        return s
+    later = {s.var.name: build.add(first, s.var)}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return replace(new, at=matched(substitute(new.at, later))) if isinstance(new, n.Load) and new.at.buffer.space == "global" else new
+    moved: n.For = transform(s, leave)
+    return moved
+
+
+def _writes(x: n.Node) -> bool:
+    """Whether a node writes global memory, or names a place there to be written."""
+    place = x.at if isinstance(x, n.Store) else x.dst if isinstance(x, n.Copy) else None
+    named = isinstance(x, n.Call) and any(isinstance(a, n.Region) and a.buffer.space == "global" for a in x.args)
+    return named or (place is not None and place.buffer.space == "global")
+
+
 def _counted_again(s: n.Stmt, trips: n.Expr, steps: n.Var) -> n.Stmt:
     """A statement in which the number of iterations has become another."""
-    named = transform(s, lambda old, new: n.Var("%steps", I32) if old == trips else new)
+    named = transform(s, lambda old, new: n.Var("%steps", I32) if old == trips else new, lambda x: not isinstance(x, n.Buffer))
     out: n.Stmt = substitute(named, {"%steps": steps})
     return out

@@ -72,6 +72,7 @@ def test_groups_uneven_and_empty_are_right_and_lowered(name: str, point: dict[st
 @pytest.mark.parametrize(("name", "point"), [
     ("gemm_fp8_sm90", {"rows": 64, "stages": 6, "raster": 8, "rounds": 1}),
     ("gemm_fp8_sm90_multicast", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 2}),
+    ("gemm_fp8_sm90_split", {"rows": 64, "stages": 6, "parts": 4}),
 ])
 def test_fp8_with_scales_a_tile_is_right_and_lowered(name: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", "f8e4m3", **point)

@@ -1,9 +1,13 @@
 """The solver: each method decides what it should, and says unknown beyond."""
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from kir.analysis import Facts
+from kir.analysis.domain import between
 from kir.analysis.solver import decide, multiple
 from kir.ir.build import add, ceildiv, compare, const, floordiv, mod, mul, sub, var
+from kir.ir.parser import parse_program
 from kir.rewrite.precondition import decided
 
 M, N, ROW, J = var("M"), var("N"), var("i"), var("j")
@@ -64,3 +68,14 @@ def test_a_product_of_unknowns_keeps_no_witness_from_what_a_claim_reads() -> Non
 def test_a_product_that_may_wrap_is_found_below_zero() -> None:
     found = decide(compare("ge", ceildiv(mul(var("C"), 9), 64), 0), Facts().knowing(compare("ge", var("C"), 0)))
     assert found.kind == "sometimes" and dict(found.witness)["C"] * 9 > 2**31
+
+
+def test_an_answer_that_is_kept_is_not_given_under_other_facts() -> None:
+    """Facts whose origin is not known share nothing, whatever is said of both afterwards; the same facts of one program do."""
+    claim, said = compare("lt", var("x"), 10), compare("ge", var("y"), 0)
+    narrow, wide = (Facts(MappingProxyType({"x": between(0, high)})).knowing(said) for high in (5, 500))
+    assert narrow.token is wide.token is None
+    assert decide(claim, narrow).kind == "always" and decide(claim, wide).kind != "always"
+    program = parse_program("kir 1\nprogram p\n  size N: i32\n  out Y: f32[N]\n  fact N <= 8\nkernel main grid (i: N) threads 1\n  Y[i] = 1.0\n", "p.kir")
+    assert Facts.from_program(program).token is Facts.from_program(program).token is not None
+    assert Facts.from_program(program).knowing(said).token is not Facts.from_program(program).token
