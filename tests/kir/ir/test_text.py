@@ -56,7 +56,8 @@ def _whole(text: str) -> n.Program | None:
 
 
 def _places(p: n.Program) -> list[object]:
-    return [(x.label if isinstance(x, (n.Stmt, n.Kernel)) else None, x.origin) for k in (*p.functions, *p.kernels) for x in (k, *statements(k.body))]
+    blocks: list[n.Function | n.Kernel] = [*p.functions, *p.kernels]
+    return [*((k.name, k.origin) for k in blocks), *((s.label, s.origin) for k in blocks for s in statements(k.body))]
 
 
 @settings(SLOW, max_examples=25)
