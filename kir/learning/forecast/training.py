@@ -309,7 +309,7 @@ def _calibrated(found: Located, o: Options) -> Model:
     for part in np.array_split(np.argsort(width, kind="stable"), max(1, min(KNOTS, len(rows) // LEAST_AT))):
         rising = np.maximum.accumulate(_weighted_quantiles(wrong[part] / np.exp(width[part]), weights[part], LEVELS)) + np.arange(len(LEVELS)) * 1e-6
         knots.append(float(width[part].mean()))
-        quantiles.append(tuple(float(q) for q in rising))
+        quantiles.append(tuple(float(q) for q in 0.5 * (rising - rising[::-1])))  # a pair turned round errs the other way: the middle is the location
     return replace(full, scale=grown(np.ones(len(rows), bool)), start=start, knots=tuple(knots), quantiles=tuple(quantiles))
 
 
