@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import LarkError, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 from lark.indenter import DedentError, Indenter
 
 from kir.base.diagnostic import KirError, Origin, did_you_mean, error
@@ -14,7 +14,7 @@ from kir.ir.grammar.lines import tree_of_lines
 from kir.ir.grammar.tables import parser
 
 
-class _Misaligned(Exception):
+class _Misaligned(LarkError):
     """A line that is indented as no block around it; the token before it."""
 
     def __init__(self, token: Token) -> None:

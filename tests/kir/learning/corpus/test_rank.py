@@ -75,15 +75,19 @@ def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder:
     def said() -> dict[str, tuple[str, ...]]:
         monkeypatch.setattr("kir.learning.corpus.rank.forecaster", lambda name: Counted(_Faster()))
         return {s.step: s.refused for s in ranked(folder, target("sm_90a")).suggestions}
-    before = [step for step, refused in said().items() if not refused]
 
-    class Mute:
-        asked = 0
+    class Surface:
+        """One that has no word for what it is asked for first."""
+
+        def __init__(self, mute: int) -> None:
+            self.mute = mute
 
         def accepts(self, program: Program) -> tuple[Diagnostic, ...]:
-            self.asked += 1
-            return (Diagnostic("KIR-B006", "no word for it"),) if self.asked == 1 else ()
-    mute = Mute()
+            self.mute -= 1
+            return (Diagnostic("KIR-B006", "no word for it"),) if self.mute >= 0 else ()
+    speaks, mute = Surface(0), Surface(1)
+    monkeypatch.setattr("kir.learning.corpus.rank.backend", lambda surface: speaks)
+    before = [step for step, refused in said().items() if not refused]
     monkeypatch.setattr("kir.learning.corpus.rank.backend", lambda surface: mute)
     told = said()
     assert told[before[0]] == ("KIR-B006",) and [told[step] for step in before[1:]] == [()] * (len(before) - 1)
