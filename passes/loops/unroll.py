@@ -71,6 +71,10 @@ def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
                    needs=f"a fact that the range is a multiple of {chunk}")
 
 
+MOST = 1 << 16
+"""Statements that copies of a body may come to."""
+
+
 @dataclass(frozen=True)
 class Unroll(Pass):
     """`factor` iterations become one. `form`: `copies` writes the body that often, `hint` only marks the loop (0: all iterations)."""
@@ -94,6 +98,8 @@ class Unroll(Pass):
         if self.form == "copies":
             if int_value(node.step) is None:
                 return Miss("the step is not a literal")
+            if self.factor * len(node.body) > MOST:
+                return Miss(f"{self.factor} copies of {len(node.body)} statements are more than {MOST}")
             if any(isinstance(s, n.Jump) for x in node.body for s in walk(x)):
                 return Miss("the body leaves the loop early")
         return Site(path, self)

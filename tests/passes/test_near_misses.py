@@ -336,3 +336,9 @@ def test_a_scan_of_which_more_is_needed_than_the_loop_stores_is_none(direction: 
     program, item = parse_program(RUNNING + body, "p.kir"), next(p for p in passes() if p.name == "tile-scan").with_options({})
     assert sites(item, program, direction) == ()
     assert said in [reason for _, reason in misses(item, program, direction)]
+
+
+def test_more_copies_than_a_program_holds_are_none() -> None:
+    text = "kir 1\nprogram p\n  size N: i32\n  out Y: f32[N]\nkernel main grid (i: 1) threads 1\n  for j in 0..N\n    Y[j] = 1.0\n"
+    item = next(p for p in passes() if p.name == "unroll").with_options({"factor": 2147483647})
+    assert "2147483647 copies of 1 statements are more than 65536" in [said for _, said in misses(item, parse_program(text, "p.kir"))]
