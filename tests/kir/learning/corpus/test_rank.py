@@ -77,7 +77,7 @@ def test_a_suggestion_that_the_kernels_own_surface_cannot_say_is_refused(folder:
         return {s.step: s.refused for s in ranked(folder, target("sm_90a")).suggestions}
 
     class Surface:
-        """One that has no word for what it is asked for first."""
+        """One that refuses what it is asked for first."""
 
         def __init__(self, mute: int) -> None:
             self.mute = mute
