@@ -43,7 +43,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
-from kir.ir.visit import names_read, transform
+from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, matched_as, names_at, splice
 from kir.rewrite.match.folds import folded_by, slice_of, tile_over
@@ -147,6 +147,8 @@ class TileScan(Pass):
         made: list[n.Stmt] = [n.Let((name,), value, label=running.acc.label, origin=running.acc.origin)]
         for s in running.stores:
             held = transform(s, lambda old, new: part if new == own else new)
+            if any(isinstance(x, n.Load) and x.at.buffer == running.acc.buffer for x in walk(held)):
+                raise CannotRetile(f"a part of '{name}' is read alone")
             wide = PartitionRows(self.axis)._widened(replace(running.loop, body=(matched_as(held, n.Store),)))
             made.append(matched_as(transform(replace(matched_as(wide, n.Store), label=s.label), lambda old, new: var if isinstance(
                 new, n.Load) and new.at.buffer == whole else new), n.Store))

@@ -325,6 +325,8 @@ kernel main grid (row: M) threads 32
 @pytest.mark.parametrize(("direction", "said", "body"), [
     ("forward", "'total' is used after the loop, too",
      "  register total: f32 = 0.0\n  for j in 0..16\n    total = total + X[row, j]\n    Y[row, j] = total\n  Z[row] = total\n"),
+    ("forward", "a part of 'total' is read alone",
+     "  fragment total: f32[4] = 0.0\n  for j in 0..4\n    total = total + X[row, j * 4 +: 4]\n    Y[row, j * 4 +: 4] = total[0]\n  Z[row] = 0.0\n"),
     ("backward", "'total' is used by more than the stores after it",
      "  let total = scan(X[row, 0 +: 16], axis=0, op=sum)\n  Y[row, 0 +: 16] = total\n  let most = reduce(total, axis=0, op=max)\n  Z[row] = most\n"),
     ("backward", "what is stored has another shape than the scan",
