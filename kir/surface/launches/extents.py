@@ -60,9 +60,8 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
                 other = _fitted(binding.changed(facts=[f for f in found.binding.facts if f != fact and f in tiled.facts]), program, names)
                 found = other if other.amiss <= found.amiss else found
     wrong, found = found.wrong, found.binding
-    for name in wrong:
-        if name not in names:
-            found = _with_axis(found, made, name)
+    for name in () if open_shapes(found) else wrong:
+        found = _with_axis(found, made, name)
     sizes = small_sizes(found)
     rows = _of_rows(found, made, sizes, [name for name in names if "?" not in found.tensors[name].shape]) if sizes is not None else ()
     return found.changed(facts=list(dict.fromkeys([*found.facts, *rows])))

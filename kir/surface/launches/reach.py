@@ -19,7 +19,7 @@ from kir.ir.visit import substitute, walk
 from kir.surface.launches.values import decided
 
 MOST_ELEMENTS = 1 << 22
-MOST_STEPS, MOST_WORK = 100_000, 1 << 31
+MOST_STEPS, MOST_WORK = 50_000, 1 << 31
 """How large a run may be by which shapes are tried: elements of a tensor, statements, statements of threads."""
 PRIMES = ((3, 2, 5, 7, 11, 13), (5, 3, 2, 11, 7, 17))
 """What sizes are in the two runs: no product of some is one of others."""
