@@ -196,9 +196,9 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for x in binding.sizes:
         offer((f"{x} + 1",), True)
     for shape in [c.of for c in out if not c.exact]:
-        for factor in dict.fromkeys((2, 3, 4, 8, *lengths)):
+        for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)
-    yield from sorted(out, key=lambda c: max(c.elements, default=0))
+    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of)))
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:

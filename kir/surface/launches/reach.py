@@ -38,7 +38,7 @@ PLACES = 2
 
 
 def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[str, int] | None:
-    """Small sizes that keep the facts of a binding, no two alike, with two CTAs or more along each axis of the grid that grows with them (one where that
+    """Small sizes that keep the facts of a binding, no two alike, with two CTAs or three along each axis of the grid that grows with them (one where that
     cannot be); None where a few tries find none."""
     names = {x: n.Var(x, I32) for x in binding.sizes}
     try:
@@ -59,7 +59,7 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
             case _:
                 pass
     grid = [g for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
-    for least in (2, 1, 0):
+    for least in (2 if primes == PRIMES[0] else 3, 1, 0):  # another number of CTAs in the other run, or a tile would look like a constant
         wanted = [*facts, *(compare("ge", g, least) for g in grid if least)]
         broken = [f for f in wanted if decided(f, base) is False]
         spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
@@ -121,18 +121,20 @@ def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
 
 
 def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
-    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count from 0 to `places`
-    (exclusive), and so again."""
+    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count to `places`
+    (exclusive) and so again, the first from 0, the second from 1, .."""
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
     random, arrays = np.random.default_rng(0), {}
+    turn = 0
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
             shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
             if np.prod(shape) > MOST_ELEMENTS:
                 return None
-            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else np.resize(np.arange(places), shape)
+            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else np.resize(np.roll(np.arange(places), -turn), shape)
+            turn += not p.of.dtype.is_float
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)
