@@ -143,6 +143,12 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
     monkeypatch.setattr(forwards_, "ProcessPoolExecutor", lambda workers: ThreadPoolExecutor(workers))
     (cut,) = forwards([space])
     assert len(cut.transitions) == 4 and cut.reason == "off by one"
+    asked_for: list[str] = []
+    monkeypatch.setattr(forwards_, "wrong", lambda text, problem, everywhere: asked_for.append(text) or "")
+    (whole,) = forwards([space], known=[cut])
+    assert whole == made and asked_for == [made.programs[t.after_text] for t in made.transitions[4:]], "what is known is not judged again"
+    (late,) = forwards([space], known=[cut], within=1e-9)
+    assert late.transitions == cut.transitions and late.reason == "not judged in the time"
 
 
 def test_a_plan_leads_another_kernel_to_a_state_and_what_follows_judges_the_skill(found: dict[str, Hypothesis]) -> None:
