@@ -40,12 +40,13 @@ from kir.learning.induce.composites import MOST_GAP, together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import _contents, _likeness, led, parts, said_by, simplest, starts, transferred
+from kir.learning.induce.transfers import _contained, _likeness, led, parts, said_by, simplest, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
 from kir.learning.tune.space import find_space
 from kir.lineage.records.folder import Folder
+from kir.problem import load_problem
 from kir.rewrite import Context, Pipeline, run
 from tests.kir.learning.cards.test_card import a_card
 
@@ -284,9 +285,11 @@ def test_no_trial_follows_where_so_many_failed_that_a_skill_is_not_admitted(walk
 
 
 def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[Walked]) -> None:
-    contents = {each.family: _contents(simplest(each)) for each in walks}
+    contents = {each.family: _contained(simplest(each)) for each in walks}
     assert all(_likeness(each, each) == 1.0 for each in contents.values())
     assert _likeness(contents["softmax"], contents["norm"]) > _likeness(contents["softmax"], contents["copy"]) > 0
+    product, convolution, norm = (_contained(load_problem(name).naive) for name in ("gemm", "conv2d", "layernorm"))
+    assert _likeness(product, convolution) > _likeness(product, norm), "a sum of products is told from a sum"
 
 
 def test_a_library_made_side_by_side_is_that_of_one_process(walks: Sequence[Walked], monkeypatch: pytest.MonkeyPatch) -> None:
