@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
@@ -34,8 +36,8 @@ from kir.learning.evidence.walks import asked, experts, finished
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
-from kir.learning.induce.composites import together
-from kir.learning.induce.hypotheses import Hypothesis, hypotheses
+from kir.learning.induce.composites import MOST_GAP, together
+from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
 from kir.learning.induce.transfers import _contents, _likeness, led, parts, said_by, simplest, starts, transferred
@@ -143,6 +145,12 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
     monkeypatch.setattr(forwards_, "ProcessPoolExecutor", lambda workers: ThreadPoolExecutor(workers))
     (cut,) = forwards([space])
     assert len(cut.transitions) == 4 and cut.reason == "off by one"
+    asked_for: list[str] = []
+    monkeypatch.setattr(forwards_, "wrong", lambda text, problem, everywhere: asked_for.append(text) or "")
+    (whole,) = forwards([space], known=[cut])
+    assert whole == made and asked_for == [made.programs[t.after_text] for t in made.transitions[4:]], "what is known is not judged again"
+    (late,) = forwards([space], known=[cut], within=1e-9)
+    assert late.transitions == cut.transitions and late.reason == "not judged in the time"
 
 
 def test_a_plan_leads_another_kernel_to_a_state_and_what_follows_judges_the_skill(found: dict[str, Hypothesis]) -> None:
@@ -184,6 +192,30 @@ def test_steps_that_come_together_are_found_and_others_are_not() -> None:
     chains = {f"k{n}": ["tile", "stage", "swizzle", "ldmatrix", "unroll"] for n in range(4)} | {f"m{n}": ["tile", "unroll"] for n in range(8)}
     assert [each.items for each in together(chains)] == [("stage", "swizzle", "ldmatrix")]
     assert not together({"a": ["x", "y"], "b": ["x", "y"]}), "two kernels are too few"
+    both = [*(["wgmma", "tma", "ring", "turns"],) * 3, *(["wgmma", "tma", "ring"],) * 3, *([f"other{k}"] for k in range(3))]
+    found = together({str(k): run for k, run in enumerate(both)})
+    assert [(each.items, each.support) for each in found] == [(("wgmma", "tma", "ring"), 6)], "what half of them do as well is no part of it"
+    assert joined_name(["tile", "mma"], "for", []) == "tile-mma.for" and joined_name(["tile", "mma"], "for", ["tile-mma.for"]) == "tile-mma.for.2"
+    assert joined_name(["cooperative-consumers"] * 4, "mma", []) == "cooperative-consumers-to-cooperative-consumers.4.mma"
+
+
+@given(st.lists(st.permutations("abcdef").flatmap(lambda run: st.integers(0, 6).map(lambda most: "".join(run)[:most])), min_size=3, max_size=9))
+def test_a_sequence_has_all_kernels_of_each_that_is_merged_into_it(runs: list[str]) -> None:
+    sequences = {str(k): [*run] for k, run in enumerate(runs)}
+    found = together(sequences)
+    for each in found:
+        assert all(is_part(each.items, sequences[kernel]) for kernel in each.kernels)
+        assert not any(is_part(each.items, other.items) and each.kernels == other.kernels for other in found if other != each)
+    steps = {name: [kernel for kernel, run in sequences.items() if name in run] for name in "abcdef"}
+    for a, b in ((a, b) for a in steps for b in steps if a != b):
+        both = [kernel for kernel, run in sequences.items() if a in run and b in run and 0 < run.index(b) - run.index(a) <= MOST_GAP + 1]
+        if len(both) >= max(3, 0.75 * len({*steps[a], *steps[b]})) and len(both) * len(runs) >= 1.5 * len(steps[a]) * len(steps[b]):
+            assert any(is_part((a, b), each.items) and set(each.kernels) == set(both) for each in found), "two steps that belong together are in a sequence"
+
+
+def is_part(short: Sequence[str], long: Sequence[str]) -> bool:
+    rest = iter(long)
+    return all(item in rest for item in short)
 
 
 def test_uses_of_several_kernels_and_surfaces_become_one_card(found: dict[str, Hypothesis]) -> None:
