@@ -43,7 +43,7 @@ from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.transfers import FASTER, said_by
-from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, told
+from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, fault, told
 from kir.learning.induce.uses import distinct
 from kir.rewrite import Context, Pipeline, Site, Step, pass_class, run, sites
 from kir.rewrite.catalog import summary
@@ -146,9 +146,7 @@ def _cause(card: Card, trials: Sequence[Entry], won: int, lost: int) -> str:
         return "too few kernels elsewhere at which it applies"
     if won >= LEAST_SHARE * len(trials):
         return "as much is found without it"
-    failed = Counter("no place found" if t.outcome.endswith("no place")
-                     else "another place or other parameters than the expert's" if "other programs" in t.outcome
-                     else "refused by a check" if "no try passed" in t.outcome else "no gain is forecast" for t in trials if not t.skill)
+    failed = Counter(fault(t) for t in trials if not t.skill)
     return failed.most_common(1)[0][0]
 
 

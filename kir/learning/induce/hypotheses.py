@@ -156,9 +156,9 @@ def _learned(group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) 
         always, never = all(feature in each for each in worked), all(feature not in each for each in worked)
         against = sum((feature not in each) if always else (feature in each) for each in failed)
         if (always or never) and 2 * against > len(failed):
-            said = f"in the program that it makes {says}" if always else f"it is not so that, in the program that it makes, {says}"
+            said = f"the program after it {'has' if always else 'does not have'} `{feature}`: {says}"
             yield Precondition(kind="profit", category="pipeline", sentence=said, proved=len(worked), refused=against,
-                               example=f"otherwise in {against} of {len(failed)} programs on which it failed")
+                               example=f"otherwise in {against} of {len(failed)} programs on which it could not be undone")
 
 
 @lru_cache(maxsize=1 << 16)

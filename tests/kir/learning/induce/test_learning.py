@@ -19,7 +19,7 @@ from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
-from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation
+from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation, Spread
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank, by_words, rank_of, search
@@ -38,14 +38,16 @@ from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import MOST_GAP, together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
+from kir.learning.induce.prose import told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import _contents, _likeness, led, parts, said_by, simplest, starts, transferred
+from kir.learning.induce.transfers import _contained, _likeness, led, parts, said_by, simplest, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
 from kir.learning.tune.space import find_space
 from kir.lineage.records.folder import Folder
+from kir.problem import load_problem
 from kir.rewrite import Context, Pipeline, run
 from tests.kir.learning.cards.test_card import a_card
 
@@ -284,9 +286,11 @@ def test_no_trial_follows_where_so_many_failed_that_a_skill_is_not_admitted(walk
 
 
 def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[Walked]) -> None:
-    contents = {each.family: _contents(simplest(each)) for each in walks}
+    contents = {each.family: _contained(simplest(each)) for each in walks}
     assert all(_likeness(each, each) == 1.0 for each in contents.values())
     assert _likeness(contents["softmax"], contents["norm"]) > _likeness(contents["softmax"], contents["copy"]) > 0
+    product, convolution, norm = (_contained(load_problem(name).naive) for name in ("gemm", "conv2d", "layernorm"))
+    assert _likeness(product, convolution) > _likeness(product, norm), "a sum of products is told from a sum"
 
 
 def test_a_library_made_side_by_side_is_that_of_one_process(walks: Sequence[Walked], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,3 +476,25 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
     for wrong_ in ("nonsense", "[]", '{"weights": {}}'):
         (tmp_path / "made" / "rank.json").write_text(wrong_)
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
+
+
+def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypothesis]) -> None:
+    each = found["multi-threaded-block.kernel"]
+    failed = [Entry(what="trial", kernel=f"k{n}", outcome=f"lifted from 3 other kernels: {how}", skill=won, without=False)
+              for n, (how, won) in enumerate([("no place", False), ("other programs in 1 try", False), ("no place", False), ("a step", True)])]
+    relations = (Relation(text="trips % 4 == 0", kernels=4, chance=0.01), Relation(text="threads == k", kernels=3, of=4, chance=0.02))
+    made = each.card.model_copy(update={
+        "title": "tma load, at a copy", "log": tuple(failed), "state": "hypothesis", "carrier": each.card.carrier.model_copy(update={"relations": relations}),
+        "risk": each.card.risk.model_copy(update={"numerics": "bitwise, reassociated(k)"}),
+        "effect": each.card.effect.model_copy(update={"compared": 5, "realized": 0, "measured": {"H200": Spread(median=1.5, low=1.5, high=1.5, uses=1)}})})
+    said = told(made, each.uses)
+    assert said.startswith("# TMA load, at a copy\n")
+    flat = " ".join(said.split())
+    for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
+                     "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
+                     "`trips` is a multiple of 4 in every use, in 4 kernels; at places of this kind drawn at random",
+                     "`threads == k` in 3 of 4 kernels; if each kernel had the parameters of another one", "`trips` is the number of iterations",
+                     "In none of the 5 uses compiled before and after did the machine code change", "H200: 1.5 times as fast, in one use, measured",
+                     "The result may differ in its last bits: terms are added in another order (k).",
+                     "On 3 of the 4 kernels on which it was tried it did not succeed: no place found (twice) and another place or other parameters"):
+        assert sentence in flat, sentence
