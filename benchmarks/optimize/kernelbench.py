@@ -369,7 +369,7 @@ def beside(gpu: Any, one: Asked) -> dict[str, Any]:
         child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
         oracle: Any = Drawn(Oracle.of(other, problem))
         for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
-            told = timed_in(child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
+            told = timed_in(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
             if isinstance(told, Timed):
                 out[key] = told.estimate.median
             else:

@@ -1,15 +1,12 @@
 """On a GPU: one launch carried out by two functions on copies of its arguments; what they leave compared, and both timed."""
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import statistics
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from kir.hardware.device.turns import Turns
 
 MICROSECONDS = 1000.0
 """How long a timed batch of launches should take."""
@@ -26,28 +23,18 @@ def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, 
     """What `difference` says of both, what was compiled (`code`), and `seconds` of a launch of each, launches alone; or `failed` and why."""
     import torch
 
-    one, other = copied(arguments), copied(arguments)
-    made = first(one), second(other)
-    out = difference(one, other)
+    with Turns.of().beside():
+        one, other = copied(arguments), copied(arguments)
+        made = first(one), second(other)
+        out = difference(one, other)
     out["code"] = _code(*made)
     try:
-        with alone():
+        with Turns.of().alone():
             out["seconds"], out["rounds"] = timed(arguments, one, first, second)
     except RuntimeError as bad:
         torch.cuda.synchronize()
         out["failed"] = str(bad).partition("\n")[0][:200]
     return out
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """While no other process times on these GPUs."""
-    with open(Path(tempfile.gettempdir()) / f"kir-measured-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _code(one: Any, other: Any) -> dict[str, Any]:

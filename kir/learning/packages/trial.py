@@ -20,11 +20,12 @@ from typing import Any
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.gpu.statistics import ratio
+from kir.hardware.device.turns import Turns
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.canonical import content_hash
 from kir.learning.corpus.launch import DTYPES, TRITON
-from kir.learning.corpus.measured import Run, alone, copied, difference, samples
+from kir.learning.corpus.measured import Run, copied, difference, samples
 from kir.learning.packages.calls import Call
 from kir.learning.packages.twin import twin
 from kir.learning.tune.search import Measured
@@ -175,19 +176,21 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
         import triton
 
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
-    arguments = tensors_of(binding, device)
-    slow, one, other = original(row["place"], binding), copied(arguments), copied(arguments)
-    slow(one)
-    if row["same"]:
-        seen, fast = {"difference": 0.0, "scale": 0.0}, slow
-    else:
-        fast = found._launch
-        fast(other)
-        seen = difference(one, other)
+    slow, turns = original(row["place"], binding), Turns.of()
+    with turns.beside():
+        arguments = tensors_of(binding, device)
+        one, other = copied(arguments), copied(arguments)
+        slow(one)
+        if row["same"]:
+            seen, fast = {"difference": 0.0, "scale": 0.0}, slow
+        else:
+            fast = found._launch
+            fast(other)
+            seen = difference(one, other)
     share = seen["difference"] / seen["scale"] if seen["scale"] else seen["difference"]
     if not share <= WITHIN:
         return {"right": False, "difference": share}
-    with alone():
+    with turns.alone():
         before, after = samples(arguments, one, slow, fast)
     after = sorted(after)
     middle, spread = len(after) // 2, max(1, round(0.98 * math.sqrt(len(after))))

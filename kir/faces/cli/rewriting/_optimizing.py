@@ -1,7 +1,6 @@
 """Where `kir optimize` has its candidates gated, and the runs of one kernel and of a package."""
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
@@ -17,10 +16,10 @@ from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Policy
-from kir.learning.optimize.pool.devices import chosen, parsed
+from kir.learning.optimize.pool.devices import SHARING, chosen, parsed, workers_each
 from kir.learning.optimize.pool.engines import Devices, Engine, Processes
 from kir.learning.optimize.pool.judge import PoolJudge
-from kir.learning.optimize.pool.tasks import compiled, task_of
+from kir.learning.optimize.pool.tasks import task_of
 from kir.learning.optimize.search import Budget, Found, Search
 
 
@@ -38,21 +37,21 @@ class Where:
     """What the user is told beside the result: GPUs that were left out, or lost."""
 
     @contextmanager
-    def engine(self, ahead: Callable[[Any], Any] | None = None) -> Iterator[Engine | None]:
-        """The pool that is asked for; None where this process does it itself. `ahead` compiles a task before a GPU is asked. Raises KirError KIR-U034, and
-        KIR-U036 for a GPU that is not there or not free."""
+    def engine(self) -> Iterator[Engine | None]:
+        """The pool that is asked for; None where this process does it itself. Raises KirError KIR-U034, and KIR-U036 for a GPU that is not there or not
+        free."""
         made: Engine | None = None
         if self.cluster:
             from kir.learning.optimize.pool.cluster import Cluster
 
-            made = Cluster(self.cluster, gpus=1.0 if self.on == "gpu" else 0.0, cpus=self.workers)
+            made = Cluster(self.cluster, gpus=1.0 / SHARING if self.on == "gpu" else 0.0, cpus=self.workers)
         elif self.on == "gpu":
             from kir.hardware import machine
 
             found = chosen(machine.gpus(), parsed(self.gpus))
             self._leave_out(found.left)
-            cores = len(os.sched_getaffinity(0)) - len(found.numbers)
-            made = Devices(found.numbers, ahead, max(0, cores) if ahead else 0) if found.numbers != (0,) else None
+            each = workers_each(len(found.numbers))
+            made = Devices(found.numbers, each) if found.numbers != (0,) or each > 1 else None
         elif self.workers > 1:
             made = Processes(self.workers)
         try:
@@ -73,7 +72,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
         return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface).run()
 
     with ExitStack() as held:
-        engine = held.enter_context(where.engine(compiled))
+        engine = held.enter_context(where.engine())
         if engine is not None:
             gpu = where.on == "gpu"
             here = setting

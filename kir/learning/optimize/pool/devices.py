@@ -1,6 +1,7 @@
 """Which GPUs of this machine a pool uses: those that were named, of one kind, that nobody else is using."""
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,16 @@ BUSY = 10
 """Percent of the driver's sampling period from which on a GPU is someone else's."""
 SAMPLES, PAUSE = 3, 0.2
 """How often a GPU's load is asked for before a run, and the seconds between: a kernel of ours that has just ended is still in the first."""
+
+
+SHARING = 4
+"""Candidates that are gated at once for each GPU: as many as a search prepares together. What takes a processor is done side by side, what is timed in
+turns."""
+
+
+def workers_each(gpus: int) -> int:
+    """Processes for each of so many GPUs: `SHARING`, fewer where the cores that this process may use do not suffice."""
+    return max(1, min(SHARING, len(os.sched_getaffinity(0)) // max(1, gpus)))
 
 
 @dataclass(frozen=True)
@@ -57,4 +68,4 @@ def chosen(known: Sequence[Gpu], wanted: Sequence[int] = (), loads: Callable[[in
     return Chosen(numbers, left)
 
 
-__all__ = ["BUSY", "Chosen", "chosen", "parsed"]
+__all__ = ["BUSY", "SHARING", "Chosen", "chosen", "parsed", "workers_each"]
