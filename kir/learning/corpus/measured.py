@@ -16,6 +16,8 @@ SHORT, MANY_ROUNDS = 20e-6, 41
 """Launches below so many seconds are timed in more rounds: a batch of them is as short as what else goes on."""
 NEAR, REPEATS = 1.05, 2
 """Where one takes so much longer than the other, in either direction, both are timed again, so many times; all rounds count."""
+AT_ONCE = 1 << 24
+"""Values that are compared at once, in float64: others may need memory too."""
 Run = Callable[[dict[str, Any]], Any]
 
 
@@ -72,12 +74,13 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, An
         if torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)):
             continue
         equal = False
-        a64, b64 = a.to(torch.float64), b.to(torch.float64)
-        gap = (a64 - b64).abs()
-        same = (a64 == b64) | (a64.isnan() & b64.isnan())
-        gap = torch.where(same, torch.zeros_like(gap), gap.nan_to_num(float("inf"), float("inf"), float("inf")))
-        worst = max(worst, float(gap.max()))
-        scale = max(scale, float(a64.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        for some, theirs in zip(a.reshape(-1).split(AT_ONCE), b.reshape(-1).split(AT_ONCE), strict=True):
+            a64, b64 = some.to(torch.float64), theirs.to(torch.float64)
+            gap = (a64 - b64).abs()
+            same = (a64 == b64) | (a64.isnan() & b64.isnan())
+            gap = torch.where(same, torch.zeros_like(gap), gap.nan_to_num(float("inf"), float("inf"), float("inf")))
+            worst = max(worst, float(gap.max()))
+            scale = max(scale, float(a64.nan_to_num(0.0, 0.0, 0.0).abs().max()))
     return {"equal": equal, "difference": worst, "scale": scale}
 
 

@@ -112,14 +112,14 @@ def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
     import torch
 
     out = {}
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator(device).manual_seed(seed)
     for name, t in binding.tensors.items():
         dtype = torch_dtype(str(t.dtype))
         shape = [int(d) for d in t.shape]
         strides = [int(s) for s in t.strides] if t.strides is not None else [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         span = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        flat = torch.randn(span, generator=draw) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw)
-        out[name] = flat.to(dtype).to(device).as_strided(shape, strides)
+        flat = torch.randn(span, generator=draw, device=device) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw, device=device)
+        out[name] = flat.to(dtype).as_strided(shape, strides)
     return out
 
 

@@ -22,9 +22,13 @@ SHARING = 4
 turns."""
 
 
-def workers_each(gpus: int) -> int:
-    """Processes for each of so many GPUs: `SHARING`, fewer where the cores that this process may use do not suffice."""
-    return max(1, min(SHARING, len(os.sched_getaffinity(0)) // max(1, gpus)))
+SEARCHING = 16
+"""Whole searches at once for each GPU: those of a package's calls do not wait for one another."""
+
+
+def workers_each(gpus: int, sharing: int = SHARING) -> int:
+    """Processes for each of so many GPUs: `sharing`, fewer where the cores that this process may use do not suffice."""
+    return max(1, min(sharing, (len(os.sched_getaffinity(0)) - 1) // max(1, gpus)))
 
 
 @dataclass(frozen=True)
@@ -68,4 +72,4 @@ def chosen(known: Sequence[Gpu], wanted: Sequence[int] = (), loads: Callable[[in
     return Chosen(numbers, left)
 
 
-__all__ = ["BUSY", "SHARING", "Chosen", "chosen", "parsed", "workers_each"]
+__all__ = ["BUSY", "SEARCHING", "SHARING", "Chosen", "chosen", "parsed", "workers_each"]

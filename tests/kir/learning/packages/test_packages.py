@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir.parser import parse_program
+from kir.learning.optimize.pool.engines import Processes
 from kir.learning.optimize.search import Budget
 from kir.learning.packages.calls import Call, calls_of
 from kir.learning.packages.overlay import series
@@ -129,6 +133,36 @@ def test_a_run_that_is_broken_off_keeps_what_it_found_and_resumes_within_its_bud
     found: Outcome = optimized(asked(package, budget=Budget(3, 100.0)))
     assert len(found.rows) == 2 and sum(len(r["tried"]) for r in found.rows) <= 3
     assert optimized(asked(package, budget=Budget(1, 100.0))).ended == "the budget is used up"
+
+
+class Losing(Processes):
+    """Does tasks here, after it has lost so many workers over each."""
+
+    def __init__(self, losses: int) -> None:
+        super().__init__(2)
+        self.losses, self.begun = losses, list[str]()
+
+    def begin(self, work: Callable[[Any], dict[str, Any]], task: Any) -> Future[dict[str, Any]]:
+        self.begun.append(task.key)
+        done: Future[dict[str, Any]] = Future()
+        if self.begun.count(task.key) <= self.losses:
+            done.set_exception(BrokenProcessPool())
+        else:
+            done.set_result(work(pickle.loads(pickle.dumps(task))))
+        return done
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_searches_run_side_by_side_and_one_whose_worker_is_lost_is_begun_once_more(package: Path, losses: int) -> None:
+    (package / "bindings" / "row_sum-2.toml").write_text(BINDING.format(file=package / "site" / "sums" / "rows.py", columns=500))
+    engine = Losing(losses)
+    found = optimized(asked(package, budget=Budget(4, 100.0), engine=engine))
+    assert len(engine.begun) == 4 and len(found.rows) == 2 and found.ended == "every call was searched"
+    assert [r["binding"] for r in found.rows] == ["row_sum-1", "row_sum-2"] and sum(len(r["tried"]) for r in found.rows) <= 4
+    assert {r["remark"] for r in found.rows} == ({""} if losses == 1 else {"it ends the process that searches it"})
+    assert all(bool(r["program"]) == (losses == 1) for r in found.rows)
+    if losses == 1:
+        assert optimized(asked(package, budget=Budget(4, 100.0), judge_of=dead)).to_json() == found.to_json(), "and one after another it is the same run"
 
 
 def call_of(package: Path) -> Call:
