@@ -317,8 +317,9 @@ def page(out: Outcome, asked: Asked) -> Iterator[str]:
     yield (f"{len(out.rows)} calls were searched on {asked.target.name}, {sum(len(r['tried']) for r in out.rows)} candidates gated in "
            f"{sum(r['took'] for r in out.rows):.0f} s; {len(faster)} are faster, {len(out.skipped)} calls were skipped; {out.ended}.")
     yield ("Times are modelled. Each was right on the first two and the last CTA of every axis of its grid, on three draws of its inputs."
-           if not asked.measured else "Times are medians on the device, many launches in a row and in turns with the package's own kernel. Each gave what that gives on random tensors of "
-           f"the recorded layouts, all of it compared: to {WITHIN:g} of the largest value.")
+           if not asked.measured else
+           "Times are medians on the device, many launches in a row and in turns with the package's own kernel. Each gave what that gives on random "
+           f"tensors of the recorded layouts, all of it compared: to {WITHIN:g} of the largest value.")
     yield ""
     yield "| kernel | call | launches | as given | now | times as fast | saved in the recorded calls | by | remark |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"
