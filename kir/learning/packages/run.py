@@ -28,7 +28,7 @@ from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.engines import Begun, Devices, Lost, Processes
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
-from kir.learning.optimize.sources import SINGLE, CardSource, PassSource
+from kir.learning.optimize.sources import SINGLE, CardSource, PassSource, ThreadsSource
 from kir.learning.optimize.starts import Start
 from kir.learning.packages.calls import Call, Ranked, calls_of, ranked
 from kir.learning.packages.overlay import series, write_overlay
@@ -287,7 +287,7 @@ def _search(asked: Asked, one: Ranked, share: Budget, recorder: Recorder) -> Fou
     setting = Setting(problem, problem.tagged("timed")[0], asked.target, surface)
     cache = ArtifactCache(asked.cache) if asked.cache else None
     judge = asked.judge_of(one) if asked.judge_of else CallJudge(program, asked.target, cache, asked.compiles)
-    sources = (PassSource("single", every_pass()), CardSource(), PassSource("pass", every_pass()))
+    sources = (ThreadsSource(), PassSource("single", every_pass()), CardSource(), PassSource("pass", every_pass()))
     return Search(program, setting, judge, sources, budget=share, recorder=recorder, given_surface=surface, as_given=judge,
                   from_starts=[Start("as it is", program)]).run()
 

@@ -11,15 +11,19 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
+from kir.ir.build import int_value
 from kir.ir.parser import parse_program
+from kir.learning.optimize.lift import lifted
+from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.engines import Processes
 from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import ThreadsSource
 from kir.learning.packages.calls import Call, calls_of
 from kir.learning.packages.overlay import series
 from kir.learning.packages.run import Asked, Outcome, optimized
@@ -133,6 +137,17 @@ def test_a_run_that_is_broken_off_keeps_what_it_found_and_resumes_within_its_bud
     found: Outcome = optimized(asked(package, budget=Budget(3, 100.0)))
     assert len(found.rows) == 2 and sum(len(r["tried"]) for r in found.rows) <= 3
     assert optimized(asked(package, budget=Budget(1, 100.0))).ended == "the budget is used up"
+
+
+def test_a_kernel_is_tried_with_other_numbers_of_threads_and_one_whose_statements_count_them_is_not(package: Path) -> None:
+    program, setting = call_of(package).read().program, Setting(cast(Any, None), cast(Any, None), H200, "triton")
+    plans = [*ThreadsSource().plans(program, setting)]
+    assert [p.point["threads"] for p in plans] == [64, 256, 32, 512, 1024]
+    for plan in plans:
+        found = lifted(program, plan, setting.context)
+        assert not found.left and int_value(found.program.kernels[0].threads) == plan.point["threads"]
+    counts = parse_program("kir 1\nprogram own\n  out Y: f32[128]\nkernel main grid (i: 1) threads 128\n  for thread t in 0..128\n    Y[t] = 1.0\n")
+    assert all(lifted(counts, plan, setting.context).left for plan in ThreadsSource().plans(counts, setting))
 
 
 class Losing(Processes):
