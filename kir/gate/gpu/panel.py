@@ -137,6 +137,13 @@ def timed_in(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, orac
     return Timed(name, s.name, tuple(answer["seconds"]), str(answer["version"]))
 
 
+def called_once(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> None:
+    """Call a reference once, beside others: what compiles itself when it is called first need not do that while it has the device alone."""
+    inputs = oracle.inputs(s, secret.getrandbits(48), "normal")
+    with gpu.turns.beside():
+        child.ask({"op": "outputs", **_request(problem, name, s), "given": list(inputs)}, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
+
+
 # --------------------------------------------------------------------------------------------------------------- the panel's process
 
 def serve(channel: socket.socket) -> None:

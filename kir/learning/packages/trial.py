@@ -1,25 +1,29 @@
 """A recorded call on a GPU: the package's own kernel and what was found, on copies of the same random arguments, compared, and timed in turns.
 
-``python -m kir.learning.packages.trial`` takes one line of JSON on standard input and says what came of it in one line: a process of its own, since a
-kernel that goes wrong takes the device's context down with it.
+Each is done by a process of its own, since a kernel that goes wrong takes the device's context down with it; it is forked from one that has imported
+what all need.
 """
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.util
-import json
 import math
-import subprocess
+import os
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.gpu.statistics import ratio
+from kir.hardware.device import wire
+from kir.hardware.device.client import ChildGone, Server
 from kir.hardware.device.turns import Turns
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
@@ -30,6 +34,8 @@ from kir.learning.packages.calls import Call
 from kir.learning.packages.twin import twin
 from kir.learning.tune.search import Measured
 
+KEPT = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TMPDIR", "CC", "CXX", "PYTHONPATH", "OMP_NUM_THREADS")
+"""What of the environment a candidate's process needs besides what all get: the same caches, and the same turns on the device."""
 WITHIN = 2e-3
 """The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
 SECONDS = 120.0
@@ -89,15 +95,19 @@ class DeviceJudge:
 def _asked(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a process says of a row; `failed` and why where it says nothing."""
     try:
-        done = subprocess.run([sys.executable, "-m", "kir.learning.packages.trial"], input=json.dumps(row), capture_output=True, text=True, timeout=SECONDS,
-                              check=False)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"it takes more than {SECONDS:g} s"}
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            said: dict[str, Any] = json.loads(line)
+        with _server().child() as child:
+            said: dict[str, Any] = child.ask({"row": dict(row)}, seconds=SECONDS)[0]
             return said
-    return {"failed": f"its process ended with {done.returncode}: {done.stderr.strip()[-200:]}"}
+    except ChildGone as gone:
+        return {"failed": f"it takes more than {SECONDS:g} s" if gone.how == "timeout" else gone.said}
+
+
+@cache
+def _server() -> Server:
+    """Forks a process for each candidate, with torch and Triton imported and no device touched; ended with this process."""
+    made = Server(f"{__name__}:serve", ["torch", "triton", __name__], {k: os.environ[k] for k in KEPT if k in os.environ})
+    atexit.register(made.close)
+    return made
 
 
 def torch_dtype(name: str) -> Any:
@@ -198,20 +208,18 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
             "high": after[min(len(after) - 1, middle + spread)]}
 
 
-def main() -> None:
-    """One line in, one line out."""
-    row = json.loads(sys.stdin.readline())
+def serve(channel: socket.socket) -> None:
+    """Answer one row."""
+    message, _ = wire.receive(channel)
+    said: dict[str, Any]
     try:
         import torch
 
-        if not torch.cuda.is_available():
-            print(json.dumps({"gone": True, "failed": "torch finds none"}), flush=True)
-            return
-        with tempfile.TemporaryDirectory(prefix="kir-trial-") as name:
-            print(json.dumps(tried(row, "cuda", Path(name))), flush=True)
+        if torch.cuda.is_available():
+            with tempfile.TemporaryDirectory(prefix="kir-trial-") as name:
+                said = tried(message["row"], "cuda", Path(name))
+        else:
+            said = {"gone": True, "failed": "torch finds none"}
     except Exception as fault:  # whatever it is, it is what came of this candidate
-        print(json.dumps({"failed": f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300]}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        said = {"failed": f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300]}
+    wire.send(channel, said)
