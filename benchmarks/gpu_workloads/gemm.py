@@ -33,7 +33,8 @@ from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
 SPACES = {
-    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split")},
+    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split", "gemm_sm90_nt_multicast",
+                    "gemm_sm90_nt_wide_multicast")},
     "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
            "triton": ("gemm_triton", "gemm_triton_halves"), "tilelang": ("gemm_tilelang", "gemm_tilelang_persistent")},
 }

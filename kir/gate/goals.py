@@ -44,6 +44,8 @@ MOST_HELD = 1 << 16
 MOST_LANES = 1 << 14
 MOST_ELEMENTS = 1 << 22
 """Elements of a value, over all lanes, beyond which it is not worked out."""
+FEW_ELEMENTS = 1 << 18
+"""The same, of a value that only decides between two operands."""
 MOST_STAGES = 16
 NOT_EVALUATED = (KirError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, MemoryError)
 """What evaluating an expression may raise that needs memory, or a name that is not known in advance."""
@@ -184,6 +186,7 @@ class _Walker:
         """A kernel at the corners of its grid."""
         extents: list[Array | None] = []
         for axis in k.grid:
+            self.decisions(axis.extent, f"{k.name}/{axis.name}", host)
             value = self.value(axis.extent, host)
             if value is None:
                 extents.append(None)
@@ -254,17 +257,54 @@ class _Walker:
                     pass
 
     def choices(self, s: n.Stmt, lanes: _Lanes) -> None:
-        """Which operand a minimum or maximum of whole numbers takes: foreseen, and not watched in runs."""
+        """What the expressions of a statement decide by sizes alone: foreseen, and not watched in runs."""
         for e in children(s):
-            if isinstance(e, n.Expr):
-                for x in walk(e):
-                    if isinstance(x, n.Binary) and x.op in ("min", "max") and isinstance(x.type, DType) and x.type.is_integer:
-                        a, b = self.value(x.a, lanes), self.value(x.b, lanes)
-                        if a is not None and b is not None:
-                            first, second = lanes.over(a.data), lanes.over(b.data)
-                            anchor = f"{self.names.get(id(s), '')}:{id(x)}"
-                            self.note("choice", anchor, TAKEN, lanes.shape[first < second])
-                            self.note("choice", anchor, SKIPPED, lanes.shape[second < first])
+            if isinstance(e, (n.Expr, n.Region)):
+                self.decisions(e, self.names.get(id(s), ""), lanes)
+
+    def decisions(self, e: n.Node, anchor: str, lanes: _Lanes) -> None:
+        """Which operand a minimum, a maximum or a selection takes, whether a remainder or a bitwise `and` changes a whole number, a cast to fewer bits or
+        to a float loses some of it, and whether an index leaves an axis of shared or private memory."""
+        for x in walk(e):
+            match x:
+                case n.Binary(op="min" | "max", type=DType(is_integer=True)):
+                    a, b = self.value(x.a, lanes), self.value(x.b, lanes)
+                    if a is not None and b is not None:
+                        self.way(anchor, x, a.data < b.data, a.data > b.data, lanes)
+                case n.Binary(op="mod" | "trem" | "and", a=given, b=n.Const(value=int())) if dtype_of(x.type).is_integer:
+                    a, b = self.few(given, lanes), self.few(x, lanes)
+                    if a is not None and b is not None:
+                        self.way(anchor, x, a.data != b.data, None, lanes)
+                case n.Select():
+                    if (cond := self.few(x.cond, lanes)) is not None:
+                        holds = cond.data.astype(np.bool_)
+                        self.way(anchor, x, holds, ~holds, lanes)
+                case n.Cast(x=given, dtype=to) if dtype_of(given.type).is_integer and x.rounding == "rn" and (most := _exact(to)):
+                    if most < _exact(dtype_of(given.type)) and (a := self.few(given, lanes)) is not None:
+                        self.way(anchor, x, np.abs(a.data.astype(np.int64)) > most, None, lanes)
+                case n.Region(buffer=buffer) if buffer.space not in ("global", "constant"):
+                    for i, d in zip(x.index, buffer.shape, strict=False):
+                        at, extent = self.few(i.lo if isinstance(i, n.Span) else i, lanes), int_value(d)
+                        if at is not None and extent is not None:
+                            self.way(anchor, i, at.data.astype(np.int64) >= extent, None, lanes)
+                case _:
+                    pass
+
+    def few(self, e: n.Expr, lanes: _Lanes) -> Val | None:
+        """The value of an expression that has few elements in all lanes together."""
+        kind = e.type
+        if isinstance(kind, TileType):
+            known = [d for d in kind.shape if isinstance(d, int)]
+            if len(known) < len(kind.shape) or np.prod(known, dtype=float) * len(lanes.shape) > FEW_ELEMENTS:
+                return None
+        return self.value(e, lanes)
+
+    def way(self, anchor: str, x: n.Node, taken: Array, skipped: Array | None, lanes: _Lanes) -> None:
+        """Note a choice where some element of a lane makes it."""
+        for bit, where in ((TAKEN, taken), (SKIPPED, skipped)):
+            if where is not None:
+                rows = np.broadcast_to(where.reshape(where.shape[0], -1).any(1), (len(lanes.shape),))
+                self.note("choice", f"{anchor}:{id(x)}", bit, lanes.shape[rows])
 
     def guessed(self, body: n.Block, lanes: _Lanes) -> None:
         """Statements that run or not, or how often, as data in memory say."""
@@ -382,6 +422,13 @@ class _Walker:
         self.note(kind, anchor, FULL, lanes.shape[every])
         self.note(kind, anchor, EMPTY, lanes.shape[none])
         self.note(kind, anchor, PARTIAL, lanes.shape[~every & ~none])
+
+
+def _exact(to: DType) -> int:
+    """The whole number up to which a dtype holds all."""
+    if to.is_integer:
+        return (1 << (to.bits - (not to.name.startswith("u")))) - 1
+    return {"f16": 1 << 11, "bf16": 1 << 8, "f32": 1 << 24}.get(to.name, 0)
 
 
 # -------------------------------------------------------------------------------------------------------------------------------- facts

@@ -40,6 +40,8 @@ def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Pro
     ("gemm_sm90_nt_split", "bf16", {"rows": 128, "columns": 128, "stages": 4, "parts": 8}),
     ("gemm_sm90_nt_odd", "bf16", {"rows": 128, "columns": 128, "stages": 6, "raster": 8}),
     ("gemm_sm90_nt_pingpong", "f16", {"rows": 128, "columns": 128, "stages": 5, "size": 2, "raster": 8, "rounds": 2}),
+    ("gemm_sm90_nt_wide_multicast", "f16", {"rows": 16, "columns": 64, "stages": 6, "size": 2}),
+    ("gemm_sm90_nt_multicast", "bf16", {"rows": 128, "columns": 224, "stages": 4, "size": 2, "raster": 8, "rounds": 7}),
 ])
 def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", dtype, **point)

@@ -27,6 +27,7 @@ from kir.hardware import machine
 from kir.hardware.confine import Limits, command_line
 from kir.hardware.device import clocks as nvml
 from kir.hardware.device.client import Child, Server
+from kir.hardware.device.turns import Turns
 from kir.hardware.target import ARCHITECTURES, DEVICES, Target, target
 from kir.surface import Artifact, Backend, Emitted
 
@@ -52,11 +53,6 @@ def require_device(attempt: str = "--on cpu") -> None:
     if machine.package_version("pycuda") is None:
         raise error("KIR-G920", "--on gpu: pycuda is not installed, and kernels are launched through it", attempt=attempt,
                     needs="pip install 'kernel-lineage[gpu]', with a C++ compiler and the CUDA toolkit")
-
-
-def kept_in(folder: Path | None) -> Path:
-    """Where a device's gate keeps what it compiled, so that others may compile for it ahead."""
-    return _folder(folder) / "artifacts"
 
 
 def _folder(folder: Path | None) -> Path:
@@ -115,9 +111,14 @@ class Gpu:
     @cached_property
     def peaks(self) -> dict[str, float]:
         """Measured on this device, once: `bandwidth` in bytes a second, `launch` in seconds of an empty kernel."""
-        with self.child() as child:
+        with self.child() as child, self.turns.alone():
             self.ask_open(child, [], [])
             return {k: float(v) for k, v in child.ask({"op": "peaks"})[0].items()}
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Whose turn the device is, among all processes that gate on it: what is timed has it alone."""
+        return Turns.of(self.number) if self.given is None else Turns(self.folder / "turn")
 
     def clocks(self) -> dict[str, int]:
         """Clocks now."""
@@ -164,7 +165,8 @@ class Gpu:
         """Confine a child and load cubins in it. Raises ChildGone."""
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
         opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow)}
-        return child.ask(opening, [self.harness, *cubins], seconds)[0]
+        with self.turns.beside():
+            return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
     def opened(self) -> tuple[Child, dict[str, Any]]:
         """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
@@ -203,7 +205,7 @@ class Gpu:
     @cached_property
     def cache(self) -> ArtifactCache:
         """Artifacts by the hash of all that went in."""
-        return ArtifactCache(kept_in(self.folder))
+        return ArtifactCache(self.folder / "artifacts")
 
     def compiled(self, by: Backend, texts: Sequence[Emitted]) -> list[Artifact]:
         """Each text for this device, side by side, from the cache where it is there. Raises KirError of the backend."""

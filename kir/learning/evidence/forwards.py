@@ -148,8 +148,8 @@ def wrong(text: str, problem: str, everywhere: bool = True) -> str:
     """What is wrong with a program, by the oracle of a problem at every size that it asks for, or at the smallest; nothing where it is right."""
     program, given = parse_program(text), load_problem(problem)
     tests = problem_tests(program, given, {})
-    if not everywhere and tests.checked is not None:
-        seen = outcome(program, tests.checked, "check")
+    if not everywhere and tests.checked:
+        seen = outcome(program, tests.checked[0], "check")
         return seen.run.reason or ("" if seen.run.ok else "wrong") or "".join(f"{each.id}: {each.message}" for each in seen.errors[:1])
     found = check(program, tests, given.name)
     return "" if found.ok else found.reason or "wrong"

@@ -61,7 +61,8 @@ def test_a_right_program_is_accepted_on_every_shape_and_distribution() -> None:
     assert {r.shape for r in runs} >= {s.name for s in wanted.shapes if not {"timed", "one"} & set(s.tags)}
     assert {split(r.distribution)[0] for r in runs} == set(wanted.distributions)
     assert {r.seed for r in runs} >= {0, 1}
-    assert [r.mode for r in runs].count("check") == 1 and runs[-1].mode == "check"
+    modes = [r.mode for r in runs]
+    assert modes == sorted(modes, reverse=True) and 1 <= modes.count("check") <= 4
     assert all(r.ok and r.worst <= 1 for r in runs)
 
 
