@@ -338,7 +338,8 @@ def beside(gpu: Any, one: Asked) -> dict[str, Any]:
     problem, out = one.posed(), dict[str, Any]()
     file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
     with gpu.panels.child() as child, gpu.oracles.child() as other:
-        child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
+        with gpu.turns.beside():
+            child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
         oracle: Any = Drawn(Oracle.of(other, problem))
         for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
             called_once(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
