@@ -281,7 +281,7 @@ class PassSource:
 
 @dataclass(frozen=True)
 class ThreadsSource:
-    """Other numbers of threads for a kernel that has some: its statements belong to the CTA, so that they may be taken back, and others given."""
+    """Other numbers of threads for a kernel that has some: its statements belong to the CTA, so that they may be undone, and others given."""
 
     name: str = "threads"
     counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
