@@ -264,11 +264,11 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
         lines += ["", "## A package", "",
-                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched one after another by `kir optimize --package`",
-                  "under a budget of seconds. *Seconds* hold reading the calls and ranking them, *searching* does not.", "",
+                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched side by side by `kir optimize --package`",
+                  "under a budget of seconds. *Seconds* are of a clock, and hold reading and ranking the calls; *searching* is the sum over all searches.", "",
                   "| " + " | ".join(PACKAGE_COLUMNS) + " |", "|" + " --- |" * len(PACKAGE_COLUMNS)]
         for r in sorted(packages, key=lambda r: r["gpus"]):
-            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['searching']:.1f}", r["faster"], r["seconds"], r["searching"],
+            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['seconds']:.1f}", r["faster"], r["seconds"], r["searching"],
                      ", ".join(f"{b:.0f} %" for b in r["gpus_busy"]), f"{r['cores_busy']:.0f} %", f"{r['machine']}, {r['when']}")
             lines.append("| " + " | ".join(map(str, row)) + " |")
     return "\n".join(lines) + "\n"
