@@ -24,6 +24,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
+from kir.analysis.target.legalize import legalize
 from kir.base.diagnostic import KirError
 from kir.base.registry import registry
 from kir.base.store import write_atomic
@@ -43,7 +44,7 @@ from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.transfers import FASTER, said_by
-from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, told
+from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, fault, told
 from kir.learning.induce.uses import distinct
 from kir.rewrite import Context, Pipeline, Site, Step, pass_class, run, sites
 from kir.rewrite.catalog import summary
@@ -105,9 +106,10 @@ def coverage(given: Given) -> str:
         lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
                      f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} | {', '.join(public.get(row, ()))} |")
     lines += [f"| {row} | (no pass) | | 0 | 0 | 0 | | {', '.join(names)} |" for row, names in sorted(public.items()) if row not in rows]
+    intents = len({each for card in given.admitted for each in card.intent.split(" + ")})
     admitted, states = given.admitted, Counter(card.state for card in given.cards)
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
-          f"The admitted ones are of {len({card.intent for card in admitted})} intents and {covered} of the {len(rows)} rows that have passes.",
+          f"The admitted ones are of {intents} intents and {covered} of the {len(rows)} rows that have passes.",
           f"{sum(card.evidence.kernels >= 3 for card in admitted)} of them are lifted from three kernels or more, "
           f"{sum(len(card.scope.surfaces) >= 3 for card in admitted)} from three surfaces, "
           f"{sum(card.carrier.kind == 'composite' for card in admitted)} are composites."]
@@ -146,9 +148,7 @@ def _cause(card: Card, trials: Sequence[Entry], won: int, lost: int) -> str:
         return "too few kernels elsewhere at which it applies"
     if won >= LEAST_SHARE * len(trials):
         return "as much is found without it"
-    failed = Counter("no place found" if t.outcome.endswith("no place")
-                     else "another place or other parameters than the expert's" if "other programs" in t.outcome
-                     else "refused by a check" if "no try passed" in t.outcome else "no gain is forecast" for t in trials if not t.skill)
+    failed = Counter(fault(t) for t in trials if not t.skill)
     return failed.most_common(1)[0][0]
 
 
@@ -179,7 +179,8 @@ def when(given: Given) -> str:
             break
     total = sum(counts.values())
     rows = [f"| {said} | {sum(n for (s, _), n in counts.items() if s == said)} | {counts[said, 'right']} | {counts[said, 'no faster']} | "
-            f"{counts[said, 'wrong']} | {counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
+            f"{counts[said, 'wrong']} | {counts[said, 'refused']} | {counts[said, 'not run']} |"
+            for said in ("applies", "not carried out", "refuses", "unknown")]
     run = {said: sum(n for (s, came), n in counts.items() if s == said and came != "not run") for said in ("applies", "refuses", "unknown")}
     good, failed = counts["applies", "right"] + counts["applies", "no faster"], run["refuses"] - counts["refuses", "right"]
     shares = [f"Where a card says that it applies, {_share(good, run['applies'])} of the programs are right; where it refuses, "
@@ -187,9 +188,11 @@ def when(given: Given) -> str:
               f"{_share(sum(n for (s, _), n in counts.items() if s == 'unknown'), total)} of the places."]
     most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))[:12]
     return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from, by the {len(singles)} admitted cards of one "
-                      "step. Where a card applies, the program is interpreted and compared with the one before; where a condition is refuted, or unknown, the "
-                      "step is forced. *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: the framework or the verifier finds the "
-                      "fault; *not run*: no sizes at which both run, or too long.", "", *shares, "",
+                      "step. Where a card applies (its conditions hold, and the framework carries the step out), the program is interpreted and compared "
+                      "with the one before; where a condition is refuted, or unknown, the step is forced. *not carried out*: the conditions hold, and the step "
+                      "cannot be undone exactly there, so that it is not offered; *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: "
+                      "the framework, the verifier or a rule of the architecture finds the fault; *not run*: no sizes at which both run, or too long.",
+                      "", *shares, "",
                       "| the card says | places | right | no faster | wrong | refused | not run |",
                       "| --- | ---: | ---: | ---: | ---: | ---: | ---: |", *rows, "", *(f"- wrong: {each}" for each in wrong), "",
                       "Conditions that refused where the forced program was right and forecast to be faster:", "",
@@ -209,7 +212,10 @@ def _judged(case: Case, given: Given) -> list[tuple[str, str, str, str]]:
     with suppress(KirError):
         for site, failing in islice(judged(card, program, context), PLACES):
             said = "applies" if not failing else "refuses" if any(v.kind == "refuted" for _, v in failing) else "unknown"
-            out.append((said, _came(program, site, bool(failing)), f"`{name}` on `{kernel}`: `{site.params}`", " ".join(id_ for id_, _ in failing)))
+            came = _came(program, site, bool(failing))
+            if said == "applies" and came == "refused":
+                said = "not carried out"
+            out.append((said, came, f"`{name}` on `{kernel}`: `{site.params}`", " ".join(id_ for id_, _ in failing)))
     return out
 
 
@@ -217,6 +223,8 @@ def _came(program: Program, site: Site, force: bool) -> str:
     try:
         made = apply(program, site.params, site, force=force, context=Context(target("sm_90a"))).program
     except Exception:  # what a forced step meets may be anything: it is found out either way
+        return "refused"
+    if force and legalize(made, target("sm_90a").architecture):
         return "refused"
     begun = time.monotonic()
     try:

@@ -17,11 +17,11 @@ from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, o
 from kir.interp import run
 from kir.interp.state.coverage import MORE, TWO
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import const, int_value, known_value
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.ir.visit import names_read, substitute
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import draw, generator
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
@@ -307,24 +307,31 @@ def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Co
 
 def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130)) -> list[dict[str, int]]:
     """Values of the sizes at which every fact holds: from each base upward, one size after the other."""
-    sizes = [p for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
     out: list[dict[str, int]] = []
     facts = promised(program)
     for base in bases:
         values: dict[str, int] = {}
-        for offset, p in enumerate(sizes):
+        known: dict[str, n.Const] = {}
+        for offset, (name, of) in enumerate(sizes):
+            if any(_truth(fact, known) is False for fact in facts if name not in names_read(fact)):
+                continue  # whatever this size is
+            about = [fact for fact in facts if name in names_read(fact)]
             for candidate in range(base + offset, base + offset + 4097):
-                trial = {**values, p.name: candidate}
-                if not any(_truth(fact, program, trial) is False for fact in facts):
-                    values = trial
+                trial = {**known, name: const(candidate, of)}
+                if not any(_truth(fact, trial) is False for fact in about):
+                    values[name], known = candidate, trial
                     break
-        if len(values) == len(sizes) and all(_truth(fact, program, values) for fact in facts) and values not in out:
+        if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
     return out
 
 
-def _truth(fact: n.Expr, program: n.Program, sizes: Mapping[str, int]) -> bool | None:
-    found = substitute(fact, {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)})
+def _truth(fact: n.Expr, at: Mapping[str, n.Const]) -> bool | None:
+    """What a fact says of sizes, None where they do not decide it."""
+    if (known := known_value(fact, at)) is not None:
+        return bool(known)
+    found = substitute(fact, at)
     return bool(found.value) if isinstance(found, n.Const) else None
 
 

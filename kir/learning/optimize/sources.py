@@ -279,9 +279,30 @@ class PassSource:
                     yield Plan(f"pass {step}", (step,), cls.claim, family=name, surface=setting.surface)
 
 
+@dataclass(frozen=True)
+class ThreadsSource:
+    """Other numbers of threads for a kernel that has some: its statements belong to the CTA, so that they may be taken back, and others given."""
+
+    name: str = "threads"
+    counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """Half and twice as many first, then what is further off."""
+        cls = pass_class("multi-threaded-block")
+        for kernel in program.kernels:
+            now = int_value(kernel.threads)
+            if now is None or now <= 1:
+                continue
+            for count in sorted((c for c in self.counts if c != now), key=lambda c: (max(c, now) / min(c, now), c)):
+                back = Step.of(cls.with_options({"threads": now}), kernel.name, "backward")
+                steps = back, Step.of(cls.with_options({"threads": count}), kernel.name)
+                yield Plan(f"threads {kernel.name}", steps, cls.claim, point={"threads": count}, family=f"threads {kernel.name}", surface=setting.surface)
+
+
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
     return PipelineSource(), LineageSource(), CardSource(), PassSource()
 
 
-__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "by_distance", "loop_sizes", "narrowing", "sources", "stored_lineages"]
+__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing", "sources",
+           "stored_lineages"]
