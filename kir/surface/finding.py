@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +51,12 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
-    binding = with_shapes(found.binding, made) if wanted else found.binding
+    binding = with_shapes(found.binding, made)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
-    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts]
+    said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: as far as the kernel reaches") for name, t in binding.tensors.items()
+             if name not in wanted and t.shape != found.binding.tensors[name].shape]
+    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
         loose, binding = binding, with_ties(binding, made)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
