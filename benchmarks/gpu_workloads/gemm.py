@@ -33,7 +33,8 @@ from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
 SPACES = {
-    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split")},
+    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split", "gemm_sm90_nt_multicast",
+                    "gemm_sm90_nt_wide_multicast")},
     "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
            "triton": ("gemm_triton", "gemm_triton_halves"), "tilelang": ("gemm_tilelang", "gemm_tilelang_persistent")},
 }
@@ -41,6 +42,8 @@ SPACES = {
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
 MEASURED = 8
 """Candidates that are measured where more than the forecast's first may be: as many as of cuBLASLt."""
+AT_ONCE = 6
+"""Rows for which one process ranks a pipeline's points: it builds each once for all of them."""
 COLD = 200e6
 """Bytes that a row's copies of its operands have together at least, four times the L2 of an H200."""
 MOST_COPIES = 24
@@ -127,7 +130,8 @@ def prepared(folder: Path) -> dict[str, Made]:
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         kinds = sorted({(r.order, r.dtype) for r in ROWS})
-        asked = [(order, dtype, surface, space) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces]
+        asked = [(order, dtype, surface, space, i) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces
+                 for i in range(0, sum((r.order, r.dtype) == (order, dtype) for r in ROWS), AT_ONCE)]
         with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             found = [one for many in pool.map(_ranked, *zip(*asked, strict=True)) for one in many]
             rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in chosen([f for f in found if f[:2] == (r.name, s)])] for r in ROWS}
@@ -143,10 +147,10 @@ Found = tuple[str, str, float, str, Program]
 """A candidate: the row's name, the surface, seconds by the forecast, the pipeline with its parameters, the program."""
 
 
-def _ranked(order: str, dtype: str, surface: str, space: str) -> list[Found]:
-    """The first candidates of a pipeline at all rows of a kind."""
+def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> list[Found]:
+    """The first candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number."""
     problem, known, found = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found]()
-    for row in (r for r in ROWS if (r.order, r.dtype) == (order, dtype)):
+    for row in [r for r in ROWS if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
         first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=6 * MEASURED, known=known)
         found += [(row.name, surface, c.seconds, f"{space} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
     return found

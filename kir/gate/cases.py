@@ -17,11 +17,11 @@ from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, o
 from kir.interp import run
 from kir.interp.state.coverage import MORE, TWO
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import const, int_value, known_value
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.ir.visit import names_read, substitute
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import draw, generator
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
@@ -32,7 +32,11 @@ Array = NDArray[Any]
 SECONDS = 1.0
 """Interpreted time, as it is foreseen, of the cases of one program beyond those that are never left out."""
 CHECKED_SECONDS, CHECKED_TIMES, ENOUGH = 3.0, 10, 0.85
-"""Time that the checked case may take; how much slower checking is than running; and what share of the most that a case reaches is enough for it."""
+"""Time that the first checked case may take; how much slower checking is than running; and what share of the most that a case reaches is enough for it."""
+MORE_CHECKED, MORE_SECONDS = 3, 1.0
+"""How many cases are checked for what the first does not reach, and the time that they may take together."""
+WIDE = (2, 4, 8, 16)
+"""Elements that wide accesses take: a row of a size that they do not divide tries alignment."""
 TIMES_RUN = 2.5
 """Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
 FAIR = 0.5
@@ -43,11 +47,11 @@ TURNS = (0, TOGETHER)
 
 @dataclass(frozen=True)
 class Tests:
-    """The cases of one program, the most telling first; the one that is run in checking mode; names of those that would take too long; and the
+    """The cases of one program, the most telling first; those that are run in checking mode; names of those that would take too long; and the
     plan that they come from."""
 
     cases: tuple[Case, ...]
-    checked: Case | None = None
+    checked: tuple[Case, ...] = ()
     left_out: tuple[str, ...] = ()
     plan: Plan | None = None
 
@@ -151,11 +155,15 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     turn = int(content_hash(program)[:8], 16)
     adverse = adverse[turn % len(adverse):] + adverse[:turn % len(adverse)] if adverse else []
     must = [(s, in_order, seed) for s in shapes for seed in (TURNS if s is shapes[0] else TURNS[:1])]
+    far = [s for at in (plan.far if plan is not None else ()) if problem.admits(s := named_shape(problem, at))]
+    must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate(far)]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
+    may[:0] = [(s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far)]
+    may += [(far[i % len(far)], f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for i, d in enumerate(adverse) if far]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
     chosen = [*must, *(may[i] for i in kept)]
@@ -207,19 +215,32 @@ def _affordable(program: n.Program, must: Sequence[Mapping[str, int]], may: Sequ
     return kept, left
 
 
-def _checked(program: n.Program, cases: Sequence[Case], own: Any) -> Case | None:
-    """The case for the checking mode: of those that reach nearly as much as any, the quickest; where that takes too long, the quickest of more than
-    one element."""
+def _checked(program: n.Program, cases: Sequence[Case], own: Any) -> tuple[Case, ...]:
+    """The cases for the checking mode. First, of those that reach nearly as much as any, the quickest; where that takes too long, the quickest of more than
+    one element. Then quick ones that reach what those before do not: a second trip, another way of a branch, an edge, a row that begins off its
+    alignment."""
     if not cases:
-        return None
+        return ()
     found = predicted(program, [own(c.sizes) for c in cases])
-    reached = sum((worth(g) * where for g, where in found.reached.items()), np.zeros(len(cases)))
+    goals = [(worth(g), where) for g, where in found.reached.items() if worth(g)]
+    reached = sum((w * where for w, where in goals), np.zeros(len(cases)))
     telling = [i for i in range(len(cases)) if reached[i] >= ENOUGH * reached.max()]
     best = min(telling, key=lambda i: float(found.seconds[i]))
-    if found.seconds[best] * CHECKED_TIMES <= CHECKED_SECONDS:
-        return cases[best]
-    many = [i for i, c in enumerate(cases) if math.prod(c.sizes.values()) > 1] or list(range(len(cases)))
-    return cases[min(many, key=lambda i: float(found.seconds[i]))]
+    if found.seconds[best] * CHECKED_TIMES > CHECKED_SECONDS:
+        many = [i for i, c in enumerate(cases) if math.prod(c.sizes.values()) > 1] or list(range(len(cases)))
+        best = min(many, key=lambda i: float(found.seconds[i]))
+    goals += [(0.5, np.array([c.sizes[name] % wide != 0 and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
+              for name in cases[best].sizes for wide in WIDE]
+    chosen, left = [best], MORE_SECONDS
+    while len(chosen) <= MORE_CHECKED:
+        gain = sum((w * where for w, where in goals if not where[chosen].any()), np.zeros(len(cases)))
+        gain[found.seconds * CHECKED_TIMES > left] = 0
+        best = int(np.argmax(gain / (found.seconds + 0.02)))
+        if gain[best] <= 0:
+            break
+        chosen.append(best)
+        left -= float(found.seconds[best]) * CHECKED_TIMES
+    return tuple(cases[i] for i in chosen)
 
 
 def elements_of(problem: Problem, s: Shape) -> int:
@@ -286,24 +307,31 @@ def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Co
 
 def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130)) -> list[dict[str, int]]:
     """Values of the sizes at which every fact holds: from each base upward, one size after the other."""
-    sizes = [p for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
     out: list[dict[str, int]] = []
     facts = promised(program)
     for base in bases:
         values: dict[str, int] = {}
-        for offset, p in enumerate(sizes):
+        known: dict[str, n.Const] = {}
+        for offset, (name, of) in enumerate(sizes):
+            if any(_truth(fact, known) is False for fact in facts if name not in names_read(fact)):
+                continue  # whatever this size is
+            about = [fact for fact in facts if name in names_read(fact)]
             for candidate in range(base + offset, base + offset + 4097):
-                trial = {**values, p.name: candidate}
-                if not any(_truth(fact, program, trial) is False for fact in facts):
-                    values = trial
+                trial = {**known, name: const(candidate, of)}
+                if not any(_truth(fact, trial) is False for fact in about):
+                    values[name], known = candidate, trial
                     break
-        if len(values) == len(sizes) and all(_truth(fact, program, values) for fact in facts) and values not in out:
+        if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
             out.append(values)
     return out
 
 
-def _truth(fact: n.Expr, program: n.Program, sizes: Mapping[str, int]) -> bool | None:
-    found = substitute(fact, {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)})
+def _truth(fact: n.Expr, at: Mapping[str, n.Const]) -> bool | None:
+    """What a fact says of sizes, None where they do not decide it."""
+    if (known := known_value(fact, at)) is not None:
+        return bool(known)
+    found = substitute(fact, at)
     return bool(found.value) if isinstance(found, n.Const) else None
 
 
@@ -327,7 +355,8 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     adverse = names[turn % len(names):] + names[:turn % len(names)]
     shapes = _needed(program, plan)
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
-    may = [*((first, name, 0) for name in adverse[1:]), *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
+    may = [*((at, f"normal{by_size}", TURNS[1]) for at in plan.far), *((first, name, 0) for name in adverse[1:]),
+           *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)

@@ -7,7 +7,8 @@ or facts belongs to `kir.analysis`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 
 from kir.base.diagnostic import error
 from kir.ir.nodes import COMPARISONS, Attr, Attrs, Binary, Call, Cast, Const, Expr, Load, Region, Select, Span, Unary, Var, attrs
@@ -183,22 +184,51 @@ def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
 
 def fold(op: str, a: Const, b: Const) -> Const | None:
     """The value of an integer or boolean operation on literals, wrapped; None where it is undefined (division by zero)."""
-    x, y, dtype = int(a.value), int(b.value), a.dtype
-    if op in COMPARISONS:
-        return const({"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}[op], BOOL)
-    if op in ("floordiv", "mod", "ceildiv", "tdiv", "trem"):
-        if y == 0:
-            return None
-        quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
-        return const({"floordiv": x // y, "mod": x % y, "ceildiv": -(-x // y), "tdiv": quotient, "trem": x - quotient * y}[op], dtype)
-    if op in ("shl", "shr") and not 0 <= y < dtype.bits:
+    found = folded(op, int(a.value), int(b.value), a.dtype)
+    return None if found is None else const(found, BOOL if op in COMPARISONS else a.dtype)
+
+
+def folded(op: str, x: int, y: int, dtype: DType) -> int | None:
+    """`fold` of the values alone, before they are wrapped to the dtype of the result."""
+    if (op in DIVISIONS and y == 0) or (op in ("shl", "shr") and not 0 <= y < dtype.bits):
         return None
-    if op == "shl":
-        return const(x << y, dtype)
-    if op == "shr":
-        return const(x >> y, dtype)
-    results = {"add": x + y, "sub": x - y, "mul": x * y, "min": min(x, y), "max": max(x, y), "and": x & y, "or": x | y, "xor": x ^ y}
-    return const(results[op], dtype) if op in results else None
+    return of(x, y) if (of := OPERATIONS.get(op)) is not None else None
+
+
+def _truncated(x: int, y: int) -> int:
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "min": min, "max": max, "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+    "floordiv": operator.floordiv, "mod": operator.mod, "ceildiv": lambda x, y: -(-x // y), "tdiv": _truncated, "trem": lambda x, y: x - _truncated(x, y) * y,
+    "shl": operator.lshift, "shr": operator.rshift}
+"""Operations of whole numbers and truths that fold."""
+DIVISIONS = frozenset({"floordiv", "mod", "ceildiv", "tdiv", "trem"})
+
+
+def known_value(e: Expr, at: Mapping[str, Const]) -> int | None:
+    """The value of a scalar of whole numbers or truths at literals by name: what an expression folds to where they are put in. None where it holds
+    anything but names of these, literals and operations on them that fold."""
+    match e:
+        case Const() if e.dtype.is_integer or e.dtype.is_bool:
+            return int(e.value)
+        case Var() if (found := at.get(e.name)) is not None and found.dtype == e.type:
+            return int(found.value)
+        case Binary() if not (isinstance(e.a, Const) and isinstance(e.b, Const)):  # these would have been folded
+            own = e.a.type
+            if not isinstance(own, DType) or own != e.b.type or (x := known_value(e.a, at)) is None or (y := known_value(e.b, at)) is None:
+                return None
+            of = BOOL if e.op in COMPARISONS else own
+            made = folded(e.op, x, y, own)
+        case Unary() if isinstance(of := e.x.type, DType) and not isinstance(e.x, Const):
+            if (x := known_value(e.x, at)) is None:
+                return None
+            made = -x if e.op == "neg" and of.is_integer else None if e.op == "neg" else int(not x) if of.is_bool else ~x
+        case _:
+            return None
+    return made if made is None else int(bool(made)) if of.is_bool else of.wrap(made)
 
 
 def _coerced(a: Expr, b: Expr | int | float | bool) -> Expr:

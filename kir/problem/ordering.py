@@ -53,9 +53,10 @@ class Ordering:
             return a
         rows = np.ascontiguousarray(a).reshape(-1, length, int(np.prod(a.shape[axis + 1:], dtype=np.int64)))
         out = np.empty_like(rows)
-        for i in range(rows.shape[0]):
-            order = ORDERS[(first + i if first < len(ORDERS) else first) % len(ORDERS)]
-            out[i] = order(rows[i], max(1, min(tile, (length + 1) // 2)))
+        apart = len(ORDERS) if first < len(ORDERS) else 1  # every so many slices in the same order, together
+        for i in range(min(apart, rows.shape[0])):
+            order = ORDERS[(first + i) % len(ORDERS)]
+            out[i::apart] = order(rows[i::apart].swapaxes(0, 1), max(1, min(tile, (length + 1) // 2))).swapaxes(0, 1)
         return out.reshape(a.shape)
 
 
@@ -83,7 +84,7 @@ def ordered(inputs: Mapping[str, Array], tensors: Sequence[Tensor], ordering: Or
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ orders
-# Each takes a slice [length, ..] and the extent of a tile, and gives the slice in another order (`_tied` with values that repeat).
+# Each takes slices [length, ..] and the extent of a tile, and gives each of them in another order (`_tied` with values that repeat).
 
 def _rank(v: Array) -> Array:
     return np.argsort(v.astype(np.float64), axis=0, kind="stable")
@@ -122,16 +123,17 @@ def _falling(v: Array, tile: int) -> Array:
 def _edges(v: Array, tile: int) -> Array:
     """The largest and the smallest elements lie in turns on both sides of each tile's border, and at both ends."""
     length = v.shape[0]
-    borders = sorted({0, length - 1, *(b + d for b in range(tile, length, tile) for d in (-1, 0))})
-    inner = [i for i in range(length) if i not in set(borders)]
-    rank = _rank(v)
-    outer = [rank[length - 1 - i // 2] if i % 2 == 0 else rank[i // 2] for i in range(len(borders))]
+    starts = np.arange(tile, length, tile)
+    border = np.zeros(length, np.bool_)
+    border[[0, length - 1]] = True
+    border[starts] = border[starts - 1] = True
+    borders, inner = np.flatnonzero(border), np.flatnonzero(~border)
+    rank, turn = _rank(v), np.arange(len(borders))
     low = len(borders) // 2
-    rest = np.sort(rank[low:low + len(inner)], axis=0)
     out = np.empty_like(v)
-    out[borders] = _taken(v, np.stack(outer))
-    if inner:
-        out[inner] = _taken(v, rest)
+    out[borders] = _taken(v, rank[np.where(turn % 2 == 0, length - 1 - turn // 2, turn // 2)])
+    if inner.size:
+        out[inner] = _taken(v, np.sort(rank[low:low + len(inner)], axis=0))
     return out
 
 

@@ -24,7 +24,7 @@ from kir.surface.launches.whole import whole_numbers
 
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
-    """What each launch of a kernel that host code shows says of it, shapes that only a run shows worked out; the one that is taken first.
+    """What each launch of a kernel that host code shows says of it; the one that is taken first, with the shapes that only runs show worked out.
 
     A frontend that reads host code offers `launches(path, kernel)`. Raises what it raises for a source that cannot be read.
     """
@@ -32,7 +32,11 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if offered is None:
         return []
     found = sorted(offered(path, kernel), key=lambda f: (len(f.open) > len(open_shapes(f.binding)), len(f.open)))
-    return [_whole(reader, path, kernel, each) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    if not found:
+        return []
+    program = reader.parse(path, kernel)
+    said = [_decided(_tiled(_counted(each, program), program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
 
 def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Program]:
@@ -47,8 +51,6 @@ def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Prog
 
 def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
-    program = reader.parse(path, kernel)
-    found = _decided(_tiled(_counted(found, program), program), program)
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
@@ -137,7 +139,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
         if not chosen:
             raise usage("KIR-S062", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
                         needs="the line of one of its launches")
-        found = chosen
+        return chosen[0] if chosen[0] is found[0] else _whole(reader, path, kernel, chosen[0])
     if found:
         return found[0]
     make: Callable[[Path, str], Binding] | None = getattr(reader, "skeleton", None)

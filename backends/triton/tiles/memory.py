@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from kir.analysis.facts import Facts
+from kir.analysis.simplify import simplified
 from kir.analysis.tiles.seen_through import gathered
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -12,6 +13,7 @@ from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType, dtype_of
 
 from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
+from .one_piece import of_one_piece
 
 _MODIFIERS = {"load": frozenset({"ca", "cg", "cv"}), "store": frozenset({"wb", "cg", "cs", "wt"})}
 """Cache modifiers that Triton's `tl.load` and `tl.store` take; their compiler refuses the others."""
@@ -176,7 +178,7 @@ class Memory(LoadWriter):
                 raise refuse("KIR-B006", f"a part of '{b.name}' is read: Triton reads a tile as a whole")
             return to.names[b.name]
         if b.name in self.views:
-            return self.load_text(to, self._through_view(e))
+            return self.load_text(to, of_one_piece(simplified(self._through_view(e), to.facts), to.facts))
         self._checked(e.at)
         to.extents(e.at.type)
         mask = self.mask(to, e.at, e.mask, e.clip)

@@ -2,20 +2,28 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
+from kir.ir.build import int_value
 from kir.ir.parser import parse_program
+from kir.learning.optimize.lift import lifted
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.engines import Processes
 from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import ThreadsSource
 from kir.learning.packages.calls import Call, calls_of
 from kir.learning.packages.overlay import series
 from kir.learning.packages.run import Asked, Outcome, optimized
@@ -129,6 +137,47 @@ def test_a_run_that_is_broken_off_keeps_what_it_found_and_resumes_within_its_bud
     found: Outcome = optimized(asked(package, budget=Budget(3, 100.0)))
     assert len(found.rows) == 2 and sum(len(r["tried"]) for r in found.rows) <= 3
     assert optimized(asked(package, budget=Budget(1, 100.0))).ended == "the budget is used up"
+
+
+def test_a_kernel_is_tried_with_other_numbers_of_threads_and_one_whose_statements_count_them_is_not(package: Path) -> None:
+    program, setting = call_of(package).read().program, Setting(cast(Any, None), cast(Any, None), H200, "triton")
+    plans = [*ThreadsSource().plans(program, setting)]
+    assert [p.point["threads"] for p in plans] == [64, 256, 32, 512, 1024]
+    for plan in plans:
+        found = lifted(program, plan, setting.context)
+        assert not found.left and int_value(found.program.kernels[0].threads) == plan.point["threads"]
+    counts = parse_program("kir 1\nprogram own\n  out Y: f32[128]\nkernel main grid (i: 1) threads 128\n  for t in 0..128 parallel thread\n    Y[t] = 1.0\n")
+    assert all(lifted(counts, plan, setting.context).left for plan in ThreadsSource().plans(counts, setting))
+
+
+class Losing(Processes):
+    """Does tasks here, after it has lost so many workers over each."""
+
+    def __init__(self, losses: int) -> None:
+        super().__init__(2)
+        self.losses, self.begun = losses, list[str]()
+
+    def begin(self, work: Callable[[Any], dict[str, Any]], task: Any) -> Future[dict[str, Any]]:
+        self.begun.append(task.key)
+        done: Future[dict[str, Any]] = Future()
+        if self.begun.count(task.key) <= self.losses:
+            done.set_exception(BrokenProcessPool())
+        else:
+            done.set_result(work(pickle.loads(pickle.dumps(task))))
+        return done
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_searches_run_side_by_side_and_one_whose_worker_is_lost_is_begun_once_more(package: Path, losses: int) -> None:
+    (package / "bindings" / "row_sum-2.toml").write_text(BINDING.format(file=package / "site" / "sums" / "rows.py", columns=500))
+    engine = Losing(losses)
+    found = optimized(asked(package, budget=Budget(4, 100.0), engine=engine))
+    assert len(engine.begun) == 4 and len(found.rows) == 2 and found.ended == "every call was searched"
+    assert [r["binding"] for r in found.rows] == ["row_sum-1", "row_sum-2"] and sum(len(r["tried"]) for r in found.rows) <= 4
+    assert {r["remark"] for r in found.rows} == ({""} if losses == 1 else {"it ends the process that searches it"})
+    assert all(bool(r["program"]) == (losses == 1) for r in found.rows)
+    if losses == 1:
+        assert optimized(asked(package, budget=Budget(4, 100.0), judge_of=dead)).to_json() == found.to_json(), "and one after another it is the same run"
 
 
 def call_of(package: Path) -> Call:
