@@ -35,7 +35,8 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if not found:
         return []
     program = reader.parse(path, kernel)
-    said = [_decided(_tiled(_counted(each, program), program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    said = [_decided(_tiled(_counted(each, program), program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each
+            for k, each in enumerate(found)]
     return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
 
