@@ -104,6 +104,7 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
     axis = 0
     for i, stride in zip(region.index, handle.strides, strict=True):
         if isinstance(i, Span):
+            assert isinstance(i.extent, int) and isinstance(i.step, int)
             step = (np.arange(i.extent, dtype=np.int64) * i.step).reshape((1,) * (axis + 1) + (-1,) + (1,) * (spans - 1 - axis))
             partial, axis = partial + step * stride, axis + 1
             steps.append(step)
