@@ -121,7 +121,8 @@ def _relation(r: Relation, parameters: Collection[str]) -> str:
     left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
     said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
     seen = f"in {r.kernels} of {r.of} kernels" if r.of else f"in every use, in {r.kernels} kernels"
-    otherwise = "if each kernel had the parameters of another one" if any(word in parameters for word in words_of(r.text)) else "at places of this kind drawn at random"
+    free = any(word in parameters for word in words_of(r.text))
+    otherwise = "if each kernel had the parameters of another one" if free else "at places of this kind drawn at random"
     return f"{said} {seen}; {otherwise} the probability of that would be {r.chance:.2g}."
 
 
