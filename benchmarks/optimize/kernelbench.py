@@ -41,7 +41,7 @@ BUDGET = Budget(candidates=20, seconds=180.0)
 MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 """The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
 OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
-MEASURED = 6
+MEASURED = 4
 """Candidates of a model that are timed in one go; the fastest that the whole gate takes counts."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
 
