@@ -28,6 +28,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.references import COMPILED_REFERENCE
+from kir.hardware.device.client import ChildGone
 from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.learning.optimize.search import Budget
@@ -293,7 +294,10 @@ def device_row(task: Model) -> dict[str, Any]:
     try:
         gpu = _gpu()
         row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
-        row.update(beside(gpu, one))
+        try:
+            row.update(beside(gpu, one))
+        except ChildGone as gone:  # ours is measured all the same
+            row["eager_remark"] = gone.said
         row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
     except KirError as refused:
         row |= _refused(refused)
