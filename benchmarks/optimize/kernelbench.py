@@ -31,7 +31,7 @@ from kir.gate.gpu.references import COMPILED_REFERENCE
 from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.learning.optimize.search import Budget
-from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
@@ -200,7 +200,7 @@ def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def sources() -> tuple[PlanSource, ...]:
     """Where plans come from: what is stored, and single passes."""
-    return PipelineSource(), LineageSource(), PassSource()
+    return PipelineSource(), LineageSource(), ScanSource(), PassSource()
 
 
 def modelled(path: str) -> dict[str, Any]:
@@ -338,7 +338,8 @@ def beside(gpu: Any, one: Asked) -> dict[str, Any]:
     problem, out = one.posed(), dict[str, Any]()
     file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
     with gpu.panels.child() as child, gpu.oracles.child() as other:
-        child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
+        with gpu.turns.beside():
+            child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
         oracle: Any = Drawn(Oracle.of(other, problem))
         for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
             called_once(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))

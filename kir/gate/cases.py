@@ -355,7 +355,8 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     adverse = names[turn % len(names):] + names[:turn % len(names)]
     shapes = _needed(program, plan)
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
-    may = [*((at, f"normal{by_size}", TURNS[1]) for at in plan.far), *((first, name, 0) for name in adverse[1:]), *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
+    may = [*((at, f"normal{by_size}", TURNS[1]) for at in plan.far), *((first, name, 0) for name in adverse[1:]),
+           *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)

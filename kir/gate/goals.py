@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -63,13 +64,15 @@ class Goal:
 @dataclass
 class Prediction:
     """For some sizes: which of them reach a goal, and about how many seconds an interpreted run takes. `unsure` are goals below a branch or a loop that
-    depends on data: they may be reached. `unknown` are loops whose trips depend on data; `rings` the stages of loops that fill a ring."""
+    depends on data: they may be reached. `unknown` are loops whose trips depend on data; `rings` the stages of loops that fill a ring. `ways` are what
+    sizes decide besides, which no record counts: by a node's identity and a number, where they are gone."""
 
     reached: dict[Goal, Array] = field(default_factory=dict)
     seconds: Array = field(default_factory=lambda: np.zeros(0))
     unsure: set[Goal] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     rings: dict[str, int] = field(default_factory=dict)
+    ways: dict[tuple[int, int], Array] = field(default_factory=dict)
 
 
 def rings(program: n.Program) -> dict[str, int]:
@@ -154,6 +157,23 @@ class _Lanes:
         return np.broadcast_to(x.reshape(x.shape[0], -1)[:, 0], (len(self.shape),))
 
 
+@lru_cache(maxsize=4096)
+def limits(body: n.Block) -> frozenset[int]:
+    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has."""
+    out: set[int] = set()
+    for x in (x for s in body for x in walk(s)):
+        match x:
+            case n.Binary(op="shr", b=n.Const(value=int() as c)) if 0 <= c < 32:
+                out.add(1 << c)
+            case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
+                out |= {abs(e.value) for e in (a, b) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)}
+            case n.Buffer(space="shared" | "fragment" | "register" | "cluster"):
+                out |= {v for d in x.shape if (v := int_value(d))}
+            case _:
+                pass
+    return frozenset(c for c in out if 1 < c < MOST_ELEMENTS)
+
+
 def _leaves(body: n.Block) -> bool:
     """Whether a block may be left before its end."""
     return any(isinstance(x, n.Jump) and x.kind != "continue" for s in body for x in walk(s))
@@ -186,7 +206,7 @@ class _Walker:
         """A kernel at the corners of its grid."""
         extents: list[Array | None] = []
         for axis in k.grid:
-            self.decisions(axis.extent, f"{k.name}/{axis.name}", host)
+            self.decisions(axis.extent, f"{k.name}/{axis.name}", host, None)
             value = self.value(axis.extent, host)
             if value is None:
                 extents.append(None)
@@ -262,31 +282,33 @@ class _Walker:
             if isinstance(e, (n.Expr, n.Region)):
                 self.decisions(e, self.names.get(id(s), ""), lanes)
 
-    def decisions(self, e: n.Node, anchor: str, lanes: _Lanes) -> None:
-        """Which operand a minimum, a maximum or a selection takes, whether a remainder or a bitwise `and` changes a whole number, a cast to fewer bits or
-        to a float loses some of it, and whether an index leaves an axis of shared or private memory."""
+    def decisions(self, e: n.Node, anchor: str, lanes: _Lanes, extremes: Kind | None = "choice") -> None:
+        """Which operand a minimum or maximum of whole numbers takes, and beside that the ways of an expression: which operand a selection takes, whether
+        a remainder or a bitwise `and` changes a whole number, a cast to fewer bits or to a float loses some of it, and whether an index leaves an axis
+        of shared or private memory."""
         for x in walk(e):
             match x:
                 case n.Binary(op="min" | "max", type=DType(is_integer=True)):
                     a, b = self.value(x.a, lanes), self.value(x.b, lanes)
                     if a is not None and b is not None:
-                        self.way(anchor, x, a.data < b.data, a.data > b.data, lanes)
+                        first, second = lanes.over(a.data), lanes.over(b.data)
+                        self.way(extremes, anchor, x, first < second, first > second, lanes)
                 case n.Binary(op="mod" | "trem" | "and", a=given, b=n.Const(value=int())) if dtype_of(x.type).is_integer:
                     a, b = self.few(given, lanes), self.few(x, lanes)
                     if a is not None and b is not None:
-                        self.way(anchor, x, a.data != b.data, None, lanes)
+                        self.way(None, anchor, x, a.data != b.data, None, lanes)
                 case n.Select():
                     if (cond := self.few(x.cond, lanes)) is not None:
                         holds = cond.data.astype(np.bool_)
-                        self.way(anchor, x, holds, ~holds, lanes)
-                case n.Cast(x=given, dtype=to) if dtype_of(given.type).is_integer and x.rounding == "rn" and (most := _exact(to)):
-                    if most < _exact(dtype_of(given.type)) and (a := self.few(given, lanes)) is not None:
-                        self.way(anchor, x, np.abs(a.data.astype(np.int64)) > most, None, lanes)
+                        self.way(None, anchor, x, holds, ~holds, lanes)
+                case n.Cast(x=given, dtype=to) if dtype_of(given.type).is_integer and 0 < _exact(to) < _exact(dtype_of(given.type)):
+                    if (a := self.few(given, lanes)) is not None:
+                        self.way(None, anchor, x, np.abs(a.data.astype(np.int64)) > _exact(to), None, lanes)
                 case n.Region(buffer=buffer) if buffer.space not in ("global", "constant"):
                     for i, d in zip(x.index, buffer.shape, strict=False):
                         at, extent = self.few(i.lo if isinstance(i, n.Span) else i, lanes), int_value(d)
                         if at is not None and extent is not None:
-                            self.way(anchor, i, at.data.astype(np.int64) >= extent, None, lanes)
+                            self.way(None, anchor, i, at.data.astype(np.int64) >= extent, None, lanes)
                 case _:
                     pass
 
@@ -299,12 +321,19 @@ class _Walker:
                 return None
         return self.value(e, lanes)
 
-    def way(self, anchor: str, x: n.Node, taken: Array, skipped: Array | None, lanes: _Lanes) -> None:
-        """Note a choice where some element of a lane makes it."""
+    def way(self, kind: Kind | None, anchor: str, x: n.Node, taken: Array, skipped: Array | None, lanes: _Lanes) -> None:
+        """Note a choice, or a way, where some element of a lane makes it."""
         for bit, where in ((TAKEN, taken), (SKIPPED, skipped)):
             if where is not None:
                 rows = np.broadcast_to(where.reshape(where.shape[0], -1).any(1), (len(lanes.shape),))
-                self.note("choice", f"{anchor}:{id(x)}", bit, lanes.shape[rows])
+                if kind is not None:
+                    self.note(kind, f"{anchor}:{id(x)}", bit, lanes.shape[rows])
+                else:
+                    self.beyond((id(x), bit), lanes.shape[rows])
+
+    def beyond(self, what: tuple[int, int], shapes: Array) -> None:
+        """Sizes at which a way is gone."""
+        self.out.ways.setdefault(what, np.zeros(self.count, np.bool_))[shapes] = True
 
     def guessed(self, body: n.Block, lanes: _Lanes) -> None:
         """Statements that run or not, or how often, as data in memory say."""
@@ -341,6 +370,8 @@ class _Walker:
             if anchor in self.out.rings:
                 self.note("loop", anchor, WRAP, lanes.shape[trips > ROUNDS * self.out.rings[anchor]])
             self.guesses -= early
+            for c in limits(s.body):
+                self.beyond((id(s), c), lanes.shape[(trips > 1) & (lo <= c) & (lo + (trips - 1) * step > c)])
         first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
         if len(first) + len(last) > MOST_LANES:
             last = last[:0]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
-from kir.gate.goals import WRAP, Goal, Prediction, holding, predicted, promised, rings
+from kir.gate.goals import WRAP, Goal, Prediction, holding, limits, predicted, promised, rings
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -36,8 +36,10 @@ MOST_VALUES = 48
 MOST_JOINT = 400
 """Combinations that are tried."""
 MOST_SHAPES = 8
-MOST_FAR, FAR_SECONDS = 4, 0.6
-"""Shapes beyond what a program's tiles suggest, and the interpreted time, as it is foreseen, that they may take together."""
+PAST = "past"
+MOST_FAR, FAR_SECONDS, WAY_SECONDS = 4, 0.6, 4.0
+"""Shapes beyond what a program's tiles suggest, and the interpreted time, as it is foreseen, that they may take together; and where one is known to go a
+way that no other goes."""
 FEW = 7
 """Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
 SECONDS = 1.0
@@ -246,37 +248,32 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, ladder)])
     found = predicted(program, [space.own(at) for at in pool])
     near = np.arange(len(pool)) < len(chosen)
-    wanted = {(g.kind, g.anchor, g.bit): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
+    wanted: dict[tuple[object, ...], Array] = {(g,): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
+    wanted |= {way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
     for name in space.names:
         column = np.array([at[name] for at in pool])
-        wanted |= {("past", name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
+        wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
     out: list[Sizes] = []
-    left = FAR_SECONDS
+    spent = 0.0
     while wanted and len(out) < MOST_FAR:
-        gain = np.where(near | (found.seconds > left), 0.0, sum(np.where(where, 0.5 if kind == "past" else 2.0, 0.0) for (kind, _, _), where in wanted.items()))
+        gain = np.zeros(len(pool))
+        for what, where in wanted.items():
+            within = found.seconds <= (FAR_SECONDS if what[0] == PAST else WAY_SECONDS) - spent
+            gain += np.where(where & within & ~near, 0.5 if what[0] == PAST else 2.0, 0.0)
         best = int(np.argmax(gain / (found.seconds + 0.02)))
         if gain[best] <= 0:
             break
         out.append(pool[best])
-        left -= float(found.seconds[best])
+        spent += float(found.seconds[best])
         wanted = {k: where for k, where in wanted.items() if not where[best]}
     return tuple(out)
 
 
-def _limits(program: n.Program) -> set[int]:
-    """Numbers with which a program compares, by which it cuts whole numbers, and extents of its own memory."""
-    out: set[int] = set()
-    for x in (x for k in program.kernels for x in walk(k)):
-        match x:
-            case n.Binary(op="shr", b=n.Const(value=int() as c)) if 0 <= c < 32:
-                out.add(1 << c)
-            case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
-                out |= {abs(e.value) for e in (a, b) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)}
-            case n.Buffer(space="shared" | "fragment" | "register" | "cluster"):
-                out |= {v for d in x.shape if (v := int_value(d))}
-            case _:
-                pass
-    return {c for c in out if 1 < c < MOST_ELEMENTS}
+def _limits(program: n.Program) -> frozenset[int]:
+    """Numbers that sizes may lie on either side of."""
+    of = [limits(k.body) for k in program.kernels]
+    grids = [x for k in program.kernels for axis in k.grid for x in walk(axis.extent) if isinstance(x, n.Binary) and x.op in ("min", "max")]
+    return frozenset().union(*of, {v for x in grids for e in (x.a, x.b) if (v := int_value(e)) and v > 1})
 
 
 def _widened(program: n.Program, space: Space, at: Sizes, seconds: float) -> Sizes:

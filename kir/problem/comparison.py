@@ -44,7 +44,8 @@ def check_form(outputs: Mapping[str, Array], tensor: Tensor, dtype: str, shape: 
 
 def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, norm: float) -> Comparison:
     """|got - oracle| <= bound everywhere; the Euclidean norm of the error at most `norm` of the bound's (more where there are few
-    elements); infinities where the oracle, rounded to `dtype`, has them; the sign of a zero where nothing is rounded. `oracle` and `bound` are float64 of got's shape."""
+    elements); infinities where the oracle, rounded to `dtype`, has them; the sign of
+    a zero where nothing is rounded. `oracle` and `bound` are float64 of got's shape."""
     value = got.astype(np.float64)
     target = numpy_dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from kir.surface.launches.values import taken_for
 
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
-    """What each launch of a kernel that host code shows says of it, shapes that only a run shows worked out; the one that is taken first.
+    """What each launch of a kernel that host code shows says of it; the one that is taken first, with the shapes that only runs show worked out.
 
     A frontend that reads host code offers `launches(path, kernel)`. Raises what it raises for a source that cannot be read.
     """
@@ -30,7 +31,11 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if offered is None:
         return []
     found = sorted(offered(path, kernel), key=lambda f: (len(f.open) > len(open_shapes(f.binding)), len(f.open)))
-    return [_whole(reader, path, kernel, each) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    if not found:
+        return []
+    program = reader.parse(path, kernel)
+    said = [_decided(_tiled(each, program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
 
 def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Program]:
@@ -45,15 +50,15 @@ def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Prog
 
 def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
-    program = reader.parse(path, kernel)
-    found = _decided(_tiled(found, program), program)
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
-    binding = with_shapes(found.binding, made) if wanted else found.binding
+    binding = with_shapes(found.binding, made)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
-    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts]
+    said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: as far as the kernel reaches") for name, t in binding.tensors.items()
+             if name not in wanted and t.shape != found.binding.tensors[name].shape]
+    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
         loose, binding = binding, with_ties(binding, made)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
@@ -121,7 +126,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
         if not chosen:
             raise usage("KIR-S062", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
                         needs="the line of one of its launches")
-        found = chosen
+        return chosen[0] if chosen[0] is found[0] else _whole(reader, path, kernel, chosen[0])
     if found:
         return found[0]
     make: Callable[[Path, str], Binding] | None = getattr(reader, "skeleton", None)

@@ -154,9 +154,9 @@ class _Assembly:
                 absent.append(name)
                 continue
             tuned = name in {k for c in self.skeleton.configs for k in c}
-            before = len(self.known.assumed)
+            before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v)
-            if len(self.known.assumed) > before:
+            if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
                 self.assumed.append(Assumed(f"{name} is f32", ("metas", name)))

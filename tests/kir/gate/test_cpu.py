@@ -185,5 +185,5 @@ def test_long_loops_are_checked_on_fewer_cases_and_the_record_says_so() -> None:
     short, long = gate(NAIVE).correctness, gate(padded).correctness
     assert short is not None and long is not None and short.ok and long.ok
     assert short.left_out == () and 0 < len(long.left_out) < len(short.runs)
-    assert len(long.runs) + len(long.left_out) == len(short.runs)
+    assert len(long.runs) < len(short.runs) and not {f"{r.shape} {r.distribution} {r.seed}" for r in long.runs} & set(long.left_out)
     assert len({r.shape for r in long.runs}) >= 2 and any(r.distribution != "normal" for r in long.runs) and long.runs[-1].mode == "check"

@@ -146,7 +146,7 @@ def test_a_kernel_is_tried_with_other_numbers_of_threads_and_one_whose_statement
     for plan in plans:
         found = lifted(program, plan, setting.context)
         assert not found.left and int_value(found.program.kernels[0].threads) == plan.point["threads"]
-    counts = parse_program("kir 1\nprogram own\n  out Y: f32[128]\nkernel main grid (i: 1) threads 128\n  for t in 0..128 thread\n    Y[t] = 1.0\n")
+    counts = parse_program("kir 1\nprogram own\n  out Y: f32[128]\nkernel main grid (i: 1) threads 128\n  for t in 0..128 parallel thread\n    Y[t] = 1.0\n")
     assert all(lifted(counts, plan, setting.context).left for plan in ThreadsSource().plans(counts, setting))
 
 
