@@ -37,8 +37,9 @@ MOST_JOINT = 400
 """Combinations that are tried."""
 MOST_SHAPES = 8
 PAST = "past"
-MOST_FAR, FAR_SECONDS = 4, 0.6
-"""Shapes beyond what a program's tiles suggest, and the interpreted time, as it is foreseen, that they may take together."""
+MOST_FAR, FAR_SECONDS, WAY_SECONDS = 4, 0.6, 4.0
+"""Shapes beyond what a program's tiles suggest, and the interpreted time, as it is foreseen, that they may take together; and where one is known to go a
+way that no other goes."""
 FEW = 7
 """Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
 SECONDS = 1.0
@@ -245,22 +246,30 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
     base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
     for name in space.names:
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, ladder)])
+    if vectors := any(isinstance(x, n.Span) and x.extent in (2, 4, 8, 16) for k in program.kernels for x in walk(k)):  # rows of each alignment
+        pool += _allowed(space, [dict.fromkeys(space.names, v) for v in (9, 10, 12, 24)])
     found = predicted(program, [space.own(at) for at in pool])
     near = np.arange(len(pool)) < len(chosen)
     wanted: dict[tuple[object, ...], Array] = {(g,): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
     wanted |= {way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
     for name in space.names:
         column = np.array([at[name] for at in pool])
+        if vectors:
+            several = np.array([math.prod(at.values()) for at in pool]) > column
+            wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
         wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
     out: list[Sizes] = []
-    left = FAR_SECONDS
+    spent = 0.0
     while wanted and len(out) < MOST_FAR:
-        gain = np.where(near | (found.seconds > left), 0.0, sum(np.where(where, 0.5 if what[0] == PAST else 2.0, 0.0) for what, where in wanted.items()))
+        gain = np.zeros(len(pool))
+        for what, where in wanted.items():
+            within = found.seconds <= (FAR_SECONDS if what[0] == PAST else WAY_SECONDS) - spent
+            gain += np.where(where & within & ~near, 0.5 if what[0] == PAST else 2.0, 0.0)
         best = int(np.argmax(gain / (found.seconds + 0.02)))
         if gain[best] <= 0:
             break
         out.append(pool[best])
-        left -= float(found.seconds[best])
+        spent += float(found.seconds[best])
         wanted = {k: where for k, where in wanted.items() if not where[best]}
     return tuple(out)
 
