@@ -32,7 +32,7 @@ from kir.learning.tune.space import find_space
 from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
-SPACES = {
+SPACES: dict[str, dict[str, tuple[str, ...]]] = {
     "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split", "gemm_sm90_nt_multicast",
                     "gemm_sm90_nt_wide_multicast")},
     "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
