@@ -10,7 +10,7 @@ from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.parser import parse_program
 from kir.surface.reading import launched
-from tests.users.unseen_kernels import CUDA, HALO, TRITON, Unseen
+from tests.users.unseen_kernels import CUDA, HALO, TILELANG, TRITON, Unseen
 
 
 def _found(file: Path, kernel: str, each: Unseen) -> None:
@@ -36,6 +36,13 @@ def test_a_triton_kernel_that_nobody_named_is_bound_as_its_launch_says(name: str
     each, kernel = TRITON[name]
     (tmp_path / "own.py").write_text(each.text, encoding="utf-8")
     _found(tmp_path / "own.py", kernel, each)
+
+
+def test_extents_of_a_list_of_sizes_stay_sizes(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(TILELANG.text, encoding="utf-8")
+    _found(tmp_path / "own.py", "", TILELANG)
+    binding, _ = launched(str(tmp_path / "own.py"))
+    assert binding is not None and binding.sizes == ["batch", "rows"]
 
 
 def test_a_tensor_that_no_shape_fits_is_asked_for(tmp_path: Path) -> None:

@@ -230,6 +230,32 @@ def run(x, cos, seed):
 """, {"COS": ["seqlen", 1024]}, {"HALF": 1024, "BLOCK": 4}, (), {"seed": "i32"}), "turn"),
 }
 
+TILELANG = Unseen("""import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[1])
+def doubled(batch, rows, dim, most=128):
+    shape = [batch, rows, dim]
+    wide = min(tilelang.next_power_of_2(dim), most)
+
+    @T.prim_func
+    def main(X: T.Tensor(shape, "float32"), Y: T.Tensor(shape, "float32")):
+        with T.Kernel(rows, batch, threads=128) as (r, b):
+            x = T.alloc_fragment([wide], "float32")
+            for k in T.serial(T.ceildiv(dim, wide)):
+                T.copy(X[b, r, k * wide:(k + 1) * wide], x)
+                for j in T.Parallel(wide):
+                    x[j] = x[j] * 2.0
+                T.copy(x, Y[b, r, k * wide:(k + 1) * wide])
+    return main
+
+
+def main(batch: int = 2, rows: int = 64, dim: int = 256):
+    return doubled(batch, rows, dim)
+""", {}, {"dim": 256, "most": 128})
+"""Extents that a list of the factory's names, and what is allocated is made of one of them."""
+
 HALO = """
 __global__ void across(const float* x, float* y, int n) {
   int i = blockIdx.x * 32 + threadIdx.x;
