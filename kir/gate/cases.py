@@ -247,16 +247,19 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     goals += [(0.5, where) for where in found.ways.values()]
     goals += [(0.5, np.array([c.sizes[name] % (2 * wide) == wide and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
               for name in cases[best].sizes for wide in WIDE]
-    chosen, left = [best], MORE_SECONDS
+    chosen, left, cost = [best], MORE_SECONDS, np.maximum(found.seconds, found.stepped) * CHECKED_TIMES
     while len(chosen) <= MORE_CHECKED:
         gain = sum((w * where for w, where in goals if not where[chosen].any()), np.zeros(len(cases)))
-        gain[found.seconds * CHECKED_TIMES > left] = 0
-        best = int(np.argmax(gain / (found.seconds + 0.02)))
+        gain[cost > left] = 0
+        best = int(np.argmax(gain / (cost + 0.2)))
         if gain[best] <= 0:
             break
         chosen.append(best)
-        left -= float(found.seconds[best]) * CHECKED_TIMES
-    within = np.where(found.seconds * CHECKED_TIMES <= LONGEST_SECONDS, found.seconds, 0.0)
+        left -= float(cost[best])
+    for g, where in found.reached.items():  # what a loop carries is checked, if it takes longer
+        if g.kind == "loop" and g.bit in (TWO, MORE) and not where[chosen].any() and (again := int(np.argmin(np.where(where, cost, np.inf)))) not in chosen:
+            chosen += [again] if cost[again] <= 2 * CHECKED_SECONDS else []
+    within = np.where(cost <= LONGEST_SECONDS, found.seconds, 0.0)
     if longest and within.max() > found.seconds[chosen].max():
         chosen.append(int(np.argmax(within)))
     return tuple(cases[i] for i in chosen)
