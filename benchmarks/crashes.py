@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 
@@ -106,7 +107,8 @@ def ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
         child.communicate(timeout=seconds)
         return True
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
         return False
 
@@ -152,6 +154,8 @@ def measured(job: Job, at: Path, row: Row) -> Clock:
     if not ended(child, LONGEST):
         row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
     whole = time.monotonic() - start
+    if not begins:
+        row.faults.append(f"{job.name}: wrote nothing, so that no kill falls into its writes (exit code {child.returncode})")
     _end(job, at, row, child)
     return Clock(begins or whole / 2, whole)
 

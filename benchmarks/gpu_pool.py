@@ -1,9 +1,10 @@
 """``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
-[--seconds N] [--ahead both|yes|no] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with and without compiling ahead,
-or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and each core was, where the time went, and
-how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds, those repeats apart. ``--lose 3`` ends the
-worker of the last GPU three times in each run, as a GPU that fails does. ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]``
-optimizes recorded calls of a package instead. Counts that the machine does not have are left out, and named.
+[--seconds N] [--each N] [--again 5] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else
+as many as the cores allow when all GPUs work), or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each
+GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds,
+those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each run, as a GPU that fails does.
+``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead. Counts that the machine does
+not have are left out, and named.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.dataclass import dataclass
 from kir.base.store import write_atomic
+from kir.gate.gpu import Gpu
 from kir.hardware import machine
 from kir.hardware.device.clocks import load
 from kir.learning.optimize.pool import tasks
@@ -45,13 +47,16 @@ FROM = (("gemm", 60), ("softmax", 30), ("rmsnorm", 30), ("layernorm", 30), ("fmh
 """Problems, each at its first timed shape, and how many of a search's own proposals are taken of each until there are enough."""
 AGAIN = 5
 """Candidates that are gated again with nothing beside them."""
+START = 90.0
+"""Seconds that processes may take to come up."""
 PACKAGE = "liger_kernel"
-WAYS = {"both": ("no", "yes"), "yes": ("yes",), "no": ("no",)}
-"""What `--ahead` may be, and which runs that makes."""
+STAGES = {"compiling": ("cpu gate", "compile"), "checking": ("start", "correctness", "replay"), "timing": ("timing",), "its turn": ("turn",)}
+"""What the gate's stages are counted as; waiting for a turn is within the others."""
 STEP = 0.25
 """Seconds between two looks at the load."""
-COLUMNS = ("GPUs", "engine", "compiled ahead", "candidates", "accepted", "seconds", "a minute", "times one GPU", "GPUs busy", "cores busy",
-           "a GPU's worker: compiling and gating, waiting", "time beside others, of the time alone", "workers lost", "machine")
+COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds", "a minute", "times one GPU", "GPUs busy", "cores busy",
+           "of a worker's time: compiling, checking, timing; of these waiting for its turn", "GPU held for timing",
+           "time beside others, of the time alone", "workers lost", "machine")
 
 PACKAGE_COLUMNS = ("GPUs", "calls", "candidates", "a minute", "faster", "seconds", "searching", "GPUs busy", "cores busy", "machine")
 
@@ -68,28 +73,23 @@ class Noted:
         return self.task.key
 
 
+def ready(task: Task) -> dict[str, Any]:
+    """What a process needs once: imports, its GPU opened, the servers that it forks others from."""
+    gpu = tasks._gpu(task.cache)
+    for server in (gpu.executors, gpu.oracles):
+        server.child().close()
+    return {}
+
+
 def judged(one: Noted) -> dict[str, Any]:
     """The gate's word, noted."""
-    with _noted(one, "gate"):
-        return tasks.judged(one.task)
-
-
-def compiled(one: Noted) -> None:
-    """Compiling ahead, noted."""
-    with _noted(one, "compile"):
-        tasks.compiled(one.task)
-
-
-class _noted:
-    def __init__(self, one: Noted, what: str) -> None:
-        self.one, self.what, self.begun = one, what, time.time()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: Any) -> None:
-        line = json.dumps({"what": self.what, "gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "begun": self.begun, "ended": time.time()})
-        with (Path(self.one.folder) / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as out:
+    begun, said = time.time(), dict[str, Any]()
+    try:
+        said = tasks.judged(one.task)
+        return said
+    finally:
+        line = json.dumps({"gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "begun": begun, "ended": time.time(), "spent": said.get("spent", {})})
+        with (Path(one.folder) / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as out:
             out.write(line + "\n")
 
 
@@ -156,12 +156,21 @@ def make_list() -> int:
     return 0
 
 
-def gated(candidates: list[Task], numbers: tuple[int, ...], compilers: int, cache: Path, until: float, cluster: str = "", lose: int = 0) -> dict[str, Any]:
-    """One run from an empty cache: what came of it and where its time went. `lose` workers of the last GPU are ended, one after another."""
+def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Path, seconds: float, cluster: str = "", lose: int = 0, again: int = AGAIN
+          ) -> dict[str, Any]:
+    """One run of so many seconds, from when all processes are up, with a cache that holds no candidate: what came of it and where its time went. `lose`
+    workers of the last GPU are ended, one after another; `again` candidates are gated again afterwards with nothing beside them."""
+    entered = time.time()
+    for number in numbers if not cluster else ():
+        with Gpu.open(cache, number) as gpu:
+            gpu.peaks  # noqa: B018  # measured, and the gate's own kernels made, before the clock runs
     with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes:
         sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, "cache": str(cache)}), notes) for t in candidates]
-        engine: Engine = Cluster(cluster, gpus=1.0) if cluster else Devices(numbers, compiled, compilers)
-        watch, started = Watch(numbers), time.time()
+        engine: Engine = Cluster(cluster, gpus=1.0 / each) if cluster else Devices(numbers, each)
+        for up in [engine.begin(ready, one.task) for one in sent[:len(numbers) * each]]:
+            with suppress(Exception):  # what it is, the first candidate will say
+                engine.result(up, START)
+        watch, started, until = Watch(numbers), time.time(), time.monotonic() + seconds
         waiting = deque((one, engine.begin(judged, one), 0) for one in sent)
         killer = threading.Thread(target=_lose, args=(engine, numbers[-1], lose), daemon=True)
         killer.start()
@@ -183,15 +192,14 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], compilers: int, cach
         events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
         if isinstance(engine, Devices):
             engine.close()  # what nobody waits for any more is beside nothing that follows
-        repeated = time.time()
-        alone = list(_again(engine, said)) if not lose else []
-        repeated = time.time() - repeated
+        alone = list(_again(engine, said, again)) if not lose and again else []
         engine.close()
-    gate = sum(min(e["ended"], started + took) - e["begun"] for e in events if e["what"] == "gate" and e["begun"] < started + took)
-    return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "ahead": compilers, "candidates": len(said),
+    whole = [e for e in events if e["ended"] <= started + took]
+    spent = {name: sum(e["spent"].get(stage, 0.0) for e in whole for stage in of) / (took * len(numbers) * each) for name, of in STAGES.items()}
+    return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "each": each, "candidates": len(said),
             "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
-            "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "gating": round(gate / (took * len(numbers)), 3),
-            "beside": alone, "repeated": round(repeated, 1), "lost": lost, "ended": lose,
+            "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "spent": {k: round(v, 4) for k, v in spent.items()},
+            "beside": alone, "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
             "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
             **_here()}
 
@@ -201,18 +209,18 @@ def _lose(engine: Engine, number: int, times: int) -> None:
     ended: set[int] = set()
     while len(ended) < times and isinstance(engine, Devices) and number not in engine.retired:
         time.sleep(STEP)
-        pool = engine._pools.get(number)
-        for process in list((pool._processes or {}).values() if pool and number in engine._running else ()):
+        busy = [engine._pools[place] for place in list(engine._running) if place[0] == number and place in engine._pools]
+        for process in [p for pool in busy[:1] for p in (pool._processes or {}).values()]:
             if process.pid not in ended:
                 ended.add(process.pid or 0)
                 time.sleep(1.0)  # it is at work by then
                 process.kill()
 
 
-def _again(engine: Engine, said: Sequence[tuple[Noted, Measured]]) -> Iterator[float]:
+def _again(engine: Engine, said: Sequence[tuple[Noted, Measured]], count: int) -> Iterator[float]:
     """The time of some candidates in the run, of their time alone."""
     accepted = [(one, m) for one, m in said if m.accepted]
-    for one, before in accepted[:: max(1, len(accepted) // AGAIN)][:AGAIN]:
+    for one, before in accepted[:: max(1, len(accepted) // count)][:count]:
         with suppress(TimeoutError, Lost):
             after = Measured.from_json(engine.result(engine.begin(judged, one), 60.0))
             if after.accepted:
@@ -251,8 +259,10 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
     """The table of what is kept."""
     lines = ["# Gating on the GPUs of one host", "",
              f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
-             "processes, one for each GPU, from an empty cache; where a row has fewer, its time was over. *Compiled ahead*: so many further processes compile",
-             "before a GPU is asked. *GPUs busy* is the driver's count of the time in which a kernel ran.", ""]
+             "processes, several for each GPU, which were up when the clock began, with an empty cache; where a row has fewer, its time was over.",
+             "They compile and compare side by side and",
+             "take turns on their GPU: what is timed has it alone. *GPUs busy* is the driver's count of the time in which a kernel ran. *Checking* is starting",
+             "processes, all calls that are not timed, and the oracle. What lacks of a worker's time to the whole is what was cut off.", ""]
     if absent:
         lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
@@ -263,23 +273,25 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         beside = f"{min(r['beside']):.3f} to {max(r['beside']):.3f}" if r["beside"] else ""
         busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
         lost = f"{r['lost']}, of which {r['ended']} by hand" + (f"; GPU {', '.join(r['retired'])} left" if r["retired"] else "") if r["lost"] else "0"
-        cells = (r["gpus"], r["engine"], r["ahead"] or "no", r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
-                 f"{r['cores_busy']:.0f} %", f"{r['gating']:.0%}, {1 - r['gating']:.0%}", beside, lost, f"{r['machine']}, {r['when']}")
+        share = [f"{r['spent'][name]:.0%}" for name in STAGES]
+        cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
+                 f"{r['cores_busy']:.0f} %", f"{', '.join(share[:3])}; {share[3]}",
+                 f"{r['each'] * max(0.0, r['spent']['timing'] - r['spent']['its turn']):.0%} or more", beside, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
         lines += ["", "## A package", "",
-                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched one after another by `kir optimize --package`",
-                  "under a budget of seconds. *Seconds* hold reading the calls and ranking them, *searching* does not.", "",
+                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched side by side by `kir optimize --package`",
+                  "under a budget of seconds. *Seconds* are of a clock, and hold reading and ranking the calls; *searching* is the sum over all searches.", "",
                   "| " + " | ".join(PACKAGE_COLUMNS) + " |", "|" + " --- |" * len(PACKAGE_COLUMNS)]
         for r in sorted(packages, key=lambda r: r["gpus"]):
-            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['searching']:.1f}", r["faster"], r["seconds"], r["searching"],
+            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['seconds']:.1f}", r["faster"], r["seconds"], r["searching"],
                      ", ".join(f"{b:.0f} %" for b in r["gpus_busy"]), f"{r['cores_busy']:.0f} %", f"{r['machine']}, {r['when']}")
             lines.append("| " + " | ".join(map(str, row)) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["gpus"], row["engine"], bool(row["ahead"]), bool(row["ended"])
+    return row["gpus"], row["engine"], row["each"], bool(row["ended"])
 
 
 def kept(file: Path) -> list[dict[str, Any]]:
@@ -292,32 +304,32 @@ def main(words: list[str]) -> int:
     if words == ["list"]:
         return make_list()
     package, words = words[:1] == ["package"], words[words[:1] == ["package"]:]
-    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--ahead": "both", "--lose": "0",
+    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--each": "0", "--again": str(AGAIN),
+             "--lose": "0",
              "--calls": "6"}
     while len(words) > 1 and words[0] in given:
         option, value, *words = words
         given[option] = value
-    if words or given["--ahead"] not in WAYS:
-        print(f"no word {words[0] if words else given['--ahead']}; there are list, package, {', '.join(given)}; --ahead {' '.join(WAYS)}", file=sys.stderr)
+    if words:
+        print(f"no word {words[0]}; there are list, package, {', '.join(given)}", file=sys.stderr)
         return 2
     out, there = Path(given["--out"]), chosen(machine.gpus()).numbers
     counts = [int(n) for n in given["--gpus"].split(",")]
     files = {False: out / "gpu-pool.jsonl", True: out / "gpu-pool-packages.jsonl"}
     rows = {which: kept(file) for which, file in files.items()}
-    ways = ("no",) if given["--cluster"] or package else WAYS[given["--ahead"]]
-    runs = [(count, way) for count in counts if count <= len(there) for way in ways]
+    runs = [count for count in counts if count <= len(there)]
+    each = int(given["--each"]) or max(1, len(_cores()) // max(1, len(there)) - 1)
     until = time.monotonic() + float(given["--seconds"])
-    for place, (count, way) in enumerate(runs):
+    for place, count in enumerate(runs):
         share = (until - time.monotonic()) / (len(runs) - place)
         if package:
             row = package_run(int(given["--calls"]), there[:count], share)
             rows[True] = [r for r in rows[True] if r["gpus"] != count] + [row]
         else:
             cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
-            compilers = max(1, len(_cores()) - count) if way == "yes" else 0
-            row = gated(listed()[:int(given["--candidates"])], there[:count], compilers, cache, time.monotonic() + share, given["--cluster"],
-                        int(given["--lose"]))
-            until += row["repeated"]
+            row = gated(listed()[:int(given["--candidates"])], there[:count], each, cache, share, given["--cluster"], int(given["--lose"]),
+                        int(given["--again"]))
+            until += row["beyond"]
             shutil.rmtree(cache, ignore_errors=True)
             rows[False] = [r for r in rows[False] if _key(r) != _key(row)] + [row]
         write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))

@@ -24,6 +24,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
+from kir.analysis.target.legalize import legalize
 from kir.base.diagnostic import KirError
 from kir.base.registry import registry
 from kir.base.store import write_atomic
@@ -43,11 +44,12 @@ from kir.learning.evidence.walked import Transition, Walked
 from kir.learning.forecast import Analytic, Pair
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.transfers import FASTER, said_by
-from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, told
+from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, fault, told
 from kir.learning.induce.uses import distinct
 from kir.rewrite import Context, Pipeline, Site, Step, pass_class, run, sites
 from kir.rewrite.catalog import summary
 from kir.rewrite.driver import apply
+from kir.surface import backend
 
 TABLES = Path(__file__).parents[1] / "docs" / "tables"
 PUBLIC = Path(__file__).parent / "data" / "klineage.toml"
@@ -82,8 +84,16 @@ class Given:
 
 # ------------------------------------------------------------------------------------------------------------------------- coverage
 
+SURFACES = ("cuda", "tilelang", "triton")
+USES_SAID = 12
+"""Uses of a card, the smallest programs first, that are written on each surface."""
+
+
 def coverage(given: Given) -> str:
     """Cards by row of the catalogue."""
+    said: dict[str, set[str]] = defaultdict(set)
+    for name, surface in _side_by_side(_said_on, [card.name for card in given.admitted], given):
+        said[name].add(surface)
     rows: dict[int, list[str]] = defaultdict(list)
     for entry in registry("kir.passes"):
         for row in summary(entry).catalogue:
@@ -93,7 +103,7 @@ def coverage(given: Given) -> str:
         for name in card.passes:
             by_pass[name].append(card)
     public = {int(row): names for row, names in tomllib.loads(PUBLIC.read_text(encoding="utf-8"))["rows"].items()}
-    lines = ["| row | intents | passes | cards | admitted | most kernels | surfaces | KLineage's cards |",
+    lines = ["| row | intents | passes | cards | admitted | most kernels | written on | KLineage's cards |",
              "| ---: | --- | --- | ---: | ---: | ---: | --- | --- |"]
     covered = 0
     for row, names in sorted(rows.items()):
@@ -101,21 +111,40 @@ def coverage(given: Given) -> str:
         good = [card for card in cards.values() if card.state == "admitted"]
         covered += bool(good)
         intents = sorted({pass_class(name).intent for name in names if pass_class(name).intent})
-        surfaces = sorted({s for card in good for s in card.scope.surfaces})
+        surfaces = sorted({s for card in good for s in said[card.name]})
         lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
                      f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} | {', '.join(public.get(row, ()))} |")
     lines += [f"| {row} | (no pass) | | 0 | 0 | 0 | | {', '.join(names)} |" for row, names in sorted(public.items()) if row not in rows]
+    kinds = len({each for card in given.admitted for each in card.intent.split(" + ")})
     admitted, states = given.admitted, Counter(card.state for card in given.cards)
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
-          f"The admitted ones are of {len({card.intent for card in admitted})} intents and {covered} of the {len(rows)} rows that have passes.",
+          f"The admitted ones are of {kinds} intents and {covered} of the {len(rows)} rows that have passes.",
           f"{sum(card.evidence.kernels >= 3 for card in admitted)} of them are lifted from three kernels or more, "
-          f"{sum(len(card.scope.surfaces) >= 3 for card in admitted)} from three surfaces, "
+          f"{sum({*SURFACES} <= {*card.scope.surfaces} for card in admitted)} from kernels of all three surfaces; of {sum(len(x) == 3 for x in said.values())} "
+          "a use can be written on all three, the program before it and the one after; "
           f"{sum(card.carrier.kind == 'composite' for card in admitted)} are composites."]
     named = sum(map(len, public.values()))
     with_card = sum(len(names) for row, names in public.items() if any(by_pass[name] for name in rows.get(row, ())))
     of.append(f"Of the public cards of KLineage {named} are named here, beside the row whose mechanism their name says; {with_card} are in a row with a card "
               f"of ours, {sum(len(names) for row, names in public.items() if row in rows)} in a row with a pass.")
     return "\n".join(["# Skills by intent", "", "A row is one of the catalogue of intents; `kir passes` names the rows of each pass.", "", *of, "", *lines, ""])
+
+
+def _said_on(name: str, given: Given) -> list[tuple[str, str]]:
+    """The surfaces on which the programs before and after some use of a card can be written."""
+    card = next(c for c in given.cards if c.name == name)
+    by_kernel: dict[str, list[Transition]] = defaultdict(list)
+    walks = {walk.kernel: walk for walk in given.walks}
+    for use in card.evidence.uses:
+        by_kernel[use.kernel] += [t for t in walks[use.kernel].transitions if t.number == use.transition] if use.kernel in walks else []
+    pairs = [(walks[kernel].programs[some[0].before_text], walks[kernel].programs[some[-1].after_text]) for kernel, some in by_kernel.items() if some]
+    found: dict[str, None] = {}
+    for before, after in sorted(pairs, key=lambda pair: (len(pair[0]), pair))[:USES_SAID]:
+        for surface in SURFACES:
+            with suppress(KirError):
+                if surface not in found and not any(list(backend(surface).accepts(parse_program(text))) for text in (before, after)):
+                    found[surface] = None
+    return [(name, surface) for surface in found]
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ why
@@ -146,9 +175,7 @@ def _cause(card: Card, trials: Sequence[Entry], won: int, lost: int) -> str:
         return "too few kernels elsewhere at which it applies"
     if won >= LEAST_SHARE * len(trials):
         return "as much is found without it"
-    failed = Counter("no place found" if t.outcome.endswith("no place")
-                     else "another place or other parameters than the expert's" if "other programs" in t.outcome
-                     else "refused by a check" if "no try passed" in t.outcome else "no gain is forecast" for t in trials if not t.skill)
+    failed = Counter(fault(t) for t in trials if not t.skill)
     return failed.most_common(1)[0][0]
 
 
@@ -179,7 +206,8 @@ def when(given: Given) -> str:
             break
     total = sum(counts.values())
     rows = [f"| {said} | {sum(n for (s, _), n in counts.items() if s == said)} | {counts[said, 'right']} | {counts[said, 'no faster']} | "
-            f"{counts[said, 'wrong']} | {counts[said, 'refused']} | {counts[said, 'not run']} |" for said in ("applies", "refuses", "unknown")]
+            f"{counts[said, 'wrong']} | {counts[said, 'refused']} | {counts[said, 'not run']} |"
+            for said in ("applies", "not carried out", "refuses", "unknown")]
     run = {said: sum(n for (s, came), n in counts.items() if s == said and came != "not run") for said in ("applies", "refuses", "unknown")}
     good, failed = counts["applies", "right"] + counts["applies", "no faster"], run["refuses"] - counts["refuses", "right"]
     shares = [f"Where a card says that it applies, {_share(good, run['applies'])} of the programs are right; where it refuses, "
@@ -187,9 +215,11 @@ def when(given: Given) -> str:
               f"{_share(sum(n for (s, _), n in counts.items() if s == 'unknown'), total)} of the places."]
     most = sorted(refusals.items(), key=lambda row: (-row[1]["right"], row[0]))[:12]
     return "\n".join(["# When a card is right", "", f"{total} places in kernels that the card was not made from, by the {len(singles)} admitted cards of one "
-                      "step. Where a card applies, the program is interpreted and compared with the one before; where a condition is refuted, or unknown, the "
-                      "step is forced. *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: the framework or the verifier finds the "
-                      "fault; *not run*: no sizes at which both run, or too long.", "", *shares, "",
+                      "step. Where a card applies (its conditions hold, and the framework carries the step out), the program is interpreted and compared "
+                      "with the one before; where a condition is refuted, or unknown, the step is forced. *not carried out*: the conditions hold, and the step "
+                      "cannot be undone exactly there, so that it is not offered; *no faster*: right, and not forecast to be faster by 2 % or more; *refused*: "
+                      "the framework, the verifier or a rule of the architecture finds the fault; *not run*: no sizes at which both run, or too long.",
+                      "", *shares, "",
                       "| the card says | places | right | no faster | wrong | refused | not run |",
                       "| --- | ---: | ---: | ---: | ---: | ---: | ---: |", *rows, "", *(f"- wrong: {each}" for each in wrong), "",
                       "Conditions that refused where the forced program was right and forecast to be faster:", "",
@@ -209,7 +239,10 @@ def _judged(case: Case, given: Given) -> list[tuple[str, str, str, str]]:
     with suppress(KirError):
         for site, failing in islice(judged(card, program, context), PLACES):
             said = "applies" if not failing else "refuses" if any(v.kind == "refuted" for _, v in failing) else "unknown"
-            out.append((said, _came(program, site, bool(failing)), f"`{name}` on `{kernel}`: `{site.params}`", " ".join(id_ for id_, _ in failing)))
+            came = _came(program, site, bool(failing))
+            if said == "applies" and came == "refused":
+                said = "not carried out"
+            out.append((said, came, f"`{name}` on `{kernel}`: `{site.params}`", " ".join(id_ for id_, _ in failing)))
     return out
 
 
@@ -217,6 +250,8 @@ def _came(program: Program, site: Site, force: bool) -> str:
     try:
         made = apply(program, site.params, site, force=force, context=Context(target("sm_90a"))).program
     except Exception:  # what a forced step meets may be anything: it is found out either way
+        return "refused"
+    if force and legalize(made, target("sm_90a").architecture):
         return "refused"
     begun = time.monotonic()
     try:

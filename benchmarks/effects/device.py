@@ -108,7 +108,7 @@ def _serve(asking: Connection, code: bytes) -> None:
 
 
 def _group(s: State, device: str, path: Path, skip: dict[str, list[str]], asking: Connection) -> list[Row]:
-    head, blobs = unpacked(path)
+    head, blobs, data = unpacked(path)
     about = {k: head[k] for k in ("group", "family", "surface", "problem")}
     out: list[Row] = [{"kind": "program", **about, "program": p["program"], "text": p["text"], "fault": p["fault"], "why": p["why"],
                        "compiled": p["compiled"], "modelled": p["modelled"]} for p in head["programs"]]
@@ -120,13 +120,13 @@ def _group(s: State, device: str, path: Path, skip: dict[str, list[str]], asking
             first[p["program"]] = len(s.images)
             loaded(s, p["images"], blobs[p["blobs"][0]: p["blobs"][1]])
     for shape in head["shapes"]:
-        out += _at_shape(s, device, head, shape, first, asking)
+        out += _at_shape(s, device, head, shape, first, data, asking)
     for program, faults in skip.items():
         out.append({"kind": "fault", **about, "device": device, "program": program, "fault": faults[-1]})
     return out
 
 
-def _at_shape(s: State, device: str, head: Row, shape: Row, first: dict[str, int], asking: Connection) -> list[Row]:
+def _at_shape(s: State, device: str, head: Row, shape: Row, first: dict[str, int], data: list[bytearray], asking: Connection) -> list[Row]:
     """Every program that has a call at a shape, timed in turns."""
     name = shape["name"]
     programs = [p for p in head["programs"] if p["program"] in first and name in p["calls"]]
@@ -137,7 +137,7 @@ def _at_shape(s: State, device: str, head: Row, shape: Row, first: dict[str, int
         for b in p["calls"][name]["buffers"]:
             if b["name"] not in rows or b["bytes"] > rows[b["name"]]["bytes"]:
                 rows[b["name"]] = b
-    placed(s, list(rows.values()), [])
+    placed(s, list(rows.values()), data)
     numbered = {p["program"]: [{**x, "image": x["image"] + first[p["program"]]} for x in p["calls"][name]["launches"]] for p in programs}
     reserved(s, [x for launches in numbered.values() for x in launches])
     calls: dict[str, Sampled] = {}
@@ -151,7 +151,7 @@ def _at_shape(s: State, device: str, head: Row, shape: Row, first: dict[str, int
             calls[key] = ready(s, {**call, "launches": numbered[key]})
         except (ValueError, KeyError):
             continue
-        filled(s, [b for b in rows.values() if b["role"] in ("out", "inout")], [])
+        filled(s, [b for b in rows.values() if b["role"] in ("out", "inout")], data)
         sample(s, calls[key], False)
         outputs[key] = [_left(s, b) for b in call["buffers"] if b["role"] in ("out", "inout")]
         estimate[key] = sample(s, calls[key], False)

@@ -1,26 +1,22 @@
 """Random programs for so many minutes.
 
-`make fuzz MINUTES=30`, or `python -m benchmarks.fuzz [--minutes M] [--state FOLDER] [--seed N] [--write] [--kind TEXT]`. Goes on where the last run
+`make fuzz MINUTES=30`, or `python -m benchmarks.fuzz [--minutes M] [--jobs N] [--state FOLDER] [--seed N] [--write] [--kind TEXT]`. Goes on where the last run
 ended; `--restart` begins anew, `--seed N` does one program and prints its faults, `--kind TEXT` prints the cases that are kept of a kind of fault. Exit code 1
 where there are faults.
 """
 from __future__ import annotations
 
 import argparse
-import ast
-import random
+import itertools
+import multiprocessing
 import sys
 import time
-import warnings
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from benchmarks.fuzz.checking import Fault, attempt, checks
-from benchmarks.fuzz.making import Made
-from benchmarks.fuzz.shrinking import shrunk
+from benchmarks.fuzz.seeds import Done, done, one
 from benchmarks.fuzz.state import State, default_folder, page
-from kir.ir.parser import parse_program
-from kir.rewrite.pipelines.text import Direction
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables" / "fuzz.md"
 MENDED = Path(__file__).parent / "mended.md"
@@ -28,34 +24,11 @@ SAVED = 20.0
 """Seconds between two writes of the state."""
 
 
-def one(seed: int, count: Counter[str]) -> tuple[Made, list[Fault]]:
-    """The program of a seed, and its faults."""
-    made = Made(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return made, list(checks(parse_program(made.text, "p.kir"), made.arrays, random.Random(seed), count))
-
-
-def smaller(made: Made, fault: Fault, seed: int) -> str:
-    """The program of a fault, as small as it can be made while a fault of this kind is found in it."""
-    def faulty(text: str) -> bool:
-        return any(f.kind == fault.kind for f in checks(parse_program(text, "p.kir"), made.arrays, random.Random(seed), Counter()))
-    return shrunk(made.text, faulty) if not fault.kind.startswith(("values", "inverse", "text after", "offered")) else shrunk(fault.before, lambda text: _again(
-        made, fault, text))
-
-
-def _again(made: Made, fault: Fault, text: str) -> bool:
-    name, _, rest = fault.done.lstrip("~").partition("{")
-    given, _, seed = ("{" + rest).rpartition(" seed ")
-    direction: Direction = "backward" if fault.done.startswith("~") else "forward"
-    return any(f.kind == fault.kind for f in attempt(parse_program(text, "p.kir"), name, ast.literal_eval(given), direction, int(seed),
-                                                     made.arrays, Counter(), []))
-
-
 def main() -> int:
     """Run for the minutes that are asked for."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--minutes", type=float, default=30.0)
+    arguments.add_argument("--jobs", type=int, default=1, help="processes at once")
     arguments.add_argument("--state", type=Path, default=default_folder(), help="the folder that is gone on from")
     arguments.add_argument("--seed", type=int, help="only the program of this seed")
     arguments.add_argument("--restart", action="store_true", help="begin anew")
@@ -74,21 +47,26 @@ def main() -> int:
         return 0
     end = time.monotonic() + 60 * chosen.minutes
     saved = time.monotonic()
-    while (begun := time.monotonic()) < end:
-        made, faults = one(state.seed, state.counts)
-        state.forms[made.form.__name__] += 1
-        for fault in faults:
-            try:
-                small = smaller(made, fault, state.seed) if state.wants(fault) and state.kinds[fault.kind] < 1 else ""
-            except Exception as crash:  # what is shrunk to may crash elsewhere: the fault itself is kept
-                small = f"# not shrunk: {type(crash).__name__}: {crash}\n"
-            state.add(fault, state.seed, small)
-            print(f"seed {state.seed}: {fault.kind}: {fault.why[:200]}", flush=True)
-        state.seed += 1
-        state.seconds += time.monotonic() - begun
-        if time.monotonic() - saved > SAVED:
-            state.write(chosen.state)
-            saved = time.monotonic()
+    following = itertools.chain(state.left, itertools.count(state.seed))
+    with ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=200) as pool:
+        running: dict[Future[Done], int] = {}
+        while (left := end - time.monotonic()) > 0:
+            while len(running) < 2 * chosen.jobs:
+                seed = next(following)
+                running[pool.submit(done, seed)] = seed
+            for future in wait(running, min(left, SAVED), FIRST_COMPLETED).done:
+                each = future.result()
+                state.take(each.seed, each.form, each.counts, each.seconds)
+                del running[future]
+                for fault, small in each.faults:
+                    state.add(fault, each.seed, small)
+                    print(f"seed {each.seed}: {fault.kind}: {fault.why[:200]}", flush=True)
+            if time.monotonic() - saved > SAVED:
+                state.write(chosen.state)
+                saved = time.monotonic()
+        for process in list(pool._processes.values()):  # what is not done by now is left to the next run
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
     state.write(chosen.state)
     print(f"{state.seed} programs; faults: {dict(state.kinds) or 'none'}")
     if chosen.write:

@@ -8,6 +8,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,8 +35,8 @@ from tests.round_trips import ROUND_TRIPS
 
 PASSES = [cls for cls in passes() if getattr(cls, "carrier", None) is None and cls.name not in ("templatize", "autotune")]
 """All but those that leave holes or open parameters, which nothing interprets."""
-NUMBERS, DRAWS, SECONDS = (1, 2, 3, 4, 8, 16, 32), 2, 20.0
-"""Numbers that a parameter is drawn from; sites of a pass that are tried; and how long one check may take."""
+NUMBERS, DRAWS, STEPS, SECONDS = (1, 2, 3, 4, 8, 16, 32), 4, 6, 20.0
+"""Numbers that a parameter is drawn from; sites of a pass that are tried; how many steps are gone from a program; and how long one check may take."""
 Arrays = Callable[[], dict[str, Any]]
 
 
@@ -123,7 +124,13 @@ def _normal(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str])
 
 def _differs(p: n.Program, q: n.Program, arrays: Arrays, numerics: str = "bitwise") -> str:
     after = ran(q, arrays, mode="check")
-    return after.errors[0].diagnostic().message if after.errors else difference(ran(p, arrays, mode="check"), after, numerics)
+    return after.errors[0].diagnostic().message if after.errors else difference(_before(p, arrays), after, numerics)
+
+
+@lru_cache(maxsize=4)
+def _before(p: n.Program, arrays: Arrays) -> Result:
+    """The checked run of a program that many others are compared with."""
+    return ran(p, arrays, mode="check")
 
 
 # --------------------------------------------------------------------------------------------------------------------- passes
@@ -140,7 +147,7 @@ def options(cls: type[Pass], r: random.Random) -> dict[str, Any]:
 def _passes(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str]) -> Iterator[Fault]:
     """Some passes, at parameters and sites that are drawn, in both directions; one result is gone on with."""
     at = normalize(p)
-    for _ in range(3):
+    for _ in range(STEPS):
         following: list[n.Program] = []
         for cls in r.sample(PASSES, 20):
             for direction in ("forward", "backward"):

@@ -32,8 +32,9 @@ from kir.learning.tune.space import find_space
 from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
-SPACES = {
-    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split")},
+SPACES: dict[str, dict[str, tuple[str, ...]]] = {
+    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split", "gemm_sm90_nt_multicast",
+                    "gemm_sm90_nt_wide_multicast")},
     "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
            "triton": ("gemm_triton", "gemm_triton_halves"), "tilelang": ("gemm_tilelang", "gemm_tilelang_persistent")},
 }
@@ -41,6 +42,10 @@ SPACES = {
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
 MEASURED = 8
 """Candidates that are measured where more than the forecast's first may be: as many as of cuBLASLt."""
+AT_ONCE = 6
+"""Rows for which one process ranks a pipeline's points: it builds each once for all of them."""
+SOME, FEW = 16, 1024
+"""Rows from which pipelines with tiles of 128 are asked, and up to which those for few rows are."""
 COLD = 200e6
 """Bytes that a row's copies of its operands have together at least, four times the L2 of an H200."""
 MOST_COPIES = 24
@@ -110,8 +115,8 @@ ROWS = (
     Row("square", 2048, 2048, 2048, order="nn"),
     Row("square", 4096, 4096, 4096, order="nn"),
 )
-Made = list[tuple[str, str, Program, Executable]]
-"""Surface, pipeline with its parameters, program and what it was compiled to."""
+Made = list[tuple[str, str, Program, Executable | str]]
+"""Surface, pipeline with its parameters, program and what it was compiled to, or why it was not."""
 
 
 def cases() -> Iterator[Case]:
@@ -127,7 +132,8 @@ def prepared(folder: Path) -> dict[str, Made]:
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         kinds = sorted({(r.order, r.dtype) for r in ROWS})
-        asked = [(order, dtype, surface, space) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces]
+        asked = [(order, dtype, surface, space, i) for order, dtype in kinds for surface, spaces in SPACES[order].items() for space in spaces
+                 for i in range(0, sum((r.order, r.dtype) == (order, dtype) for r in ROWS), AT_ONCE)]
         with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             found = [one for many in pool.map(_ranked, *zip(*asked, strict=True)) for one in many]
             rows = {r.name: [(s, *x) for s in SPACES[r.order] for x in chosen([f for f in found if f[:2] == (r.name, s)])] for r in ROWS}
@@ -143,10 +149,19 @@ Found = tuple[str, str, float, str, Program]
 """A candidate: the row's name, the surface, seconds by the forecast, the pipeline with its parameters, the program."""
 
 
-def _ranked(order: str, dtype: str, surface: str, space: str) -> list[Found]:
-    """The first candidates of a pipeline at all rows of a kind."""
+def suits(space: str, row: Row) -> bool:
+    """Whether a pipeline is asked for points at a row: tiles of few rows where there are few, tiles of 128 and more where there are some."""
+    if any(word in space for word in ("skinny", "wide")):
+        return row.m <= FEW
+    return row.m >= SOME and (row.m <= FEW or "split" not in space)
+
+
+def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> list[Found]:
+    """The first candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number."""
     problem, known, found = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found]()
-    for row in (r for r in ROWS if (r.order, r.dtype) == (order, dtype)):
+    for row in [r for r in ROWS if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
+        if not suits(space, row):
+            continue
         first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=6 * MEASURED, known=known)
         found += [(row.name, surface, c.seconds, f"{space} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
     return found
@@ -175,9 +190,12 @@ def _key(row: Row, surface: str, program: Program) -> tuple[str, ...]:
     return surface, content_hash(program), row.name if surface == "tilelang" else ""
 
 
-def _executable(row: Row, surface: str, program: Program) -> Executable:
+def _executable(row: Row, surface: str, program: Program) -> Executable | str:
     shapes = {"A": (row.m, row.k), "B": (row.n, row.k) if row.order == "nt" else (row.k, row.n), "C": (row.m, row.n)}
-    return compiled_for(program, surface, row.shape.sizes, shapes)
+    try:
+        return compiled_for(program, surface, row.shape.sizes, shapes)
+    except (KirError, OSError) as refused:
+        return str(refused).splitlines()[0]
 
 
 def case(row: Row, made: Made) -> Case:
@@ -219,6 +237,8 @@ def case(row: Row, made: Made) -> Case:
         ours: dict[str, Callable[[], Any]] = {}
         for name, program, executable in (x[1:] for x in made if x[0] == surface):
             try:
+                if isinstance(executable, str):
+                    raise OSError(executable)
                 call = replay(lambda a, b, c, p=program, e=executable: launcher(p, {"A": a, "B": b, "C": c}, sizes, executable=e))  # type: ignore[misc]  # as above
                 call()
                 if said := wrong(None):

@@ -49,6 +49,8 @@ POINTS = (
     "gemm_fp8_sm90 rows=128 stages=6 raster=16 rounds=1",
     "gemm_fp8_sm90 rows=128 stages=5 raster=8 rounds=1",
     "gemm_fp8_sm90 rows=64 stages=6 raster=16 rounds=1",
+    "gemm_fp8_sm90 rows=192 stages=5 raster=8 rounds=2",
+    "gemm_fp8_sm90_multicast rows=192 stages=5 size=2 raster=8 rounds=2",
     "gemm_fp8_sm90_split rows=64 stages=6 parts=2",
     "gemm_fp8_sm90_split rows=64 stages=6 parts=4",
     "gemm_fp8_sm90_split rows=128 stages=4 parts=2",
@@ -77,7 +79,7 @@ def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row: tiles are no higher than A, clusters have two of them, and K is shared where they are few."""
     if "_split" in point and -(-row.m // 64) * -(-row.n // 128) > SMS:
         return False
-    return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 1)
+    return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 192 if "rows=192" in point else 1)
 
 
 def candidate(point: str) -> Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,22 @@ RESULTS = Path(__file__).parents[1] / "results"
 HEAD = ("workload", "shape", "kernel", "median", "fastest .. slowest", "TFLOP/s", "fastest reference", "its median", "times as fast", "measured")
 
 
-def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf")) -> list[str]:
-    """Measure the workloads named, keep the samples of each in `gpu-workloads-NAME.jsonl`, and write `gpu-workloads.md` again after each row; no row is
-    begun after so many seconds. Returns what went wrong with KIR's own kernels."""
+def run(names: list[str], out: Path = RESULTS, seconds: float = float("inf"), first: int = 0, told: Callable[[int], None] = lambda _: None) -> list[str]:
+    """Measure the workloads named from their row `first` on, keep the samples of each in `gpu-workloads-NAME.jsonl`, and write `gpu-workloads.md` again after
+    each row, of which the number is `told`; no row is begun after so many seconds. Returns what went wrong with KIR's own kernels."""
     import torch
 
     until, faults = time.monotonic() + seconds, []
     for name in names:
         cases: Iterator[Case] = importlib.import_module(WORKLOADS[name]).cases()
-        for case in cases:
+        for row, case in enumerate(cases):
+            if row < first:
+                continue
             taken = measured(case)
             keep(out, case, taken, torch.cuda.get_device_name())
             write_atomic(out / "gpu-workloads.md", page(kept(out)))
             faults += [f"{case.workload} {case.shape} {t.way}: {t.fault}" for t in taken if t.ours and t.fault]
+            told(row + 1)
             if time.monotonic() > until:
                 return [*faults, "time is over"]
     return faults

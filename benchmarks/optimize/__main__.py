@@ -1,5 +1,6 @@
 """``python -m benchmarks.optimize PART``: ``heldout --on gpu --seconds N``, ``kernelbench`` (``--on cpu``: modelled; ``--from FOLDER``: its own files),
-``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery``, ``transfer``, ``turns``, ``thousand`` (a pool, simulated), or
+``join --from FOLDER`` (held-out rows that were measured elsewhere), ``recovery``, ``transfer``, ``turns``, ``thousand`` (a pool, simulated),
+``packages`` (recorded calls; ``--keep FOLDER`` for patches and overlay), or
 ``ahead``, which prints what would be measured.
 
 ``--only WORD,WORD`` takes what has a word in its name, ``--out FOLDER`` writes elsewhere than into benchmarks/results, ``--surface triton`` writes models on
@@ -16,13 +17,13 @@ from pathlib import Path
 
 def main(words: list[str]) -> int:
     """The part that is named; 2 for words that are none."""
-    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--from": "", "--surface": "", "--workers": "0", "--ahead": ""}
+    given = {"--on": "gpu", "--seconds": "480", "--only": "", "--from": "", "--surface": "", "--keep": "", "--workers": "0", "--ahead": ""}
     given |= {"--out": str(Path(__file__).parents[1] / "results")}
     part, rest = (words[0], words[1:]) if words else ("", [])
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]] = rest[1]
         rest = rest[2:]
-    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "ahead", "compile") or rest:
+    if part not in ("heldout", "join", "kernelbench", "recovery", "transfer", "turns", "thousand", "packages", "ahead", "compile") or rest:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(given["--out"])
@@ -35,6 +36,10 @@ def main(words: list[str]) -> int:
         from benchmarks.optimize.kernelbench import kernelbench
 
         return kernelbench(out, given["--on"], given["--from"], given["--only"], seconds, workers, given["--surface"])
+    if part == "packages":
+        from benchmarks.optimize.packaged import packages
+
+        return packages(out, given["--only"], seconds, workers, given["--keep"])
     if part == "recovery":
         from benchmarks.optimize.recovery import recovery
 

@@ -1,12 +1,15 @@
-"""``python -m benchmarks.optimize.calls PACKAGE``: calls of a package's functions at sizes of models that are trained today, forward and backward, once
-each. Run under ``kir capture --package PACKAGE -o FOLDER --``, it leaves what ``kir optimize FOLDER --package PACKAGE`` begins with. Needs a GPU.
+"""``python -m benchmarks.optimize.calls PACKAGE [--processes N] [--only NAME,NAME]``: calls of a package's functions at sizes of models that are trained
+today, forward and backward, once each. Run under ``kir capture --package PACKAGE -o FOLDER --``, it leaves what ``kir optimize FOLDER --package PACKAGE``
+begins with. Needs a GPU.
 
-A call that its package refuses here is named on standard error, and the others go on.
+A call that its package refuses here is named on standard error, and the others go on. Several processes share the calls, and take turns on the GPU where a
+tuner times.
 """
 
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -100,13 +103,30 @@ CALLS = {"liger_kernel": _liger, "flag_gems": _gems, "fla": _fla}
 
 def main(words: list[str]) -> int:
     """Call what is named; 2 for no such package, 1 where nothing ran."""
-    import torch
-
-    if len(words) != 1 or words[0] not in CALLS:
+    given = {"--processes": "1", "--only": ""}
+    package, rest = words[:1], words[1:]
+    while len(rest) > 1 and rest[0] in given:
+        given[rest[0]], rest = rest[1], rest[2:]
+    if not package or package[0] not in CALLS or rest:
         print(__doc__, file=sys.stderr)
         return 2
+    only, processes = [x for x in given["--only"].split(",") if x], int(given["--processes"])
+    if processes > 1:
+        names = only or list(CALLS[package[0]]())
+        shares = [names[k::processes] for k in range(min(processes, len(names)))]
+        command = [sys.executable, "-m", "benchmarks.optimize.calls", package[0], "--only"]
+        return max(each.wait() for each in [subprocess.Popen([*command, ",".join(share)]) for share in shares])
+    return _called(package[0], only)
+
+
+def _called(package: str, only: list[str]) -> int:
+    import torch
+
+    _in_turn()
     done = 0
-    for name, call in CALLS[words[0]]().items():
+    for name, call in CALLS[package]().items():
+        if only and name not in only:
+            continue
         try:
             torch.manual_seed(0)
             out = call(New())
@@ -118,6 +138,23 @@ def main(words: list[str]) -> int:
         except Exception as fault:  # another library's code
             print(f"{name}: {type(fault).__name__}: {fault}"[:300], file=sys.stderr)
     return 0 if done else 1
+
+
+def _in_turn() -> None:
+    """Tuners time alone on the GPU, whatever other processes do there; a configuration is compiled before that."""
+    from triton import testing
+
+    from kir.hardware.device.turns import Turns
+
+    turns, inner = Turns.of(), testing.do_bench
+
+    def timed(call: Callable[[], Any], *more: Any, **options: Any) -> Any:
+        with turns.beside():
+            call()
+        with turns.alone():
+            return inner(call, *more, **options)
+
+    testing.do_bench = timed
 
 
 if __name__ == "__main__":

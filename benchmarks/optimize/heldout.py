@@ -178,7 +178,7 @@ class _Panel:
                 self.child = self.gpu.panels.child()
                 self.child.ask({"op": "open", "device": self.gpu.number}, [self.gpu.harness], 120.0)
             with self.gpu.oracles.child() as other:
-                row = timed_in(self.child, one.rival, problem, one.shape, Oracle.of(other, problem), secret)
+                row = timed_in(self.gpu, self.child, one.rival, problem, one.shape, Oracle.of(other, problem), secret)
         except ChildGone as gone:
             self.close()
             return {"rival": one.rival, "rival_seconds": None, "rival_remark": gone.said}

@@ -17,20 +17,22 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from concurrent.futures import FIRST_COMPLETED, wait
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.ahead import Proposed, compiled
+from benchmarks.optimize.ahead import Proposed
 from benchmarks.optimize.running import each, search
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.references import COMPILED_REFERENCE
+from kir.hardware.device.client import ChildGone
 from kir.learning.optimize.plan import PlanSource
+from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.learning.optimize.search import Budget
-from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
@@ -39,11 +41,9 @@ BUDGET = Budget(candidates=20, seconds=180.0)
 """What one model may take: candidates that are gated, and seconds of a wall clock for the search, the gate and the compilers."""
 MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
 """The same where times are modelled: fewer, since a second measurement of one time tells nothing."""
-FIRST = 3
-"""Candidates of a model that are compiled before the device has time for them."""
 OWN = "written here, of the same operator kinds (KernelBench's own files are not copied; `--from FOLDER` reads them)"
-MEASURED = 1
-"""Candidates of a model that are accepted in one go, before other models get their turn."""
+MEASURED = 4
+"""Candidates of a model that are timed in one go; the fastest that the whole gate takes counts."""
 HEAD = ("model", "kernels", "ours", "eager", "torch.compile", "over eager", "over torch.compile", "surface", "plan", "measured", "remark")
 
 
@@ -201,7 +201,7 @@ def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def sources() -> tuple[PlanSource, ...]:
     """Where plans come from: what is stored, and single passes."""
-    return PipelineSource(), LineageSource(), PassSource()
+    return PipelineSource(), LineageSource(), ScanSource(), PassSource()
 
 
 def modelled(path: str) -> dict[str, Any]:
@@ -247,100 +247,76 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
     return len(setting.problem.naive.kernels), told
 
 
-def prepared(path: str, device: str, folder: str, surface: str = "") -> tuple[int, list[Proposed], float]:
-    """The same with the first of them compiled into the gate's cache, and the seconds that it took."""
-    begun = time.monotonic()
-    kernels, told = proposals(path, device, surface)
-    sizes = Asked(path).shape.sizes
-    for one in told[:FIRST]:
-        compiled(sizes, one, device, folder)
-    Asked(path).closed()
-    return kernels, told, time.monotonic() - begun
+@dataclass(frozen=True)
+class Model:
+    """A model's row, as what a pool is given."""
 
+    path: str
+    surface: str
 
-def warmed(path: str, triton: str) -> str:
-    """What torch.compile makes of a model, put in its caches: the run that is timed finds it there."""
-    os.environ["TRITON_CACHE_DIR"] = triton
-    import torch
-
-    from kir.gate.gpu.references import of_file
-    from kir.problem.model_run import ModelFile
-    from kir.problem.model_source import ModelSource
-
-    text = Path(path).read_text(encoding="utf-8")
-    built = ModelFile(ModelSource(path, text)).built({}, 0)
-    tensors = {k: torch.empty(x.shape, dtype=x.dtype, device="cuda") for k, x in (*built.given.items(), *built.state.items())}
-    try:
-        of_file(path, text, compiled=True)(tensors, {"sizes": {}})()
-        torch.cuda.synchronize()
-    except Exception as fault:  # the run that is timed says why
-        return f"{type(fault).__name__}: {fault}"[:200]
-    return ""
+    @property
+    def key(self) -> str:
+        return self.path
 
 
 def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, surface: str = "") -> None:
-    """The models as they are prepared, each beside torch. Raises what opening the device does."""
-    from benchmarks.optimize.heldout import measured_more
+    """The models side by side, each in a process that searches, gates and times torch; on the device they take turns. Raises what opening that does."""
     from kir.gate.gpu import Gpu
 
     until = time.monotonic() + seconds
-    cores = workers or os.cpu_count() or 2
     with Gpu.open() as gpu:
         rows.about["device"] = str(gpu.about["name"])
-        folder, device = gpu.folder / "artifacts", gpu.target.device.name
-        triton = str(gpu.folder / "panel" / "triton")
-        pool = ProcessPoolExecutor(max(1, cores - 2), mp_context=get_context("spawn"))
-        warm = ProcessPoolExecutor(max(1, min(4, cores // 4)), mp_context=get_context("spawn"))
-        try:
-            found = {pool.submit(prepared, a.path, device, str(folder), surface): a for a in asked}
-            warming = [warm.submit(warmed, a.path, triton) for a in asked]
-            gpu.warm()
-            wait(warming, timeout=max(0.0, WARMING * seconds))
-            ended(warm)  # nothing else runs on the device while something is timed
-            pending: set[Future[tuple[int, list[Proposed], float]]] = set(found)
-            while pending and time.monotonic() < until:
-                done, pending = wait(pending, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED)
-                for future in sorted(done, key=lambda f: found[f].path):
-                    if time.monotonic() > until:
-                        break
-                    one = found[future]
-                    row = _row(gpu, one, future, measured_more)
-                    rows.keep(one.name, row)
-                    print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark")}}), flush=True)
-        finally:
-            ended(warm)
-            ended(pool)
-
-
-def ended(pool: ProcessPoolExecutor) -> None:
-    """End processes with what they are at."""
-    for process in list((pool._processes or {}).values()):
-        process.kill()
-    pool.shutdown(wait=False, cancel_futures=True)
-
-
-WARMING = 0.2
-"""The part of the time in which torch may compile before anything is measured."""
-
-
-def _row(gpu: Any, one: Asked, future: Future[tuple[int, list[Proposed], float]], measured_more: Any) -> dict[str, Any]:
-    """A model's row: torch first, then candidates, within what its preparation left of the budget."""
-    refused = future.exception()
-    if isinstance(refused, KirError):
-        return _refused(refused)
-    if refused is not None:
-        return {"seconds": None, "remark": f"{type(refused).__name__}: {refused}"[:300]}
-    kernels, told, took = future.result()
-    row: dict[str, Any] = {"kernels": kernels, "seconds": None, "tried": [], "took": round(took, 1)}
-    begun = time.monotonic()
+        gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
+    engine = Devices((0,), workers or max(1, len(os.sched_getaffinity(0)) - 1))
+    order = [*asked]
+    random.Random(0).shuffle(order)  # a run that is cut short has met all kinds
     try:
-        row.update(beside(gpu, one))
-        row = measured_more(gpu, one, told, row, begun + max(0.0, min(BUDGET.seconds - took, 60.0)), MEASURED)
+        begun = {(task := engine.begin(device_row, Model(one.path, surface))).said: (one, task) for one in order}
+        while begun and time.monotonic() < until:
+            for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
+                one, task = begun.pop(said)
+                try:
+                    row = engine.result(task, 0.0)
+                except Lost:
+                    row = {"seconds": None, "remark": "it ended its process"}
+                rows.keep(one.name, row)
+                print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark")}}), flush=True)
+    finally:
+        engine.close()
+
+
+def device_row(task: Model) -> dict[str, Any]:
+    """What a worker does: proposals, torch, then candidates, within the budget of a model."""
+    from benchmarks.optimize.heldout import measured_more
+
+    one, begun = Asked(task.path), time.monotonic()
+    row: dict[str, Any] = {"seconds": None, "tried": []}
+    try:
+        gpu = _gpu()
+        row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
+        try:
+            row.update(beside(gpu, one))
+        except ChildGone as gone:  # ours is measured all the same
+            row["eager_remark"] = gone.said
+        row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
+    except KirError as refused:
+        row |= _refused(refused)
     except Exception as fault:  # one model that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
-    row["took"] = round(took + time.monotonic() - begun, 1)
     one.closed()
-    return row
+    return {**row, "took": round(time.monotonic() - begun, 1)}
+
+
+GATING_SECONDS = 60.0
+"""What gating may take of a model's budget, where candidates are accepted sooner."""
+
+
+@cache
+def _gpu() -> Any:
+    """The device that this worker sees, opened once."""
+    from kir.gate.gpu import Gpu
+
+    return Gpu.open()
 
 
 class Drawn:
@@ -360,16 +336,18 @@ class Drawn:
 def beside(gpu: Any, one: Asked) -> dict[str, Any]:
     """Median seconds of the model in eager mode and as torch compiles it, at the shape of the file."""
     from kir.gate.gpu.oracle import Oracle
-    from kir.gate.gpu.panel import Timed, timed_in
+    from kir.gate.gpu.panel import Timed, called_once, timed_in
     from kir.problem.model import MODEL_REFERENCE
 
     problem, out = one.posed(), dict[str, Any]()
     file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
     with gpu.panels.child() as child, gpu.oracles.child() as other:
-        child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
+        with gpu.turns.beside():
+            child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
         oracle: Any = Drawn(Oracle.of(other, problem))
         for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
-            told = timed_in(child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
+            called_once(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
+            told = timed_in(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
             if isinstance(told, Timed):
                 out[key] = told.estimate.median
             else:

@@ -52,6 +52,11 @@ L1_BYTES = 256 * 1024
 """L1 and shared memory of an SM together (H100 whitepaper; A100: 192 KiB)."""
 L2_SHARE = 0.8
 """How much of L2 what is read again may take."""
+CLUSTER_CYCLES = 4000.0
+"""Cycles that the CTAs of a cluster lose together, beginning and ending as one, while no memory is read for them (fitted to 13 GEMMs with few rows on an H100,
+tried on 13 others: `docs/decisions/0019-cost-model.md`)."""
+PARTS = 8
+"""Groups of SMs (GPCs) that no cluster goes beyond (H100 whitepaper), of each of which what is no whole cluster stays empty."""
 CTA_CYCLES = 400.0
 """Cycles that a CTA takes beyond its instructions: begun, constants and instructions fetched, ended (*micro*: 1.3e-6 s an empty launch after another)."""
 
@@ -132,7 +137,9 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     device = target.device
     placed = _placed(program, kernel, own, sizes, target, made_of, surface, warm)
     tiles, asked, samples, resident, fit = placed.tiles, placed.asked, placed.samples, placed.resident, placed.fit
-    threads, registers, spilled, together = placed.threads, placed.registers, placed.spilled, resident * device.sm_count
+    threads, registers, spilled = placed.threads, placed.registers, placed.spilled
+    cluster = math.prod(kernel.cluster)
+    together = max(cluster, resident * device.sm_count - PARTS * (cluster - 2) // 2) if cluster > 2 else resident * device.sm_count
     ctas = tiles.ctas * sum(share for _, share in samples)
     runs = [(run([w.stream.team], w.stream.threads / 32, _clock(w, device)), w, share) for w, share in samples]
     weight = sum(share for _, share in samples)
@@ -146,8 +153,9 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     clock = device.clock
     busy_of = {name: mean(lambda r, w, name=name: r.busy.get(name, 0.0)) for name in dict.fromkeys(k for r, _, _ in runs for k in r.busy)}
     parts = {name: each * most / clock for name, each in busy_of.items()}
-    parts["latency"] = (alone + CTA_CYCLES) * waves / clock
-    shared_time = (alone + CTA_CYCLES) / clock
+    beyond = CTA_CYCLES + (CLUSTER_CYCLES if cluster > 1 else 0.0)
+    parts["latency"] = (alone + beyond) * waves / clock
+    shared_time = (alone + beyond) / clock
     held = max(busy_of.values(), default=0.0) / clock
     sm = most / throughput(min(resident, most), held, max(0.0, shared_time - held)) if most >= 1.0 else shared_time
     sm = max(sm, parts["latency"])
@@ -159,7 +167,8 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
         parts["atomics"] = weight * atomics * device.pipes.contended / clock
     if spilled:
         parts["spills"] = 2.0 * spilled / IN_TURN * device.pipes.l2_latency / clock * max(1.0, waves)
-    busy = sum(v**POWER for v in (sm, *(parts.get(k, 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
+    idle = (beyond - CTA_CYCLES) * max(1.0, ctas / device.sm_count) / clock
+    busy = sum(v**POWER for v in (sm, *(parts.get(k, 0.0) + (idle if k in ("l2", "dram") else 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))
     unknown = tuple(dict.fromkeys(x for w, _ in samples for x in w.stream.unknown))
@@ -264,7 +273,7 @@ def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: Co
 
 def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], ctas: int, together: int, l1: float, device: Device,
              surface: str, warm: bool) -> list[tuple[Work, float]]:
-    """The work of the middle CTA; where they differ, of some that do anything, each with the share of CTAs that it stands for."""
+    """The work of the middle CTA; where they differ, of some that do anything, each with the share of CTAs that it stands for, and of the first one."""
     def at(place: float | int) -> Work:
         key = f"_work {kernel.name} {sorted(sizes.items())} {place} {together} {l1:.0f} {device.l2} {surface} {warm}"
         return once(program, key, lambda: count(program, kernel, sizes, place, together, l1, device.l2 * L2_SHARE, surface not in LAYING_OUT, warm))
@@ -275,7 +284,8 @@ def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], cta
     some = [w for w in seen if w.l2 > 0.0]
     if not some:
         return [(at(0), 1.0 / ctas)]
-    return [(w, 1.0 / len(seen)) for w in some]
+    first = [] if ctas <= SAMPLED or 0 in spread else [(at(0), 0.0)]  # it has no fewer tiles than others of a persistent kernel
+    return [*((w, 1.0 / len(seen)) for w in some), *first]
 
 
 def _clock(w: Work, d: Device) -> Clock:

@@ -13,16 +13,18 @@ from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
 from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.cases import problem_tests, relative_tests, size_sets
+from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets
 from kir.gate.claims import refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.hardware.target import Target
+from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.rules.verify import verify
 from kir.ir.types import DType
+from kir.ir.visit import substitute
 from kir.problem import Problem
 from kir.surface import Artifact, Backend, Emitted, backend
 
@@ -64,6 +66,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         if not compiling.done():
             doing("gate: waiting for the compilers")
         compiled, emitted, took = compiling.result()
+    if compiled.ok and compiled.artifacts and (large := _over_grids(program, problem, shapes, targets)):
+        compiled = replace(compiled, ok=False, refusals=large)
     spent = {"compile": took, "correctness": interpreted}
     tools = {"kir": kir.__version__, **{name: version for a in compiled.artifacts for name, version in a.tools}}
 
@@ -166,12 +170,27 @@ def _over_limits(artifacts: Sequence[Artifact], targets: Sequence[Target]) -> li
     return out
 
 
+def _over_grids(program: Program, problem: Problem | None, shapes: Sequence[Shaped], targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
+    """A grid that a timed shape makes larger than the driver launches: the second and third axes have 65,535 CTAs at most."""
+    out = []
+    for name, sizes in shapes if problem is not None else ():
+        known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
+        for k in program.kernels:
+            for axis, *most in zip(k.grid, *(t.architecture.max_grid for t in targets), strict=False):
+                extent = int_value(substitute(axis.extent, known))
+                if extent is not None and most and extent > min(most):
+                    out.append(Diagnostic("KIR-G003", f"{k.name} has {extent} CTAs along '{axis.name}' at shape '{name}'; {min(most)} can be launched",
+                                          k.origin, k.name, needs="more work for a CTA, or this axis as the first one"))
+    return tuple(out)
+
+
 # ------------------------------------------------------------------------------------------------------------- correctness, profile
 
 def _correct(program: Program, problem: Problem | None, against: Program | None, also: Sequence[Program], names: Mapping[str, str],
              runner: Runner | None, stopped: Callable[[], bool]) -> CorrectnessRecord:
     try:
         if problem is not None:
+            program = as_posed(program, problem, names)
             also = (*also, *((against,) if against is not None else ()))
             tests = problem_tests(program, problem, names, also)
             right = check(program, tests, problem.name, runner=runner, stopped=stopped)

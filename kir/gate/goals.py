@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -44,6 +45,8 @@ MOST_HELD = 1 << 16
 MOST_LANES = 1 << 14
 MOST_ELEMENTS = 1 << 22
 """Elements of a value, over all lanes, beyond which it is not worked out."""
+FEW_ELEMENTS = 1 << 18
+"""The same, of a value that only decides between two operands."""
 MOST_STAGES = 16
 NOT_EVALUATED = (KirError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, MemoryError)
 """What evaluating an expression may raise that needs memory, or a name that is not known in advance."""
@@ -61,13 +64,17 @@ class Goal:
 @dataclass
 class Prediction:
     """For some sizes: which of them reach a goal, and about how many seconds an interpreted run takes. `unsure` are goals below a branch or a loop that
-    depends on data: they may be reached. `unknown` are loops whose trips depend on data; `rings` the stages of loops that fill a ring."""
+    depends on data: they may be reached. `unknown` are loops whose trips depend on data; `rings` the stages of loops that fill a ring. `ways` are what
+    sizes decide besides, which no record counts: by a node's identity and a number, where they are gone."""
 
     reached: dict[Goal, Array] = field(default_factory=dict)
     seconds: Array = field(default_factory=lambda: np.zeros(0))
     unsure: set[Goal] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     rings: dict[str, int] = field(default_factory=dict)
+    ways: dict[tuple[int, int], Array] = field(default_factory=dict)
+    stepped: Array = field(default_factory=lambda: np.zeros(0))
+    """Seconds with one CTA after the other, as the checking mode runs them."""
 
 
 def rings(program: n.Program) -> dict[str, int]:
@@ -93,7 +100,7 @@ def _stages(x: n.Node, var: str) -> Iterator[int]:
 
 def predicted(program: n.Program, shapes: Sequence[Mapping[str, int]]) -> Prediction:
     """What a run at each of these sizes (of the program's, by name) reaches. Sizes that are not given are not known."""
-    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program))
+    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program), stepped=np.full(len(shapes), FIRST_SECONDS))
     names = {id(s): text for text, _, s in anchors(program)}
     host = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
     m = Interpreter(program)
@@ -152,6 +159,23 @@ class _Lanes:
         return np.broadcast_to(x.reshape(x.shape[0], -1)[:, 0], (len(self.shape),))
 
 
+@lru_cache(maxsize=4096)
+def limits(body: n.Block) -> frozenset[int]:
+    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has."""
+    out: set[int] = set()
+    for x in (x for s in body for x in walk(s)):
+        match x:
+            case n.Binary(op="shr", b=n.Const(value=int() as c)) if 0 <= c < 32:
+                out.add(1 << c)
+            case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
+                out |= {abs(e.value) for e in (a, b) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)}
+            case n.Buffer(space="shared" | "fragment" | "register" | "cluster"):
+                out |= {v for d in x.shape if (v := int_value(d))}
+            case _:
+                pass
+    return frozenset(c for c in out if 1 < c < MOST_ELEMENTS)
+
+
 def _leaves(body: n.Block) -> bool:
     """Whether a block may be left before its end."""
     return any(isinstance(x, n.Jump) and x.kind != "continue" for s in body for x in walk(s))
@@ -184,6 +208,7 @@ class _Walker:
         """A kernel at the corners of its grid."""
         extents: list[Array | None] = []
         for axis in k.grid:
+            self.decisions(axis.extent, f"{k.name}/{axis.name}", host, None)
             value = self.value(axis.extent, host)
             if value is None:
                 extents.append(None)
@@ -206,6 +231,7 @@ class _Walker:
         self.block(k.body, lanes)
         alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
         turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
+        np.add.at(self.out.stepped, host.shape, alone * total)
         np.add.at(self.out.seconds, host.shape, alone * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
@@ -254,17 +280,63 @@ class _Walker:
                     pass
 
     def choices(self, s: n.Stmt, lanes: _Lanes) -> None:
-        """Which operand a minimum or maximum of whole numbers takes: foreseen, and not watched in runs."""
+        """What the expressions of a statement decide by sizes alone: foreseen, and not watched in runs."""
         for e in children(s):
-            if isinstance(e, n.Expr):
-                for x in walk(e):
-                    if isinstance(x, n.Binary) and x.op in ("min", "max") and isinstance(x.type, DType) and x.type.is_integer:
-                        a, b = self.value(x.a, lanes), self.value(x.b, lanes)
-                        if a is not None and b is not None:
-                            first, second = lanes.over(a.data), lanes.over(b.data)
-                            anchor = f"{self.names.get(id(s), '')}:{id(x)}"
-                            self.note("choice", anchor, TAKEN, lanes.shape[first < second])
-                            self.note("choice", anchor, SKIPPED, lanes.shape[second < first])
+            if isinstance(e, (n.Expr, n.Region)):
+                self.decisions(e, self.names.get(id(s), ""), lanes)
+
+    def decisions(self, e: n.Node, anchor: str, lanes: _Lanes, extremes: Kind | None = "choice") -> None:
+        """Which operand a minimum or maximum of whole numbers takes, and beside that the ways of an expression: which operand a selection takes, whether
+        a remainder or a bitwise `and` changes a whole number, a cast to fewer bits or to a float loses some of it, and whether an index leaves an axis
+        of shared or private memory."""
+        for x in walk(e):
+            match x:
+                case n.Binary(op="min" | "max", type=DType(is_integer=True)):
+                    a, b = self.value(x.a, lanes), self.value(x.b, lanes)
+                    if a is not None and b is not None:
+                        first, second = lanes.over(a.data), lanes.over(b.data)
+                        self.way(extremes, anchor, x, first < second, first > second, lanes)
+                case n.Binary(op="mod" | "trem" | "and", a=given, b=n.Const(value=int())) if dtype_of(x.type).is_integer:
+                    a, b = self.few(given, lanes), self.few(x, lanes)
+                    if a is not None and b is not None:
+                        self.way(None, anchor, x, a.data != b.data, None, lanes)
+                case n.Select():
+                    if (cond := self.few(x.cond, lanes)) is not None:
+                        holds = cond.data.astype(np.bool_)
+                        self.way(None, anchor, x, holds, ~holds, lanes)
+                case n.Cast(x=given, dtype=to) if dtype_of(given.type).is_integer and 0 < _exact(to) < _exact(dtype_of(given.type)):
+                    if (a := self.few(given, lanes)) is not None:
+                        self.way(None, anchor, x, np.abs(a.data.astype(np.int64)) > _exact(to), None, lanes)
+                case n.Region(buffer=buffer) if buffer.space not in ("global", "constant"):
+                    for i, d in zip(x.index, buffer.shape, strict=False):
+                        at, extent = self.few(i.lo if isinstance(i, n.Span) else i, lanes), int_value(d)
+                        if at is not None and extent is not None:
+                            self.way(None, anchor, i, at.data.astype(np.int64) >= extent, None, lanes)
+                case _:
+                    pass
+
+    def few(self, e: n.Expr, lanes: _Lanes) -> Val | None:
+        """The value of an expression that has few elements in all lanes together."""
+        kind = e.type
+        if isinstance(kind, TileType):
+            known = [d for d in kind.shape if isinstance(d, int)]
+            if len(known) < len(kind.shape) or np.prod(known, dtype=float) * len(lanes.shape) > FEW_ELEMENTS:
+                return None
+        return self.value(e, lanes)
+
+    def way(self, kind: Kind | None, anchor: str, x: n.Node, taken: Array, skipped: Array | None, lanes: _Lanes) -> None:
+        """Note a choice, or a way, where some element of a lane makes it."""
+        for bit, where in ((TAKEN, taken), (SKIPPED, skipped)):
+            if where is not None:
+                rows = np.broadcast_to(where.reshape(where.shape[0], -1).any(1), (len(lanes.shape),))
+                if kind is not None:
+                    self.note(kind, f"{anchor}:{id(x)}", bit, lanes.shape[rows])
+                else:
+                    self.beyond((id(x), bit), lanes.shape[rows])
+
+    def beyond(self, what: tuple[int, int], shapes: Array) -> None:
+        """Sizes at which a way is gone."""
+        self.out.ways.setdefault(what, np.zeros(self.count, np.bool_))[shapes] = True
 
     def guessed(self, body: n.Block, lanes: _Lanes) -> None:
         """Statements that run or not, or how often, as data in memory say."""
@@ -301,6 +373,8 @@ class _Walker:
             if anchor in self.out.rings:
                 self.note("loop", anchor, WRAP, lanes.shape[trips > ROUNDS * self.out.rings[anchor]])
             self.guesses -= early
+            for c in limits(s.body):
+                self.beyond((id(s), c), lanes.shape[(trips > 1) & (lo <= c) & (lo + (trips - 1) * step > c)])
         first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
         if len(first) + len(last) > MOST_LANES:
             last = last[:0]
@@ -382,6 +456,13 @@ class _Walker:
         self.note(kind, anchor, FULL, lanes.shape[every])
         self.note(kind, anchor, EMPTY, lanes.shape[none])
         self.note(kind, anchor, PARTIAL, lanes.shape[~every & ~none])
+
+
+def _exact(to: DType) -> int:
+    """The whole number up to which a dtype holds all."""
+    if to.is_integer:
+        return (1 << (to.bits - (not to.name.startswith("u")))) - 1
+    return {"f16": 1 << 11, "bf16": 1 << 8, "f32": 1 << 24}.get(to.name, 0)
 
 
 # -------------------------------------------------------------------------------------------------------------------------------- facts

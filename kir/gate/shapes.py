@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
-from kir.gate.goals import WRAP, Goal, Prediction, holding, predicted, promised, rings
+from kir.gate.goals import WRAP, Goal, Prediction, holding, limits, predicted, promised, rings
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
 from kir.ir.types import DType
 from kir.ir.visit import walk
@@ -35,6 +36,10 @@ MOST_VALUES = 48
 MOST_JOINT = 400
 """Combinations that are tried."""
 MOST_SHAPES = 8
+PAST = "past"
+MOST_FAR, FAR_SECONDS, WAY_SECONDS = 4, 0.6, 4.0
+"""Shapes beyond what a program's tiles suggest, and the interpreted time, as it is foreseen, that they may take together; and where one is known to go a
+way that no other goes."""
 FEW = 7
 """Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
 SECONDS = 1.0
@@ -71,6 +76,8 @@ class Plan:
     ordering: Ordering | None
     reachable: frozenset[Goal]
     unsure: frozenset[Goal] = frozenset()
+    far: tuple[Sizes, ...] = ()
+    """Few and cheap sizes on the other side of what the program compares with, where the shapes are not."""
 
 
 def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str]) -> Space:
@@ -224,7 +231,54 @@ def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> 
         chosen = _cover(found, pool)
     seconds = tuple(float(found[0].seconds[i]) for i in chosen)
     shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
-    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure))
+    far = _far(program, space, [pool[i] for i in chosen], values, moduli)
+    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure), far)
+
+
+def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]], moduli: Sequence[int]) -> tuple[Sizes, ...]:
+    """Sizes one of which is large while the others are small, that reach what the chosen ones leave out: a way that sizes decide, or a size
+    beyond a number that the program compares with, cuts by, or has memory for."""
+    steps = [(1 << k) + (1 << k - 2) for k in range(4, MOST_ELEMENTS.bit_length())]  # what is decided at a power of two shows in what follows it
+    ladder = sorted({-(-(v + 1) // g) * g for v in steps for g in {1, moduli[-1], math.lcm(*moduli)} if g <= v})
+    pool = list(chosen)
+    if not all(values.values()):
+        return ()
+    base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
+    for name in space.names:
+        pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, ladder)])
+    if vectors := any(isinstance(x, n.Span) and x.extent in (2, 4, 8, 16) for k in program.kernels for x in walk(k)):  # rows of each alignment
+        pool += _allowed(space, [dict.fromkeys(space.names, v) for v in (9, 10, 12, 24)])
+    found = predicted(program, [space.own(at) for at in pool])
+    near = np.arange(len(pool)) < len(chosen)
+    wanted: dict[tuple[object, ...], Array] = {(g,): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
+    wanted |= {way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
+    for name in space.names:
+        column = np.array([at[name] for at in pool])
+        if vectors:
+            several = np.array([math.prod(at.values()) for at in pool]) > column
+            wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
+        wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
+    out: list[Sizes] = []
+    spent = 0.0
+    while wanted and len(out) < MOST_FAR:
+        gain = np.zeros(len(pool))
+        for what, where in wanted.items():
+            within = found.seconds <= (FAR_SECONDS if what[0] == PAST else WAY_SECONDS) - spent
+            gain += np.where(where & within & ~near, 0.5 if what[0] == PAST else 2.0, 0.0)
+        best = int(np.argmax(gain / (found.seconds + 0.02)))
+        if gain[best] <= 0:
+            break
+        out.append(pool[best])
+        spent += float(found.seconds[best])
+        wanted = {k: where for k, where in wanted.items() if not where[best]}
+    return tuple(out)
+
+
+def _limits(program: n.Program) -> frozenset[int]:
+    """Numbers that sizes may lie on either side of."""
+    of = [limits(k.body) for k in program.kernels]
+    grids = [x for k in program.kernels for axis in k.grid for x in walk(axis.extent) if isinstance(x, n.Binary) and x.op in ("min", "max")]
+    return frozenset().union(*of, {v for x in grids for e in (x.a, x.b) if (v := int_value(e)) and v > 1})
 
 
 def _widened(program: n.Program, space: Space, at: Sizes, seconds: float) -> Sizes:

@@ -123,7 +123,8 @@ class Pipes:
     ``half`` are packed 16-bit operations, ``special`` transcendental functions, ``convert`` conversions between widths; ``fill`` bytes that an SM takes
     from L2 in a clock. Latencies: of shared memory, of L1, of L2, of DRAM (without load), of a product of a warp (``tensor_latency``, beyond its pipe's time)
     and of a warpgroup (``product``), of a bulk copy beyond its data's (``bulk``), of a bulk store (``store``); a barrier and what each warp adds; an
-    update of one place after another (``contended``). ``mma_sync``: the share of the tensor cores' rate that mma.sync reaches.
+    update of one place after another (``contended``); a barrier of a cluster beyond that of a CTA (``cluster``, order of magnitude).
+    ``mma_sync``: the share of the tensor cores' rate that mma.sync reaches.
     """
 
     fma: float = 128.0
@@ -144,6 +145,7 @@ class Pipes:
     barrier: float = 14.5
     barrier_warp: float = 2.0
     contended: float = 1.46
+    cluster: float = 190.0
     mma_sync: float = 0.644
 
     def rate(self, pipe: str) -> float:

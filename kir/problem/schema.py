@@ -96,7 +96,7 @@ class Draw(_Form):
     low: float = 0.0
     high: float = 1.0
     every: int = 8
-    values: tuple[Literal["inf", "-inf", "nan"], ...] = ()
+    values: tuple[Literal["inf", "-inf", "nan", "-0.0"], ...] = ()
     of: str = ""
 
     @model_validator(mode="after")

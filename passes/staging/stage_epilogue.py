@@ -68,6 +68,8 @@ def _together(program: n.Program, site: Site, context: Context) -> Verdict:
     level, item = team_level(program, site.path), params_as(site, StageEpilogue)
     if item.panel and level in ("role", "warpgroup"):
         return proved(f"the {level} stages rows of its own, and copies them when it is done")
+    if item.space == "fragment" and level in ("role", "warpgroup"):
+        return proved(f"the {level} has the fragment in registers of its own")
     if level == "cta":
         return proved("the whole CTA stages its result, and copies it when it is complete")
     return refuted("only a part of the CTA stores here, and every part would fill the same buffer",

@@ -13,8 +13,11 @@ import pytest
 
 from benchmarks.effects import sources
 from benchmarks.effects.device import _differing
-from benchmarks.effects.pack import packed
+from benchmarks.effects.group import Group
+from benchmarks.effects.pack import _drawn, packed
 from benchmarks.effects.tables import device_name, read_rows, tables, two_apart
+from kir.gate.gpu.images.executable import Layout
+from kir.hardware.device.executor import CODES, KINDS
 from kir.hardware.device.replay import unpack
 from kir.ir.canonical import content_hash
 from kir.ir.rules.verify import check
@@ -111,3 +114,18 @@ def test_what_is_not_compiled_in_time_is_left_out() -> None:
     group = sources.made({"kind": "lineage", "name": "softmax_cuda"})
     head, blobs = unpack(lzma.decompress(packed(group, -math.inf)))[0]
     assert not head["programs"] and not head["edges"] and not blobs
+
+
+def test_what_no_device_draws_is_drawn_beforehand() -> None:
+    """Of every problem, each input is a draw that the device's side knows, or bytes."""
+    for name in problem_names():
+        problem = load_problem(name)
+        shape = problem.shapes[0]
+        group = Group("g", "f", "cuda", problem, [shape])
+        data: list[bytes] = []
+        for tensor in problem.spec.tensors:
+            if tensor.role == "out" or problem.tensor_dtype(tensor) not in CODES:
+                continue
+            fill = _drawn(group, shape, tensor.name, Layout(problem.tensor_dtype(tensor), (64,), (1,), 64), data)
+            assert fill.get("draw", {"kind": "unit"})["kind"] in {*KINDS, "unit"}
+        assert bool(data) == problem.drawn_by_host, name

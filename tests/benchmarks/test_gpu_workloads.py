@@ -2,16 +2,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import weakref
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import conv2d, gemm_grouped, launching, replaying, table, topk
+from benchmarks.gpu_workloads import conv2d, gemm_grouped, launching, replaying, table, topk, watched
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -143,3 +145,30 @@ def test_the_table_tells_the_fastest_reference_and_what_was_not_timed() -> None:
     text = table.page([{"workload": "conv2d", "shape": "s", "device": "d", "operations": 2e6, "when": "now", "taken": taken}])
     assert "| conv2d | s | ours | 2.0 us | 1.0 us .. 3.0 us | 1 | theirs | 3.0 us | 1.500 | d, now |" in text
     assert "not timed: off by 2" in text
+
+
+def test_a_kernel_that_does_not_end_is_a_fault_and_the_rows_after_it_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up workload whose second row has a way that never ends, in processes as on a device."""
+    (tmp_path / "stuck.py").write_text("""
+import time
+from benchmarks.gpu_workloads import measuring
+from benchmarks.gpu_workloads.measuring import Case
+measuring._seconds = lambda call, calls: 1e-3
+def cases():
+    for row in range(3):
+        yield Case("stuck", str(row), {"theirs": int, "ours": (lambda: time.sleep(1e6)) if row == 1 else int}, ("ours",), lambda out: "")
+""")
+    (tmp_path / "sitecustomize.py").write_text("""
+import sys, types
+from benchmarks.gpu_workloads import table
+table.WORKLOADS["stuck"] = "stuck"
+sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_device_name=lambda: "none"))
+""")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(watched, "SILENT", 1.0)
+    faults = watched.run(["stuck"], tmp_path, 60.0)
+    rows = {r["shape"]: {t["way"]: t["fault"] for t in r["taken"]} for r in table.kept(tmp_path, "stuck")}
+    why = "it did not end, or ended its process, at row 2"
+    assert rows == {"0": {"theirs": "", "ours": ""}, "1": {"theirs": "", "ours": why}, "2": {"theirs": "", "ours": why}}
+    assert faults == [f"stuck {row} ours: {why}" for row in (1, 2)]

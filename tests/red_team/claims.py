@@ -156,6 +156,10 @@ FALSE = (
     Claimed("fp8_product", "sum rounded at each step", _product(f"cast(cast(acc + {A8} * {B8}, f16), f32)"), "an f32 sum", G132),
     Claimed("fp8_product", "sum carried in f16", _product(f"cast(cast(acc, f32) + {A8} * {B8}, f16)", "f16", "cast(acc, f32)"), "an f32 sum", G132),
     Claimed("fp8_product", "fragment in f16", _tile("f8e4m3", acc="f16"), "an f32 sum", G132),
+    Claimed("fp8_product", "sum rounded now and then", _product(
+        f"acc + {A8} * {B8}\n  if k % 16 == 15\n    acc = cast(cast(acc, f16), f32)"), "an f32 sum", G132),
+    Claimed("fp8_product", "fragment rounded now and then", _tile("f8e4m3").replace(
+        "a * b\n", "a * b\n    if k % 4 == 3\n      acc = cast(cast(acc, f16), f32)\n"), "an f32 sum", G132),
     Claimed("compensated", "a plain sum", _text("compensated", "register s: f32 = 0.0\nfor k in 0..N\n  s = s + X[i, k]\nS[i] = s"), "compensation", G133),
     Claimed("compensated", "an error nobody uses", _kahan(y="X[i, k]"), "compensation", G133),
     Claimed("compensated", "an error times zero", _kahan(y="X[i, k] - c * 0.0"), "compensation", G133),

@@ -39,6 +39,9 @@ def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Pro
     ("gemm_sm90_nt_wide", "bf16", {"rows": 64, "columns": 64, "stages": 6}),
     ("gemm_sm90_nt_split", "bf16", {"rows": 128, "columns": 128, "stages": 4, "parts": 8}),
     ("gemm_sm90_nt_odd", "bf16", {"rows": 128, "columns": 128, "stages": 6, "raster": 8}),
+    ("gemm_sm90_nt_pingpong", "f16", {"rows": 128, "columns": 128, "stages": 5, "size": 2, "raster": 8, "rounds": 2}),
+    ("gemm_sm90_nt_wide_multicast", "f16", {"rows": 16, "columns": 64, "stages": 6, "size": 2}),
+    ("gemm_sm90_nt_multicast", "bf16", {"rows": 128, "columns": 224, "stages": 4, "size": 2, "raster": 8, "rounds": 7}),
 ])
 def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", dtype, **point)
@@ -111,6 +114,7 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
     ("gemm_sm80", "sm_80", "HMMA", {"rows": 128, "stages": 4}),
     ("gemm_sm80", "sm_120", "HMMA", {"rows": 64, "stages": 4}),
     ("gemm_sm90_nt_skinny", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 4, "parts": 8}),
+    ("gemm_sm90_nt_pingpong", "sm_90a", "HGMMA", {"rows": 64, "columns": 256, "stages": 4, "size": 2, "raster": 8, "rounds": 2}),
     ("gemm_grouped_sm90", "sm_90a", "HGMMA", {"rows": 128, "columns": 256, "stages": 4, "panel": 16, "rounds": 2}),
     ("gemm_grouped_sm90_few", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 6}),
     ("gemm_fp8_sm90_multicast", "sm_90a", "QGMMA", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 1}),

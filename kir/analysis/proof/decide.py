@@ -33,6 +33,8 @@ MOST_QUESTIONS = 600
 LARGEST = tuple((1 << 31) - d for d in (1, 8, 64, 512)) + tuple((1 << 31) // d // 64 * 64 for d in (3, 9))
 SMALLEST = (1, 8, 64)
 """Sizes that are tried for sums that the solver says nothing of."""
+MOST_CTAS = (2**31 - 1, 65535, 65535)
+"""CTAs along the axes of a grid at most (CUDA C++ Programming Guide, technical specifications)."""
 Status = Literal["proved", "refuted", "open"]
 
 
@@ -197,6 +199,7 @@ class _Kernel:
         yield from self._of_ctas()
         yield from self._of_tiles()
         yield from self._of_widths()
+        yield from self._of_grid()
 
     def _claimed(self, c: Claim) -> Obligation:
         condition = self._known(c.condition) if c.kind == "undefined" else c.condition
@@ -388,6 +391,24 @@ class _Kernel:
                 told = Obligation("overflow", "refuted", told.what, told.anchor, values=given)
             yield told
 
+
+    def _of_grid(self) -> Iterator[Obligation]:
+        """CTAs along the axes of a grid, which a launch takes up to 65,535 of beyond the first axis."""
+        for axis, most in zip(self.kernel.grid, MOST_CTAS, strict=False):
+            what = f"{expr_text(axis.extent)[:60]} CTAs along '{axis.name}' can be launched"
+            extent = wide(axis.extent)
+            reply = asked(self.base, (), compared("le", extent, const(most, dtype_of(extent.type))), self.sizes)
+            if reply.kind == "fails":
+                known = {p.name: const(reply.values[p.name], p.of) for p in self.program.params if p.name in reply.values and isinstance(p.of, DType)}
+                found = int_value(substitute(axis.extent, known))
+                if found is not None and found > most:
+                    given = {k: v for k, v in reply.values.items() if k in self.params}
+                    yield Obligation("overflow", "refuted", what, self.kernel.name, values=given)
+                    continue
+            if reply.kind == "proved":
+                yield Obligation("overflow", "proved", what, self.kernel.name)
+            else:
+                yield Obligation("overflow", "open", what, self.kernel.name, "the solver gave up")
 
     def _at_the_most(self, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
         """Values at which a sum does not fit, looked for where one size, or all, are as large as can be, and variables are at

@@ -135,6 +135,7 @@ def sums(flow: Flow, where: Sequence[Definition]) -> Iterator[Sum]:
     """Every running sum of floats at these definitions, in the lowest precision that it passes through."""
     direct = {id(d): found for d in where if (found := _carried(flow, d, frozenset()))}
     running = frozenset(d.key for d in where if id(d) in direct)
+    kept = running | {flow.key(d.stmt.acc.buffer.name, d.kernel) for d in where if isinstance(d.stmt, n.Mma)}
     for d in where:
         if isinstance(d.stmt, n.Mma):
             yield Sum(d, d.stmt.acc.buffer.dtype.name)
@@ -147,13 +148,13 @@ def sums(flow: Flow, where: Sequence[Definition]) -> Iterator[Sum]:
                 yield Sum(d, _dtype(e.args[0 if e.fn == "wgmma" else 2]))
             elif e.fn == "atomic_add" and isinstance(e.args[0], n.Region) and e.args[0].buffer.dtype.is_float:
                 yield Sum(d, e.args[0].buffer.dtype.name)
-        if found := direct.get(id(d)) or _carried(flow, d, running - {d.key}):
+        if found := direct.get(id(d)) or _carried(flow, d, running - {d.key}, rounds=d.key in kept):
             yield Sum(d, found)
 
 
-def _carried(flow: Flow, d: Definition, stop: frozenset[Key]) -> str:
-    """The lowest precision on the way on which a stored value adds to what the same place held; none where it does not. Names in `stop` are not
-    followed."""
+def _carried(flow: Flow, d: Definition, stop: frozenset[Key], rounds: bool = False) -> str:
+    """The lowest precision on the way on which a stored value adds to what the same place held, or, of a place that holds a running sum (`rounds`), is
+    made of it; none where it is not. Names in `stop` are not followed."""
     if not isinstance(d.stmt, (n.Store, n.Let)) or not d.uses or (isinstance(d.stmt, n.Let) and len(d.stmt.names) > 1):
         return ""
     if isinstance(d.stmt, n.Let):
@@ -162,8 +163,7 @@ def _carried(flow: Flow, d: Definition, stop: frozenset[Key]) -> str:
     if not dtype.is_float:
         return ""
     follows = _Additive(flow, d, stop)
-    found = follows.lowest(d.uses[0], dtype.name, False, 0)
-    return found
+    return follows.lowest(d.uses[0], dtype.name, rounds, 0)
 
 
 class _Additive:

@@ -188,7 +188,7 @@ class _Sm:
     def barrier(self, b: Barrier) -> None:
         warps, before = b.warps or self.warps, self.now
         self.now = max(self.now, self.last, self.free.get("shared", 0.0), self.free.get("memory", 0.0))
-        self.now += self.clock.pipes.barrier + warps * self.clock.pipes.barrier_warp
+        self.now += self.clock.pipes.barrier + warps * self.clock.pipes.barrier_warp + (self.clock.pipes.cluster if b.cluster else 0.0)
         self.last = max(self.last, self.now)
         self.tell("barrier", "all threads" if not b.warps else f"{b.warps:g} warps", before, self.now)
 

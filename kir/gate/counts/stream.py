@@ -337,6 +337,9 @@ class _Builder(Values):
             self._forget("shared")
         elif c.fn == "mbar_wait":
             self._mbar_wait(c)
+        elif c.fn == "cluster_wait":
+            self.put(Barrier(self.warps * self.share, cluster=True))
+            self._forget("shared", "cluster", "global")
         elif c.fn.startswith(("mbar", "fence", "cluster", "warp_sync", "named_barrier")):
             self.put(Op("shared", 1.0, 1.0, share=self.share))
         else:

@@ -73,9 +73,10 @@ class Wait:
 
 @dataclass
 class Barrier:
-    """A barrier of the team (`warps` 0) or of some warps."""
+    """A barrier of the team (`warps` 0) or of some warps; `cluster`: of all CTAs of the cluster."""
 
     warps: float = 0.0
+    cluster: bool = False
 
 
 @dataclass

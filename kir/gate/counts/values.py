@@ -37,6 +37,9 @@ from kir.ir.visit import names_read, once, walk
 
 UPDATE, UPDATE_LATENCY = 3.0, 150.0
 """Instructions of an update of shared memory, and cycles until the next one of the same buffer can follow (measured pairs: 90 more than read, add, write)."""
+PEER_CYCLES, PEER_LATENCY, STORED = 9.0, 180.0, "what is stored"
+"""Cycles that an SM takes for 128 bytes of another's shared memory, and until they are there (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU
+Architecture via Microbenchmarking, 2024: 180 cycles, 3.3 TB/s of all SMs); and what such a load waits for that is written through a pointer of any space."""
 MOST_ELEMENTS = 4096
 """Elements of a tile that are looked at; the others lie as these do."""
 
@@ -66,6 +69,8 @@ class Values:
         self.stages = 1
         self.slots: dict[str, int] = {}
         self.begun: dict[str, n.Region] = {}
+        self.peers = False
+        """Whether memory of other CTAs has been read."""
 
     @property
     def depth(self) -> int:
@@ -328,6 +333,10 @@ class Values:
             turn = f"update {r.buffer.name}"
             self.put(Op("shared", UPDATE * shape.instructions, shape.cycles, UPDATE_LATENCY, (*reads, turn), turn, None, self.share, self._varies(r)), depth)
             return turn
+        elif r.buffer.space == "cluster" and verb == "read":  # by a pointer of any space: not before what was stored until then
+            self.peers = True
+            cycles, reads = shape.cycles * PEER_CYCLES, (*reads, STORED)
+            self.put(Op("shared", shape.instructions, cycles, PEER_LATENCY, reads, key, None, self.share, self._varies(r)), depth)
         else:
             self.put(Op("shared", shape.instructions, shape.cycles, latency, reads, key if verb != "write" else None, None, self.share, self._varies(r)), depth)
         return key
@@ -384,6 +393,8 @@ class Values:
         place = self._address(r, self.depth)
         guards = self._guards(r, clip, mask, self.depth)
         self._moved(r, "write", (*own, *(() if place is None else (place,)), *guards.keys), self.depth, width, guard=guards)
+        if self.peers and r.buffer.space == "global":
+            self.put(Op("none", 0.0, reads=own, writes=STORED, share=self.share))
 
     def _memory_call(self, e: n.Call, depth: int, reads: tuple[Key, ...]) -> Key:
         region = next((a for a in e.args if isinstance(a, n.Region)), None)

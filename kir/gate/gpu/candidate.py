@@ -109,7 +109,8 @@ class Candidate:
         child, about = waiting or self.gpu.opened()
         try:
             rows, cubins = self.opening()
-            return Running(self, child, {**about, **child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]})
+            with self.gpu.turns.beside():
+                return Running(self, child, {**about, **child.ask({"op": "load", "images": rows}, cubins, OPEN_SECONDS)[0]})
         except BaseException:
             child.close()
             raise
@@ -212,7 +213,8 @@ class Running:
     def _called(self, s: Shape, secret: random.Random, inputs: Mapping[str, Array] | int, with_inputs: bool, seconds: float, with_outputs: bool,
                 key: int | None, shifted: bool) -> Reply:
         message, blobs = self.candidate.request(s, secret, inputs, with_inputs, with_outputs, key, shifted)
-        answer, back = self.child.ask(message, blobs, seconds)
+        with self.candidate.gpu.turns.beside():
+            answer, back = self.child.ask(message, blobs, seconds)
         self.spent += float(answer.get("beyond", 0.0))
         params = {p.name: p.role for p in self.candidate.executable.program.params}
         outs = [(name, raw) for name, raw in zip(message["return"], back, strict=True) if params[name] != "in"]
@@ -227,7 +229,8 @@ class Running:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.child.close()
+        with self.candidate.gpu.turns.beside():
+            self.child.close()
 
 
 def _poison(secret: random.Random, dtype: str, extent: int) -> dict[str, Any]:

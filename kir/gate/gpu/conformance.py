@@ -280,7 +280,7 @@ def _run(gpu: Gpu, c: Case, text: Emitted, artifact: Artifact) -> Outcome:
     message = {"op": "call", "buffers": buffers, "launches": executable.launches(text, at), "memsets": executable.memsets(at), "return": back, "salt": 1,
                "sizes": dict(at.values)}
     try:
-        with gpu.child() as child:
+        with gpu.child() as child, gpu.turns.beside():
             gpu.ask_open(child, rows, cubins)
             _, raw = child.ask(message, blobs, 30.0)
     except ChildGone as gone:

@@ -1,7 +1,9 @@
 """The device at hand: its fork servers, its harness, its measured peaks, the caches. One for a whole session of gating."""
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import secrets
 import subprocess
@@ -27,6 +29,7 @@ from kir.hardware import machine
 from kir.hardware.confine import Limits, command_line
 from kir.hardware.device import clocks as nvml
 from kir.hardware.device.client import Child, Server
+from kir.hardware.device.turns import Turns
 from kir.hardware.target import ARCHITECTURES, DEVICES, Target, target
 from kir.surface import Artifact, Backend, Emitted
 
@@ -34,6 +37,8 @@ EXECUTOR, ORACLE, PANEL = "kir.hardware.device.executor:serve", "kir.gate.gpu.or
 HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
+THREADS = "OPENBLAS_NUM_THREADS"
+"""Says how many threads an oracle's products take; those of several oracles side by side would wait for one another."""
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
@@ -52,11 +57,6 @@ def require_device(attempt: str = "--on cpu") -> None:
     if machine.package_version("pycuda") is None:
         raise error("KIR-G920", "--on gpu: pycuda is not installed, and kernels are launched through it", attempt=attempt,
                     needs="pip install 'kernel-lineage[gpu]', with a C++ compiler and the CUDA toolkit")
-
-
-def kept_in(folder: Path | None) -> Path:
-    """Where a device's gate keeps what it compiled, so that others may compile for it ahead."""
-    return _folder(folder) / "artifacts"
 
 
 def _folder(folder: Path | None) -> Path:
@@ -114,10 +114,23 @@ class Gpu:
 
     @cached_property
     def peaks(self) -> dict[str, float]:
-        """Measured on this device, once: `bandwidth` in bytes a second, `launch` in seconds of an empty kernel."""
-        with self.child() as child:
-            self.ask_open(child, [], [])
-            return {k: float(v) for k, v in child.ask({"op": "peaks"})[0].items()}
+        """Measured on this device, once for all who keep their artifacts in this folder: `bandwidth` in bytes a second, `launch` in seconds of an empty
+        kernel."""
+        kept = self.folder / f"peaks-{self.turns.file.name}-{str(self.about['name']).replace(' ', '-')}.json"
+        with contextlib.ExitStack() as held:
+            if not kept.is_file():
+                held.enter_context(self.turns.alone())  # and whoever comes second finds what the first has measured
+            if not kept.is_file():
+                child = held.enter_context(self.child())
+                self.ask_open(child, [], [])
+                write_atomic(kept, json.dumps({k: float(v) for k, v in child.ask({"op": "peaks"})[0].items()}))
+        found: dict[str, float] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Whose turn the device is, among all processes that gate on it: what is timed has it alone."""
+        return Turns.of(self.number) if self.given is None else Turns(self.folder / "turn")
 
     def clocks(self) -> dict[str, int]:
         """Clocks now."""
@@ -127,17 +140,18 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {"OPENBLAS_NUM_THREADS": "1"}))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {THREADS: "1"}))
 
     @cached_property
     def oracles(self) -> Server:
         """The fork server of oracles. It sees no device."""
-        return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": ""}))
+        threads = {THREADS: os.environ[THREADS]} if THREADS in os.environ else {}
+        return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": "", **threads}))
 
     @cached_property
     def interpreters(self) -> Server:
         """The fork server of interpreters. It sees no device."""
-        return self._served(Server(INTERPRETER, list(INTERPRETER_MODULES), {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}))
+        return self._served(Server(INTERPRETER, list(INTERPRETER_MODULES), {"CUDA_VISIBLE_DEVICES": "", THREADS: "1"}))
 
     @cached_property
     def sanitizers(self) -> Standbys:
@@ -164,7 +178,8 @@ class Gpu:
         """Confine a child and load cubins in it. Raises ChildGone."""
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
         opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow)}
-        return child.ask(opening, [self.harness, *cubins], seconds)[0]
+        with self.turns.opening():
+            return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
     def opened(self) -> tuple[Child, dict[str, Any]]:
         """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
@@ -203,7 +218,7 @@ class Gpu:
     @cached_property
     def cache(self) -> ArtifactCache:
         """Artifacts by the hash of all that went in."""
-        return ArtifactCache(kept_in(self.folder))
+        return ArtifactCache(self.folder / "artifacts")
 
     def compiled(self, by: Backend, texts: Sequence[Emitted]) -> list[Artifact]:
         """Each text for this device, side by side, from the cache where it is there. Raises KirError of the backend."""

@@ -84,18 +84,14 @@ def panel(gpu: Gpu, problem: Problem, oracle: Oracle, shapes: Sequence[Shape], s
     for name in problem.spec.references:
         try:
             with server.child(120.0) as child:
-                child.ask({"op": "open", "device": gpu.number, **_file(problem, name)}, [gpu.harness], SECONDS)
-                wrong = _judge(child, name, problem, oracle, judged_at, secret)
+                with gpu.turns.beside():
+                    child.ask({"op": "open", "device": gpu.number, **_file(problem, name)}, [gpu.harness], SECONDS)
+                wrong = _judge(gpu, child, name, problem, oracle, judged_at, secret)
                 for s in shapes:
-                    yield Missing(name, s.name, wrong) if wrong else _time(child, name, problem, s, oracle, secret)
+                    yield Missing(name, s.name, wrong) if wrong else timed_in(gpu, child, name, problem, s, oracle, secret)
         except ChildGone as gone:
             for s in shapes:
                 yield Missing(name, s.name, gone.said)
-
-
-def timed_in(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
-    """The samples of one reference in a panel's process that is open already, whether or not it is right by the problem."""
-    return _time(child, name, problem, s, oracle, secret)
 
 
 def _file(problem: Problem, name: str) -> dict[str, Any]:
@@ -117,11 +113,12 @@ def _draws(problem: Problem) -> dict[str, Any]:
     return {t.name: (usual.get(t.name) or usual.get("*") or Draw(kind="normal")).model_dump() for t in problem.spec.tensors}
 
 
-def _judge(child: Child, name: str, problem: Problem, oracle: Oracle, s: Shape, secret: random.Random) -> str:
+def _judge(gpu: Gpu, child: Child, name: str, problem: Problem, oracle: Oracle, s: Shape, secret: random.Random) -> str:
     """Why the reference may not stand in the panel, or nothing."""
     inputs = oracle.inputs(s, secret.getrandbits(48), "normal")
     message = {"op": "outputs", **_request(problem, name, s), "given": list(inputs)}
-    answer, blobs = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
+    with gpu.turns.beside():
+        answer, blobs = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
     if "missing" in answer:
         return str(answer["missing"])
     outputs = {n: np.frombuffer(b, numpy_dtype(d)).reshape(shape) for (n, d, shape), b in zip(answer["arrays"], blobs, strict=True)}
@@ -129,13 +126,22 @@ def _judge(child: Child, name: str, problem: Problem, oracle: Oracle, s: Shape, 
     return "" if found.ok else f"it is not right at shape '{s.name}': {found.reason}"
 
 
-def _time(child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
+def timed_in(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> Timed | Missing:
+    """The samples of one reference in a panel's process that is open already, whether or not it is right by the problem; alone on the device."""
     given = oracle.inputs(s, secret.getrandbits(48), "normal") if problem.drawn_by_host else {}
     message = {"op": "time", **_request(problem, name, s), "seeds": [secret.getrandbits(60) for _ in range(SAMPLES)], "given": list(given)}
-    answer, _ = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in given.values()], SECONDS)
+    with gpu.turns.alone():
+        answer, _ = child.ask(message, [np.ascontiguousarray(a).tobytes() for a in given.values()], SECONDS)
     if "missing" in answer:
         return Missing(name, s.name, str(answer["missing"]))
     return Timed(name, s.name, tuple(answer["seconds"]), str(answer["version"]))
+
+
+def called_once(gpu: Gpu, child: Child, name: str, problem: Problem, s: Shape, oracle: Oracle, secret: random.Random) -> None:
+    """Call a reference once, beside others: what compiles itself when it is called first need not do that while it has the device alone."""
+    inputs = oracle.inputs(s, secret.getrandbits(48), "normal")
+    with gpu.turns.beside():
+        child.ask({"op": "outputs", **_request(problem, name, s), "given": list(inputs)}, [np.ascontiguousarray(a).tobytes() for a in inputs.values()], SECONDS)
 
 
 # --------------------------------------------------------------------------------------------------------------- the panel's process

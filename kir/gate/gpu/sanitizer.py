@@ -65,7 +65,7 @@ def sanitizing(pool: ThreadPoolExecutor, gpu: Gpu, c: Candidate, oracle: Oracle,
         seed = secret.getrandbits(48)
         calls.append(c.request(large, secret, oracle.inputs(large, seed, "normal") if c.needs_host_inputs(large) else seed, with_outputs=False))
     jobs = {name: pack((opening, [gpu.harness, *cubins]), *(calls if name == "memcheck" else calls[:1])) for name in TOOLS}
-    running = [(name, pool.submit(_asked, gpu.sanitizers, name, jobs[name], SECONDS + SLOWER * plain)) for name in TOOLS]
+    running = [(name, pool.submit(_in_turn, gpu, name, jobs[name], SECONDS + SLOWER * plain)) for name in TOOLS]
     where = {"shape": at.name, "timed": large.name if large is not None else ""}
 
     def finished() -> dict[str, Any]:
@@ -83,6 +83,12 @@ def _bytes(c: Candidate, s: Shape) -> int:
 
 Answer = tuple[str, tuple[str, ...]]
 """What a tool said at last, and what it said when it did not finish at first."""
+
+
+def _in_turn(gpu: Gpu, name: str, job: bytes, seconds: float) -> Answer:
+    """A tool's answer, while nothing is timed on the device."""
+    with gpu.turns.beside():
+        return _asked(gpu.sanitizers, name, job, seconds)
 
 
 def _asked(tools: Standbys, name: str, job: bytes, seconds: float) -> Answer:

@@ -6,6 +6,7 @@ problem's relation; some are compared with the oracle whatever they are.
 """
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from kir.gate.gpu.machine import Gpu
 from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.statistics import Estimate, estimate, schedule
 from kir.hardware.device.executor import DELAY_BASE, DELAY_LAUNCH
+from kir.hardware.device.turns import Turns
 from kir.problem import Problem, Shape
 from kir.problem.schema import evaluate
 
@@ -82,26 +84,40 @@ class Timing:
 def timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.Random, budget: float = BUDGET,
           keep: bool = True) -> tuple[list[Timing], str]:
     """Samples of every candidate in turns, or the reason why one of them is refused; with `keep` the outputs of some, for :func:`replayed`. Raises
-    ChildGone."""
+    ChildGone.
+
+    The device is alone with each call, and where nothing is drawn on the host meanwhile, from the first call to the last."""
+    turns, host = runnings[0].candidate.gpu.turns, any(r.candidate.needs_host_inputs(s) for r in runnings)
+    with contextlib.nullcontext() if host else turns.alone():
+        return _timed(runnings, oracle, s, secret, budget, keep, turns, host)
+
+
+def _timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random.Random, budget: float, keep: bool, turns: Turns, host: bool
+           ) -> tuple[list[Timing], str]:
     key = secret.getrandbits(62)
     out = [Timing(s, key) for _ in runnings]
     slowest = 0.0
     def inputs(seed: int) -> Any:
-        return oracle.inputs(s, seed, "normal") if any(r.candidate.needs_host_inputs(s) for r in runnings) else seed
+        return oracle.inputs(s, seed, "normal") if host else seed
     for r in runnings:
         for _ in range(WARM):
             begun = time.perf_counter()
-            reply = r.call(s, secret, inputs(secret.getrandbits(48)), seconds=120.0, with_outputs=False, key=key)
+            given = inputs(secret.getrandbits(48))
+            drawn = time.perf_counter() - begun
+            with turns.alone():
+                begun = time.perf_counter()
+                reply = r.call(s, secret, given, seconds=120.0, with_outputs=False, key=key)
+                slowest = max(slowest, drawn + time.perf_counter() - begun)
             if fault := reply.fault():
                 return out, fault
-            slowest = max(slowest, time.perf_counter() - begun)
     rounds = schedule(secret, max(3 if slowest > 0.5 else LEAST, min(MOST, int(budget / max(slowest, 1e-3)))), len(runnings))
     kept = _kept(runnings[0], s, len(rounds), secret) if keep else set()
     for number, order in enumerate(rounds):
         seed = secret.getrandbits(48)
         given = inputs(seed)
         for which in order:
-            reply = runnings[which].call(s, secret, given, seconds=120.0, with_outputs=number in kept, key=key)
+            with turns.alone():
+                reply = runnings[which].call(s, secret, given, seconds=120.0, with_outputs=number in kept, key=key)
             if fault := reply.fault():
                 return out, f"in a timed call: {fault}"
             t = out[which]

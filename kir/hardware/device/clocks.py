@@ -43,21 +43,21 @@ def load(device: int = 0) -> dict[str, int]:
 
 def _opened(device: int) -> tuple[ctypes.CDLL | None, c_void_p]:
     """NVML and its handle of a device of CUDA's; None without one."""
-    handle, bus = c_void_p(), _bus(device)
+    handle, place = c_void_p(), bus(device)
     try:
         lib = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return None, handle
     if lib.nvmlInit_v2() != 0:
         return None, handle
-    found = bus is not None and lib.nvmlDeviceGetHandleByPciBusId_v2(bus, byref(handle)) == 0
+    found = place is not None and lib.nvmlDeviceGetHandleByPciBusId_v2(place, byref(handle)) == 0
     if not found and ("CUDA_VISIBLE_DEVICES" in os.environ or lib.nvmlDeviceGetHandleByIndex_v2(c_uint(device), byref(handle)) != 0):
         return None, handle
     return lib, handle
 
 
 @cache
-def _bus(device: int) -> bytes | None:
+def bus(device: int) -> bytes | None:
     """Where on the PCI bus a device of CUDA's is; None without a driver."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")

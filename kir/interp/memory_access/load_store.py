@@ -65,6 +65,8 @@ def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, ver
         want = both(want, place.inside)
     if m.coverage is not None and (mask is not None or clip):
         m.coverage.access(m.site, verb, want, f)
+    if m.coverage is not None and place.memory.space == "global":
+        m.coverage.touched(place.memory, place.index, storage(place.dtype).itemsize, want, f)
     return want
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from kir.base.diagnostic import usage
 
 
 def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Sequence[str] = (), measure: bool = False,
-                  tune: bool = True, example: str = "kir capture -- python app.py") -> tuple[int, list[dict[str, Any]]]:
-    """The command's exit code and the launches noted. Raises UsageError KIR-C117 for a command that is not there, with an `example`."""
+                  tune: bool = True, example: str = "kir capture -- python app.py", seconds: float = 0.0) -> tuple[int | None, list[dict[str, Any]]]:
+    """The command's exit code (None where it was ended after so many `seconds`) and the launches noted. Raises UsageError KIR-C117 for a command that is
+    not there, with an `example`."""
     if not words:
         raise usage("KIR-C117", "there is no command to run", attempt=example)
     startup = Path(__file__).parent / "startup"
@@ -24,10 +26,23 @@ def run_with_hook(words: Sequence[str], mode: str, folder: Path, packages: Seque
     for old in folder.glob("launches-*.jsonl"):
         old.unlink()
     try:
-        code = subprocess.call(list(words), env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KIR_LAUNCHES": settings})
+        code = _called(words, {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KIR_LAUNCHES": settings}, seconds)
     except OSError as bad:
         raise usage("KIR-C117", f"'{words[0]}' cannot be run: {bad.strerror}", attempt=example) from bad
     return code, noted(folder)
+
+
+def _called(words: Sequence[str], environment: dict[str, str], seconds: float) -> int | None:
+    """Run a command; one that takes longer than that, if that is anything, is ended with all that it started."""
+    with subprocess.Popen(list(words), env=environment, start_new_session=bool(seconds)) as process:
+        try:
+            return process.wait(seconds or None)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None
+        except BaseException:
+            process.kill()
+            raise
 
 
 def noted(folder: Path) -> list[dict[str, Any]]:

@@ -89,6 +89,7 @@ class Hook:
         self.measured: dict[tuple[str, str], set[str]] = {}
         self.counts: dict[str, dict[str, Any]] = {}
         self._device: bool | None = None
+        self.tuning = False
 
     # ---------------------------------------------------------------------------------------------------------------- patches
     def patch_launcher(self, cls: Any) -> None:
@@ -96,7 +97,7 @@ class Hook:
         original = cls.run
 
         def run(fn: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if warmup or (self._outside(fn) and (self.has_device() or self.mode == "note")):
+            if warmup or self.tuning or (self._outside(fn) and (self.has_device() or self.mode == "note")):
                 return original(fn, *args, grid=grid, warmup=warmup, **kwargs)
             return self.launch(fn, args, kwargs, grid, lambda: original(fn, *args, grid=grid, warmup=warmup, **kwargs))
         cls.run = run
@@ -104,12 +105,12 @@ class Hook:
 
     def patch_autotuner(self, cls: Any) -> None:
         """Where nothing can be timed, or shall not be, the first configuration that fits is taken; tuners made from Triton's own do so
-        too."""
-        cls.run = self._untuned(cls.run)
-
+        too. What one launches to choose a configuration is none of the command's launches, and nothing is noted beside what it times."""
         def made(child: type[Any], /, **options: Any) -> None:
-            if "run" in vars(child):
-                child.run = self._untuned(vars(child)["run"])
+            for name, patched in (("run", self._untuned), ("_bench", self._tuning)):
+                if name in vars(child):
+                    setattr(child, name, patched(vars(child)[name]))
+        made(cls)
         cls.__init_subclass__ = classmethod(made)
 
     def patch_noted(self, module: ModuleType) -> None:
@@ -150,6 +151,15 @@ class Hook:
                         raise
             raise AssertionError("a tuner has a configuration")
         return run
+
+    def _tuning(self, original: Any) -> Any:
+        def bench(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            before, self.tuning = self.tuning, self.mode == "record"
+            try:
+                return original(tuner, *args, **kwargs)
+            finally:
+                self.tuning = before
+        return bench
 
     def has_device(self) -> bool:
         """Whether Triton finds a GPU in this process."""

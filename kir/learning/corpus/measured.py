@@ -1,15 +1,12 @@
 """On a GPU: one launch carried out by two functions on copies of its arguments; what they leave compared, and both timed."""
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import statistics
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from kir.hardware.device.turns import Turns
 
 MICROSECONDS = 1000.0
 """How long a timed batch of launches should take."""
@@ -19,6 +16,8 @@ SHORT, MANY_ROUNDS = 20e-6, 41
 """Launches below so many seconds are timed in more rounds: a batch of them is as short as what else goes on."""
 NEAR, REPEATS = 1.05, 2
 """Where one takes so much longer than the other, in either direction, both are timed again, so many times; all rounds count."""
+AT_ONCE = 1 << 24
+"""Values that are compared at once, in float64: others may need memory too."""
 Run = Callable[[dict[str, Any]], Any]
 
 
@@ -26,28 +25,18 @@ def compare(arguments: Mapping[str, Any], first: Run, second: Run) -> dict[str, 
     """What `difference` says of both, what was compiled (`code`), and `seconds` of a launch of each, launches alone; or `failed` and why."""
     import torch
 
-    one, other = copied(arguments), copied(arguments)
-    made = first(one), second(other)
-    out = difference(one, other)
+    with Turns.of().beside():
+        one, other = copied(arguments), copied(arguments)
+        made = first(one), second(other)
+        out = difference(one, other)
     out["code"] = _code(*made)
     try:
-        with alone():
+        with Turns.of().alone():
             out["seconds"], out["rounds"] = timed(arguments, one, first, second)
     except RuntimeError as bad:
         torch.cuda.synchronize()
         out["failed"] = str(bad).partition("\n")[0][:200]
     return out
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """While no other process times on these GPUs."""
-    with open(Path(tempfile.gettempdir()) / f"kir-measured-{os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _code(one: Any, other: Any) -> dict[str, Any]:
@@ -85,12 +74,13 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, An
         if torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8)):
             continue
         equal = False
-        a64, b64 = a.to(torch.float64), b.to(torch.float64)
-        gap = (a64 - b64).abs()
-        same = (a64 == b64) | (a64.isnan() & b64.isnan())
-        gap = torch.where(same, torch.zeros_like(gap), gap.nan_to_num(float("inf"), float("inf"), float("inf")))
-        worst = max(worst, float(gap.max()))
-        scale = max(scale, float(a64.nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        for some, theirs in zip(a.reshape(-1).split(AT_ONCE), b.reshape(-1).split(AT_ONCE), strict=True):
+            a64, b64 = some.to(torch.float64), theirs.to(torch.float64)
+            gap = (a64 - b64).abs()
+            same = (a64 == b64) | (a64.isnan() & b64.isnan())
+            gap = torch.where(same, torch.zeros_like(gap), gap.nan_to_num(float("inf"), float("inf"), float("inf")))
+            worst = max(worst, float(gap.max()))
+            scale = max(scale, float(a64.nan_to_num(0.0, 0.0, 0.0).abs().max()))
     return {"equal": equal, "difference": worst, "scale": scale}
 
 

@@ -5,9 +5,11 @@ oracle on the CPU, and what comes out has the form of a walk.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 
 from kir.base.diagnostic import KirError
 from kir.base.store import content_hash as hashed
@@ -31,25 +33,74 @@ from kir.rewrite import pass_class
 from kir.rewrite.pipelines.pipeline import Trace
 
 PIPELINES = "pipelines"
-"""The word for all stored pipelines."""
+"""The word for all stored pipelines, and the folder that their walks are named by."""
+LATE = "not judged in the time"
+_Asked = tuple[str, str, bool]
+"""The text of a program, its problem, and whether it is compared at every size."""
 
 
-def forwards(spaces: Iterable[Space], workers: int = 1, advance: Callable[[str], None] = lambda text: None) -> Iterator[Walked]:
-    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong. Programs are judged side by side, once each: the
-    last of each pipeline at every size that its problem asks for, those on the way at the smallest, with every check for hazards."""
-    made = [forward(each) for each in spaces]
-    asked = dict.fromkeys((walk.programs[t.after_text], walk.problem, t is walk.transitions[-1]) for walk in made for t in walk.transitions)
-    with ProcessPoolExecutor(max(1, workers)) as pool:
-        said = dict(zip(asked, pool.map(wrong, *zip(*asked, strict=True)) if asked else (), strict=True))
-        for walk in made:
-            kept = list[Transition]()
-            reason = walk.reason
-            for each in walk.transitions:
-                reason = reason or said[walk.programs[each.after_text], walk.problem, each is walk.transitions[-1]]
-                if not reason:
-                    kept.append(each)
-            advance(f"{walk.kernel}: {walk.ended}{f', then {reason}' if reason else ''}")
-            yield walk.model_copy(update={"transitions": tuple(kept), "reason": reason[:300]})
+def forwards(spaces: Iterable[Space], workers: int = 1, advance: Callable[[str], None] = lambda text: None, known: Iterable[Walked] = (),
+             within: float = 0.0) -> Iterator[Walked]:
+    """The walks of pipelines with a home, in the order given, each up to its first program that is wrong, or is not judged `within` so many seconds
+    (0: no limit). Programs are judged side by side, once each, and not again where `known` walks hold them: the last of each pipeline at every size that
+    its problem asks for, those on the way at the smallest, with every check for hazards."""
+    begun, judged = time.monotonic(), _judged(known)
+    pool = ProcessPoolExecutor(max(1, workers))
+    try:
+        made = list(pool.map(forward, spaces))
+        asked = [each for each in dict.fromkeys(_asked(walk, t) for walk in _most_news(made, judged) for t in walk.transitions) if not _among(each, judged)]
+        asked.sort(key=lambda each: each[2])  # what is compared at every size takes longest
+        futures = {pool.submit(wrong, *each): each for each in asked}
+        said: dict[_Asked, str] = {}
+        left = max(0.0, within - (time.monotonic() - begun)) if within else None
+        with suppress(TimeoutError):
+            for done in as_completed(futures, timeout=left):
+                fault = done.exception()  # what one program meets is its own verdict
+                said[futures[done]] = done.result() if fault is None else f"{type(fault).__name__}: {fault}"
+    finally:
+        pool.shutdown(wait=not within, cancel_futures=True)
+        for process in _processes(pool) if within else ():
+            process.kill()
+    for walk in made:
+        kept = list[Transition]()
+        reason = walk.reason
+        for each in walk.transitions:
+            place = _asked(walk, each)
+            reason = reason or ("" if _among(place, judged) else said.get(place, LATE))
+            if not reason:
+                kept.append(each)
+        advance(f"{walk.kernel}: {len(kept)} of {len(walk.transitions)} steps{f', then {reason}' if reason else ''}")
+        yield walk.model_copy(update={"transitions": tuple(kept), "reason": reason[:300]})
+
+
+def _processes(pool: Executor) -> Iterable[BaseProcess]:
+    """The processes of a pool that still work."""
+    return list((getattr(pool, "_processes", None) or {}).values())
+
+
+def _asked(walk: Walked, each: Transition) -> _Asked:
+    return walk.programs[each.after_text], walk.problem, each is walk.transitions[-1]
+
+
+def _judged(known: Iterable[Walked]) -> frozenset[_Asked]:
+    """The programs that walks along pipelines hold: those on the way were right at the smallest sizes, the last of one that ended at every size."""
+    return frozenset((walk.programs[t.after_text], walk.problem, t is walk.transitions[-1] and not walk.reason)
+                     for walk in known if walk.kernel.startswith(f"{PIPELINES}/") for t in walk.transitions)
+
+
+def _among(each: _Asked, judged: frozenset[_Asked]) -> bool:
+    text, problem, everywhere = each
+    return (text, problem, True) in judged or (not everywhere and (text, problem, False) in judged)
+
+
+def _most_news(made: Sequence[Walked], judged: frozenset[_Asked]) -> list[Walked]:
+    """Walks in the order in which they are judged: at each turn the one with the most passes that none before it, and none that is judged, has."""
+    seen = {t.name for walk in made for t in walk.transitions if _among(_asked(walk, t), judged)}
+    left, out = list(made), list[Walked]()
+    while left:
+        out.append(left.pop(max(range(len(left)), key=lambda k: len({t.name for t in left[k].transitions} - seen))))
+        seen |= {t.name for t in out[-1].transitions}
+    return out
 
 
 def stored() -> tuple[Space, ...]:
@@ -60,7 +111,7 @@ def stored() -> tuple[Space, ...]:
 def forward(space: Space) -> Walked:
     """One pipeline over its home problem, not yet judged; `failed` where it does not run."""
     problem, aim = load_problem(space.home), target(TARGET)
-    kernel, package, surface = f"pipelines/{space.name}", "experts", "" if space.surface == "kir" else space.surface
+    kernel, package, surface = f"{PIPELINES}/{space.name}", "experts", "" if space.surface == "kir" else space.surface
     start = Walked(kernel=kernel, package=package, family=family_of(f"{space.home}::{space.home}"), surface=surface, problem=space.home, targets=(TARGET,),
                    ended="failed")
     try:
@@ -97,8 +148,8 @@ def wrong(text: str, problem: str, everywhere: bool = True) -> str:
     """What is wrong with a program, by the oracle of a problem at every size that it asks for, or at the smallest; nothing where it is right."""
     program, given = parse_program(text), load_problem(problem)
     tests = problem_tests(program, given, {})
-    if not everywhere and tests.checked is not None:
-        seen = outcome(program, tests.checked, "check")
+    if not everywhere and tests.checked:
+        seen = outcome(program, tests.checked[0], "check")
         return seen.run.reason or ("" if seen.run.ok else "wrong") or "".join(f"{each.id}: {each.message}" for each in seen.errors[:1])
     found = check(program, tests, given.name)
     return "" if found.ok else found.reason or "wrong"

@@ -1,10 +1,12 @@
 """Steps that come together: sequences of kinds of steps that many kernels take close to one another, far more often than by chance.
 
-Frequent sequences are grown item by item (PrefixSpan, Pei et al. 2001) with a bound on the gap between two items.
+Frequent sequences are grown item by item (PrefixSpan, Pei et al. 2001) with a bound on the gap between two items. Of two of which one contains the other
+only the longer is kept, where all kernels that take the shorter one take it (closed sequences), and none is grown into which another item fits without
+the loss of a kernel (BIDE, Wang and Han 2004): a sequence so found has all kernels of each that is merged into it.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kir.base.dataclass import dataclass
 
@@ -14,7 +16,6 @@ LEAST_TOGETHER = 0.75
 """Of the kernels that have one of two steps, the share that must have both, in this order."""
 MOST_GAP = 3
 """Places in a lineage between two steps that belong together, at most."""
-MOST_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Together:
 
 
 def together(sequences: Mapping[str, Sequence[str]]) -> tuple[Together, ...]:
-    """The longest sequences of steps that come together, from the steps of each kernel in forward order; those with most support first.
-    A step that is repeated at once counts once."""
+    """The sequences of steps that come together, from the steps of each kernel in forward order; those with most support first, and none within another
+    that all its kernels take. A step that is repeated at once counts once."""
     runs = {kernel: _without_repeats(steps) for kernel, steps in sequences.items()}
     where: dict[str, set[str]] = {}
     for kernel, run in runs.items():
@@ -41,16 +42,27 @@ def together(sequences: Mapping[str, Sequence[str]]) -> tuple[Together, ...]:
     while grown:
         longer: list[tuple[str, ...]] = []
         for chain in grown:
-            kernels = tuple(sorted(k for k in set.intersection(*(where[item] for item in chain)) if _occurs(runs[k], chain)))
+            kernels = _taking(runs, where, chain)
             lift = _lift(len(runs), where, chain, len(kernels))
-            if len(kernels) < LEAST_KERNELS or lift < LEAST_LIFT:
-                continue
-            found.append(Together(chain, len(kernels), round(lift, 3), kernels))
-            if len(chain) < MOST_STEPS:
+            if len(kernels) >= LEAST_KERNELS and lift >= LEAST_LIFT and not any(_taking(runs, where, more) == kernels for more in _filled(chain, pairs)):
+                found.append(Together(chain, len(kernels), round(lift, 3), kernels))
                 longer += [(*chain, b) for a, b in sorted(pairs) if a == chain[-1] and b not in chain]
         grown = longer
-    return tuple(sorted((each for each in found if not any(_within(each.items, other.items) for other in found)),
+    return tuple(sorted((each for each in found if not any({*each.kernels} <= {*other.kernels} and _within(each.items, other.items) for other in found)),
                         key=lambda each: (-each.support, each.items)))
+
+
+def _taking(runs: Mapping[str, tuple[str, ...]], where: Mapping[str, set[str]], chain: tuple[str, ...]) -> tuple[str, ...]:
+    """The kernels that take a chain."""
+    return tuple(sorted(k for k in set.intersection(*(where[item] for item in chain)) if _occurs(runs[k], chain)))
+
+
+def _filled(chain: tuple[str, ...], pairs: set[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """A chain with one item more before one of its items, where both new pairs belong together."""
+    for k, item in enumerate(chain):
+        for new, after in sorted(pairs):
+            if after == item and new not in chain and (k == 0 or (chain[k - 1], new) in pairs):
+                yield (*chain[:k], new, *chain[k:])
 
 
 def _without_repeats(steps: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache, partial
+from itertools import count
 from statistics import median, quantiles
 
 from kir.base.dataclass import dataclass
@@ -23,6 +24,8 @@ from kir.rewrite.base import parameter_types
 
 MOST_VALUES = 12
 MOST_COUNTEREXAMPLES = 4
+MOST_NAME = 64
+"""Characters of a card's name."""
 LEAST_FAILURES = 3
 """Failures from which a condition is learned."""
 PLACES = {"kernel": "a whole kernel", "for": "a loop", "mma": "a matrix product", "store": "a store", "let": "a named value", "alloc": "a buffer",
@@ -58,7 +61,8 @@ def hypotheses(walks: Sequence[Walked], found: Sequence[Use]) -> tuple[Hypothesi
     for each in together(runs):
         parts = tuple(by_name[name] for name in each.items)
         group = tuple(use for use in found if use.walked.key in each.kernels and named[id(use)] in each.items)
-        made = partial(composite, found=each, parts=parts, named=named)
+        name = joined_name([part.card.carrier.steps[0].step for part in parts], parts[0].card.anchor.node, [other.card.name for other in out])
+        made = partial(composite, name=name, found=each, parts=parts, named=named)
         out.append(Hypothesis(made(group), group, made, True))
     return tuple(sorted(out, key=lambda each: each.card.name))
 
@@ -87,7 +91,7 @@ def lifted(group: Sequence[Use], found: Sequence[Use], rejected: Sequence[tuple[
 def card_name(step: str, words: Sequence[str], kind: str) -> str:
     """The name of a card: the pass, its form, the kind of place."""
     parts = [re.sub(r"[^a-z0-9]+", "-", each.lower()).strip("-") for each in (step, *words, kind)]
-    return ".".join(each for each in parts if each)[:64].rstrip(".-_")
+    return ".".join(each for each in parts if each)[:MOST_NAME].rstrip(".-_")
 
 
 def _default(item: Pass, name: str) -> object:
@@ -152,9 +156,9 @@ def _learned(group: Sequence[Use], rejected: Sequence[tuple[Walked, Rejected]]) 
         always, never = all(feature in each for each in worked), all(feature not in each for each in worked)
         against = sum((feature not in each) if always else (feature in each) for each in failed)
         if (always or never) and 2 * against > len(failed):
-            said = f"in the program that it makes {says}" if always else f"it is not so that, in the program that it makes, {says}"
+            said = f"the program after it {'has' if always else 'does not have'} `{feature}`: {says}"
             yield Precondition(kind="profit", category="pipeline", sentence=said, proved=len(worked), refused=against,
-                               example=f"otherwise in {against} of {len(failed)} programs on which it failed")
+                               example=f"otherwise in {against} of {len(failed)} programs on which it could not be undone")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -209,13 +213,21 @@ def _scope(item: Pass, group: Sequence[Use]) -> Scope:
                  conflicts=tuple(f for f in item.conflicts if not any(f in each for each in states)), prior=tuple(sorted(set.intersection(*before))))
 
 
-def composite(group: Sequence[Use], found: Together, parts: Sequence[Hypothesis], named: Mapping[int, str]) -> Card:
+def joined_name(steps: Sequence[str], kind: str, taken: Sequence[str]) -> str:
+    """The name of a card of several steps, different from those that are taken: all of them, or where these are too many the first, the last and their
+    number."""
+    whole = card_name("_".join(steps), (), kind)
+    name = whole if len("-".join(steps)) + len(kind) < MOST_NAME else card_name(f"{steps[0]}_to_{steps[-1]}", (str(len(steps)),), kind)
+    return next(each for k in count(1) if (each := name if k == 1 else f"{name[:MOST_NAME - 4]}.{k}") not in taken)
+
+
+def composite(group: Sequence[Use], name: str, found: Together, parts: Sequence[Hypothesis], named: Mapping[int, str]) -> Card:
     """A card of several steps, each lifted from what the group has of it."""
     cards = [part.lift(some) if (some := [use for use in group if named[id(use)] == part.card.name]) else part.card for part in parts]
     first, kernels = cards[0], {use.kernel for use in group}
     words = [card.carrier.steps[0].step for card in cards]
     return Card(
-        name=card_name("_".join(words), (), first.anchor.node), title=f"{', then '.join(words)}", intent=" + ".join(dict.fromkeys(c.intent for c in cards)),
+        name=name, title=f"{', then '.join(words)}", intent=" + ".join(dict.fromkeys(c.intent for c in cards)),
         anchor=first.anchor, carrier=Carrier(kind="composite", steps=tuple(card.carrier.steps[0] for card in cards)),
         preconditions=tuple({p.id or p.sentence: p for card in cards for p in card.preconditions}.values()),
         effect=_effect_of_all(group), evidence=_evidence(group, sum(card.evidence.rejected for card in cards)),

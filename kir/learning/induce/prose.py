@@ -5,15 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from textwrap import wrap
 
 from kir.base.diagnostic import KirError
 from kir.base.registry import registry
+from kir.ir.measures.features import KINDS
 from kir.ir.nodes import Program
 from kir.ir.printer import program_text
-from kir.learning.cards.card import Card, Parameter, Spread
+from kir.learning.cards.card import Card, Counterexample, Parameter, Relation, Spread
+from kir.learning.cards.facts import SAYS, words_of
+from kir.learning.induce.hypotheses import PLACES
+from kir.learning.induce.trials import fault
 from kir.learning.induce.uses import Use
 from kir.rewrite import pass_class
 from kir.rewrite.catalog import described
@@ -24,6 +28,7 @@ MOST_LINES = 30
 """Lines of an excerpt of code."""
 SURFACES = ("cuda", "triton", "tilelang")
 CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
+ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
 MOST_NAMED = 8
 FEW = 5
 """Kernels and values named in a sentence."""
@@ -31,10 +36,16 @@ FEW = 5
 
 def told(card: Card, group: Sequence[Use]) -> str:
     """The Markdown before the record."""
-    parts = [f"# {card.title[:1].upper()}{card.title[1:]}", _lead(card), *_what(card),
+    parts = [f"# {_title(card.title)}", _lead(card), *_what(card),
              "## When it is right", *_right(card), "## When it pays", *_pays(card), *_then(card, group),
              "## What can go wrong", *_wrong(card), "## Before and after", *_shown(card, group), "## How it is known", *_known(card)]
     return "\n\n".join(parts) + "\n"
+
+
+def _title(title: str) -> str:
+    """A title with a capital, and acronyms as they are written."""
+    words = [ACRONYMS.get(word, word) for word in title.split(" ")]
+    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
 
 
 def _lead(card: Card) -> str:
@@ -43,8 +54,12 @@ def _lead(card: Card) -> str:
     won, kernels = sum(bool(t.skill) for t in trials), card.evidence.kernels
     state = f"{STATES[card.state].removeprefix('a ').capitalize()}: " + (
         f"it succeeded on {won} of {len(trials)} kernels that it was not made from" if trials else "it was tried on no kernel that it was not made from")
-    best = max(card.effect.forecast.items(), key=lambda row: row[1].median, default=None)
-    gain = f"; forecast to make a kernel {best[1].median:.3g} times as fast ({best[0]}, median)" if best is not None and best[1].median > 1.005 else ""
+    lost = sum(bool(t.without) for t in trials)
+    state += f" (without it {lost})" if trials else ""
+    how, found = ("measured", card.effect.measured) if card.effect.measured else ("forecast", card.effect.forecast)
+    best = max(found.items(), key=lambda row: row[1].median, default=None)
+    gain = (f"; {how} to make a kernel {best[1].median:.3g} times as fast ({best[0]}, median of {best[1].uses} use{_s(best[1].uses)})"
+            if best is not None and best[1].median > 1.005 else "")
     return _paragraph(f"*{state}. Seen in {kernels} kernel{_s(kernels)} on {_and([CALLED.get(each, 'the IR') for each in card.scope.surfaces])}{gain}.*")
 
 
@@ -74,8 +89,7 @@ def _what(card: Card) -> Iterator[str]:
         said, claim = _about(name)
         lead = f"`{name}`: " if len(card.passes) > 1 else ""
         yield _paragraph(f"{lead}{_sentence(said) if said else ''} {_sentence(claim) if claim else ''}".strip())
-    yield _paragraph(f"It acts at {card.anchor.node and _article(card.anchor.node)} of the form `{card.anchor.pattern}`, where each `?` stands for what "
-                     "differed from kernel to kernel.")
+    yield _paragraph(_place(card.anchor.node, card.anchor.pattern))
     chosen = [(move.step, p) for move in card.carrier.steps for p in move.parameters if p.role in ("fixed", "chosen")]
     if chosen:
         yield _list([_parameter(step if len(card.passes) > 1 else "", p) for step, p in chosen])
@@ -88,8 +102,28 @@ def _what(card: Card) -> Iterator[str]:
                          "what is computed most often and costs most is tried first.")
     if card.carrier.relations:
         yield "What its parameters, and the places where it acts, have in common:"
-        yield _list([f"`{r.text}` {f'in {r.kernels} of {r.of} kernels' if r.of else f'in every use, in {r.kernels} kernels'}: by chance this would be so with "
-                     f"probability {r.chance:.2g}." for r in card.carrier.relations])
+        open_ = {p.name for move in card.carrier.steps for p in move.parameters}
+        yield _list([_relation(r, open_) for r in card.carrier.relations])
+        named = [word for word in SAYS if any(word in words_of(r.text) for r in card.carrier.relations)]
+        if named:
+            yield _paragraph(f"Here {_and([f'`{word}` is {SAYS[word]}' for word in named])}.")
+
+
+def _place(node: str, pattern: str) -> str:
+    if pattern == node or re.fullmatch(r"\w*\(?\.\.\)?", pattern):
+        return f"It acts at {PLACES.get(node, _article(node))}."
+    free = ", where each `?` stands for what differed from kernel to kernel" if "?" in pattern else ""
+    return f"It acts at {_article(node)} of the form `{pattern}`{free}."
+
+
+def _relation(r: Relation, parameters: Collection[str]) -> str:
+    """A relation in words, in how many kernels it holds, and how likely that is by chance."""
+    left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
+    said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
+    seen = f"in {r.kernels} of {r.of} kernels" if r.of else f"in every use, in {r.kernels} kernels"
+    free = any(word in parameters for word in words_of(r.text))
+    otherwise = "if each kernel had the parameters of another one" if free else "at places of this kind drawn at random"
+    return f"{said} {seen}; {otherwise} the probability of that would be {r.chance:.2g}."
 
 
 def _article(word: str) -> str:
@@ -126,9 +160,9 @@ def _right(card: Card) -> Iterator[str]:
     else:
         yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, len(card.evidence.uses))}" + (f" ({p.id})" if p.id else "")
                      for p in validity])
-    if card.scope.requires or card.scope.conflicts:
-        needs = [*(f"needs `{each}`" for each in card.scope.requires), *(f"excludes `{each}`" for each in card.scope.conflicts)]
-        yield _paragraph(f"Of the state before it, it {_and(needs)}.")
+    for says, some in (("It needs, in the program before it,", card.scope.requires), ("It is not for a program that has", card.scope.conflicts)):
+        if some:
+            yield _paragraph(f"{says} {_and([f'`{each}` ({KINDS.get(each, each)})' for each in some])}.")
     if card.scope.prior:
         yield _paragraph(f"In every use these had been done before: {_and([f'`{each}`' for each in card.scope.prior])}.")
 
@@ -146,47 +180,75 @@ def _pays(card: Card) -> Iterator[str]:
     effect = card.effect
     rows = [f"{name}: {_spread(s)}, forecast by the cost model" for name, s in effect.forecast.items()]
     rows += [f"{name}: {_spread(s)}, measured" for name, s in effect.measured.items()]
-    rows += [f"{name.replace('_', ' ')}: {s.median:+.4g} (from {s.low:+.4g} to {s.high:+.4g}), as the step itself predicts"
-             for name, s in effect.predicted.items()]
+    for name, change in effect.predicted.items():
+        if not (change.low or change.median or change.high):
+            continue
+        span = f" (half of the uses from {_more(change.low)} to {_more(change.high)})" if change.low != change.high else ""
+        rows.append(f"{name.replace('_', ' ')}: {_more(change.median)}{span}, as the step itself predicts")
     if rows:
         yield _list(rows)
     if effect.compared:
-        share = f"In {effect.realized} of {effect.compared} uses the compiled code changed."
-        yield _paragraph(share if effect.realized else f"{share} The compiler does this by itself, or undoes it.")
-    for p in card.preconditions:
-        if p.kind == "profit":
-            so = p.proved + p.guarded + p.assumed
-            yield _paragraph(f"It helps if {p.sentence}{f' ({p.id})' if p.id else ''}: this was so in {so} use{_s(so)}"
-                             f"{f', and {p.example}' if p.example and not p.id else ''}.")
+        these = f"{effect.compared} use{_s(effect.compared)} compiled before and after"
+        part = "all" if effect.realized == effect.compared else f"{effect.realized} of the"
+        yield _paragraph(f"In {part} {these} the machine code changed." if effect.realized else
+                         f"In none of the {these} did the machine code change: the compiler does this by itself, or undoes it.")
+    profit = [p for p in card.preconditions if p.kind == "profit"]
+    for p in (p for p in profit if p.id):
+        so = p.proved + p.guarded + p.assumed
+        yield _paragraph(f"It helps if {p.sentence} ({p.id}): this was so in {so} of {len(card.evidence.uses)} use{_s(len(card.evidence.uses))}.")
+    if seen := [p for p in profit if not p.id]:
+        yield "Walks tell where it belongs. In all uses these held, and in most programs on which the step could not be undone they did not:"
+        yield _list([f"{_sentence(p.sentence)} ({_sentence(p.example).removesuffix('.')}.)" for p in seen])
 
 
 def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """What the same kernels did next, where the step by itself is forecast to bring nothing."""
-    if any(spread.median > 1.0 for spread in card.effect.forecast.values()):
+    """What the same kernels did next, where the step by itself is forecast to bring nothing, and nothing was measured."""
+    if any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values()):
         return
     later = Counter(t.name for use in group for t in use.walked.transitions if t.number == use.transition.number + 1)
-    rows = [f"`{name}` ({count} times)" for name, count in sorted(later.items(), key=lambda row: (-row[1], row[0]))[:3]]
-    yield _paragraph("By itself it is not forecast to gain anything." + (f" It makes way for others: most often {_and(rows)} came next." if rows else ""))
+    rows = [f"`{name}` ({_times(count)})" for name, count in sorted(later.items(), key=lambda row: (-row[1], row[0]))[:3]]
+    yield _paragraph("By itself it is not forecast to gain anything." + (f" What came next was most often {_and(rows)}." if rows else ""))
 
 
 def _spread(s: Spread) -> str:
     speed = "as fast as before" if f"{s.median:.3g}" == "1" else f"{s.median:.3g} times as fast"
     if s.uses == 1:
         return f"{speed}, in one use"
-    return f"{speed} (middle half {s.low:.3g} to {s.high:.3g}, {s.uses} uses)"
+    low, high = f"{s.low:.3g}", f"{s.high:.3g}"
+    return f"{speed} ({s.uses} uses{f', half of them from {low} to {high}' if low != high else ''})"
+
+
+def _more(number: float) -> str:
+    return f"{number:+,.0f}" if abs(number) >= 1 else f"{number:+.3g}" if number else "0"
 
 
 def _wrong(card: Card) -> Iterator[str]:
-    kinds = {"bitwise": "The result keeps every bit."}
-    yield _paragraph(kinds.get(card.risk.numerics, f"The result may differ in rounding: {card.risk.numerics.replace('-', ' ')}."))
+    yield _paragraph(_rounding(card.risk.numerics))
     refused = [p for p in card.preconditions if p.refused and p.id]
     rows = [f"Refused {_times(p.refused)} by {p.id}, which asks that {_started(p.sentence)}. For example: {_plain(p.example)}" for p in refused]
-    rows += [f"On program {c.program[:12]}, `{c.step[:80]}` went wrong: {c.says}" for c in card.risk.counterexamples]
+    by_id: dict[str, list[Counterexample]] = {}
+    for each in card.risk.counterexamples:
+        by_id.setdefault(each.says.partition(":")[0], []).append(each)
+    rows += [f"Undone as `{some[0].step[:80]}` on program {some[0].program[:12]}, it gave what the gate turned down: {some[0].says}"
+             + (f" ({len(some) - 1} more of this kind.)" if len(some) > 1 else "") for some in by_id.values()]
+    trials = [entry for entry in card.log if entry.what == "trial"]
+    failed = Counter(fault(t) for t in trials if not t.skill)
+    if failed:
+        rows.append(f"On {failed.total()} of the {len(trials)} kernels on which it was tried it did not succeed: "
+                    f"{_and([f'{why} ({_times(count)})' for why, count in failed.most_common()])}.")
     if rows:
         yield _list(rows)
     else:
         other = f" for one of its conditions; for other reasons it was turned down {_times(card.evidence.rejected)}" if card.evidence.rejected else ""
         yield _paragraph(f"No walk turned it down{other}.")
+
+
+def _rounding(numerics: str) -> str:
+    """What becomes of the result's bits."""
+    words = {"reassociated": "terms are added in another order ({})", "rounding-moved": "rounding happens at another point ({})",
+             "approximate": "functions are approximated ({})"}
+    said = [words.get(kind, f"{kind} {{}}").format(of) for kind, of in re.findall(r"([\w-]+)(?:\(([^)]*)\))?", numerics) if kind != "bitwise"]
+    return f"The result may differ in its last bits: {_and(list(dict.fromkeys(said)))}." if said else "The result keeps every bit."
 
 
 def _times(count: int) -> str:
@@ -217,11 +279,18 @@ def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
     code = {surface: (_emitted(surface, before), _emitted(surface, after)) for surface in SURFACES}
     for surface, both in code.items():
         if both[0] and both[1] and both[0] != both[1]:
-            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', _difference(*both))}"
+            kernels = _kernels(both[0]), _kernels(both[1])
+            yield f"In {CALLED[surface]}:\n\n{_fenced('diff', _difference(*(both if kernels[0] == kernels[1] else kernels)))}"
     if same := [CALLED[surface] for surface, both in code.items() if both[0] and both[0] == both[1]]:
         yield _paragraph(f"In {_and(same)} the text is the same: what the step decides is left to the compiler, or to how the kernel is launched.")
     if left := [CALLED[surface] for surface, both in code.items() if not both[1]]:
         yield _paragraph(f"The program after it cannot be said in {_and(left)}.")
+
+
+def _kernels(text: str) -> str:
+    """Code from its first kernel on, without the helpers before it."""
+    found = re.search(r"^(?=.*__global__)", text, re.MULTILINE)
+    return text[found.start():] if found is not None else text
 
 
 def _emitted(surface: str, program: Program) -> str:

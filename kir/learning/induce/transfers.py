@@ -22,14 +22,14 @@ from kir.base.registry import registry
 from kir.hardware.target import Target, target
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
-from kir.ir.visit import walk
+from kir.ir.visit import children, walk
 from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.use import applicable, materialized
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.lineages import TARGET
-from kir.learning.evidence.walked import Walked
+from kir.learning.evidence.walked import Walked, parsed
 from kir.learning.forecast import Forecast, Forecaster, Pair
-from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, TRIES, Made, by_hash, carried_out, sizes_of
+from kir.learning.induce.trials import AS_FAST, LEAST_SHARE, REFUSED, TRIES, Made, by_hash, carried_out, sizes_of
 from kir.learning.optimize.lift import Prefixes, lifted
 from kir.learning.optimize.plan import Plan
 from kir.learning.optimize.words import in_words_of
@@ -43,7 +43,9 @@ FASTER = 1.02
 MOST_TRANSFERS = 6
 """Trials of one skill: each makes up to sixteen programs."""
 MOST_LOOKED_AT = 60
-"""Kernels that are asked, in an order that only the hash of skill and kernel decides, whether the skill applies."""
+"""Kernels that are asked whether the skill applies to states of theirs, those most like the states at which it was used first."""
+MOST_ALIKE = 12
+"""States at which the skill was used that others are compared with."""
 MOST_LED = 60
 """Kernels on which a plan is taken until the skill applies, those most like the one that it was written for first."""
 JUST_BEFORE = 4
@@ -98,20 +100,37 @@ def _others(card: Card, walks: Sequence[Walked]) -> list[Walked]:
 
 
 def starts(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
-    """States at which a card applies, one a kernel, of kernels that it was not lifted from and that are of another package or family."""
+    """States at which a card applies, one a kernel, of kernels that it was not lifted from and that are of another package or family; those most like the
+    states at which it was used first."""
+    own = list(islice(_used_at(card, walks), MOST_ALIKE))
+    alike = {text: max((_likeness(each, contents(text)) for each in own), default=0.0) for host in walks for text in _states(host)}
+    hosts = [(host, max(_states(host), key=lambda text: alike[text])) for host in _others(card, walks) if host.transitions]
     taken = set[str]()
-    for walked in _others(card, walks)[:MOST_LOOKED_AT]:
-        if walked.kernel not in taken and (found := _start(card, walked)) is not None:
+    for walked, first in sorted(hosts, key=lambda row: -alike[row[1]])[:MOST_LOOKED_AT]:
+        if walked.kernel not in taken and (found := _start(card, walked, first)) is not None:
             taken.add(walked.kernel)
             yield found
 
 
-def _start(card: Card, walked: Walked) -> Transfer | None:
-    """Of a kernel's states (its expert's, the naive one, the one in the middle) the first at which a card applies, and a surface that says it."""
-    steps = walked.transitions
-    for text in dict.fromkeys((steps[-1].after_text, steps[0].before_text, steps[len(steps) // 2].after_text)):
+def _used_at(card: Card, walks: Sequence[Walked]) -> Iterator[Counter[str]]:
+    """What the programs contain at which a card was used."""
+    used = {(use.kernel, use.before) for use in card.evidence.uses}
+    texts = dict.fromkeys(w.programs[t.before_text] for w in walks for t in w.transitions if (w.kernel, t.before[:16]) in used)
+    yield from map(contents, texts)
+
+
+def _states(host: Walked) -> tuple[str, ...]:
+    """The programs of a kernel's walk, as text, the expert's first."""
+    steps = host.transitions
+    return tuple(dict.fromkeys((*(host.programs[t.after_text] for t in reversed(steps)), host.programs[steps[0].before_text]))) if steps else ()
+
+
+def _start(card: Card, walked: Walked, likely: str) -> Transfer | None:
+    """Of a kernel's states (a likely one, its expert's, the naive one) the first at which a card applies, and a surface that says it."""
+    states = _states(walked)
+    for text in dict.fromkeys((likely, states[0], states[-1])):
         with suppress(KirError):
-            program = walked.program(text)
+            program = parsed(text)
             if _applies(card, program, Context(target(TARGET))) and (surface := said_by(program, walked.surface)):
                 return Transfer(walked, program, surface)
     return None
@@ -129,9 +148,9 @@ def _applies(card: Card, program: Program, context: Context) -> bool:
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there."""
     plans = [(home, prefix, rest) for home in _longest(card, walks) for prefix, rest in (parts(card, home),) if prefix]
-    own = [_contents(simplest(home)) for home, _, _ in plans]
+    own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems()]) if plans else []
-    alike = {id(host): max(_likeness(each, _contents(simplest(host))) for each in own) for host in hosts}
+    alike = {id(host): max(_likeness(each, _contained(simplest(host))) for each in own) for host in hosts}
     for host in sorted(hosts, key=lambda host: -alike[id(host)])[:MOST_LED]:
         program = simplest(host)
         for home, prefix, rest in plans:
@@ -140,10 +159,20 @@ def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
                 break
 
 
+@lru_cache(maxsize=1 << 14)
+def contents(text: str) -> Counter[str]:
+    """What the program of a text contains (`_contained`)."""
+    return _contained(parsed(text))
+
+
 @lru_cache(maxsize=1 << 12)
-def _contents(program: Program) -> Counter[str]:
-    """How often a program has each kind of statement and expression."""
-    return Counter(f"{type(x).__name__} {getattr(x, 'op', getattr(x, 'fn', ''))}" for k in program.kernels for x in walk(k))
+def _contained(program: Program) -> Counter[str]:
+    """How often a program has each kind of statement and expression directly within each other kind: a sum of products is told from a sum of loads."""
+    return Counter(f"{_kind(x)} {_kind(y)}" for k in program.kernels for x in walk(k) for y in children(x))
+
+
+def _kind(node: object) -> str:
+    return f"{type(node).__name__}{getattr(node, 'op', getattr(node, 'fn', ''))}"
 
 
 def _likeness(a: Counter[str], b: Counter[str]) -> float:
@@ -227,7 +256,7 @@ def _trial(card: Card, each: Transfer, forecaster: Forecaster) -> Entry:
     aim = max(FASTER, AS_FAST * reached)
     without, _ = _best(each, base, by_hash(each.before, context), forecaster, aim)
     won = reached >= FASTER
-    outcome = "no try passed the checks" if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
+    outcome = REFUSED if with_it is None else f"forecast {reached:.3g} times as fast, the best of {tries} {'try' if tries == 1 else 'tries'}"
     low, high = with_it.interval(0.8) if with_it is not None else (0.0, 0.0)
     speedup = (float(f"{reached:.3g}"), float(f"{low:.3g}"), float(f"{high:.3g}")) if with_it is not None else None
     where = f"taken to it by the steps of `{each.plan}`, with what came after it there" if each.plan else "that is not known to use it"

@@ -34,6 +34,8 @@ MOST_TRIALS = 12
 LEAST_TRIALS = 3
 LEAST_SHARE = 2 / 3
 """Of the trials, those that must succeed for a skill to be admitted."""
+NOWHERE, OTHERS, REFUSED = "no place", "other programs", "no try passed the checks"
+"""How a trial may come out that failed; else no gain was forecast."""
 AS_FAST = 0.98
 """Of the speed of the expert's next program, what another must be forecast to have."""
 
@@ -141,7 +143,7 @@ def by_hash(before: Program, context: Context) -> Iterator[Made]:
 
 def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) -> tuple[bool, str]:
     """Whether one of a few programs is what the expert did next, or as good; and how."""
-    wanted, said = content_hash(each.after), "no place"
+    wanted, said = content_hash(each.after), NOWHERE
     for count, (program, steps) in enumerate(made, start=1):
         if content_hash(program) == wanted:
             return True, f"the expert's next program at try {count}"
@@ -149,7 +151,7 @@ def _arm(each: Round, made: Iterable[Made], forecaster: Forecaster, aim: float) 
             return True, f"{'a step' if len(steps) == 1 else 'steps'} of the expert's at try {count}"
         if _as_good(each, program, forecaster, aim):
             return True, f"a program forecast as fast at try {count}"
-        said = f"other programs in {count} tries"
+        said = f"{OTHERS} in {count} {'try' if count == 1 else 'tries'}"
         if count == TRIES:
             break
     return False, said
@@ -189,3 +191,9 @@ def decided(card: Card, trials: Sequence[Entry]) -> Card:
     else:
         state, why = "admitted", told
     return card.model_copy(update={"state": state, "why": why, "log": (*card.log, *trials)})
+
+
+def fault(trial: Entry) -> str:
+    """Why a trial failed."""
+    says = {NOWHERE: "no place found", OTHERS: "another place or other parameters than the expert's", REFUSED: "refused by a check"}
+    return next((why for how, why in says.items() if how in trial.outcome), "no gain is forecast")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from kir.base.dataclass import dataclass
@@ -66,7 +67,8 @@ class CpuJudge:
 @dataclass
 class GpuJudge:
     """Right at secret shapes and timed on a device. The interpreter and the panel are left to the winner; without `replays` so are the timed calls, made
-    again and compared at their whole size, which takes longer than all else."""
+    again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went, by the gate's stages;
+    `turn` are those for which it waited for the device, within the others."""
 
     gpu: Gpu
     setting: Setting
@@ -74,6 +76,7 @@ class GpuJudge:
     name: str = "gpu"
     measures: bool = True
     replays: bool = True
+    spent: dict[str, float] = field(default_factory=dict)
 
     def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
         """Compile side by side what the gate will ask for; what does not compile is left to the gate to refuse."""
@@ -94,7 +97,10 @@ class GpuJudge:
 
         problem = with_shape(self.setting.problem, self.setting.shape)
         options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays)
-        return told(gate_gpu(self.gpu, program, problem, surface, options=options), self.setting.shape)
+        waited = self.gpu.turns.waited
+        verdict = gate_gpu(self.gpu, program, problem, surface, options=options)
+        self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": self.gpu.turns.waited - waited}
+        return told(verdict, self.setting.shape)
 
     def verdict(self, program: Program, surface: str) -> Verdict:
         """The whole gate: interpreter, device, compute-sanitizer, panel."""

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +20,20 @@ from kir.base.diagnostic import KirError, error
 from kir.base.store import write_atomic
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.gpu.relative import program_problem
-from kir.hardware.target import Target
+from kir.hardware.target import Target, target
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.engines import Begun, Devices, Lost, Processes
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
-from kir.learning.optimize.sources import SINGLE, CardSource, PassSource
+from kir.learning.optimize.sources import SINGLE, CardSource, PassSource, ThreadsSource
 from kir.learning.optimize.starts import Start
-from kir.learning.packages.calls import Ranked, calls_of, ranked
+from kir.learning.packages.calls import Call, Ranked, calls_of, ranked
 from kir.learning.packages.overlay import series, write_overlay
 from kir.learning.packages.sample import CallJudge
+from kir.learning.packages.trial import WITHIN, DeviceJudge
 from kir.learning.packages.twin import Twin, twin
 from kir.rewrite import passes
 
@@ -51,6 +57,10 @@ class Asked:
     cache: Path | None = None
     judge_of: Callable[[Ranked], Any] | None = None
     """Who judges a program in the place of a call; by default the CPU's gate on some of its CTAs."""
+    engine: Processes | Devices | None = None
+    """Where whole searches run, side by side; None for this process, one after another."""
+    measured: bool = False
+    """Whether times are a device's, as the report says."""
 
 
 @dataclass(frozen=True)
@@ -75,33 +85,149 @@ def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) 
     calls = calls_of(asked.bindings, asked.package)
     order, skipped = ranked(calls, asked.target)
     _same_run(asked, order)
-    rows: list[dict[str, Any]] = []
-    twins: list[Twin] = []
-    ended = "every call was searched"
-    for number, (one, share) in enumerate(_shares(asked, order, rows), 1):
-        if share is None:
-            ended = "the budget is used up"
-            break
-        row, found = _one(asked, number, one, share)
-        rows.append(row)
+    made: dict[int, tuple[dict[str, Any], Twin | None]] = {}
+
+    def written(ended: str) -> Outcome:
+        done = [made[number] for number in sorted(made)]
+        return _written(asked, [row for row, _ in done], skipped, [found for _, found in done if found is not None], ended)
+
+    for number, row, found in (_in_turn if asked.engine is None else _side_by_side)(asked, order):
+        made[number] = row, found
         if found is not None:
-            twins.append(found)
-            _written(asked, rows, skipped, twins, "it was stopped")
-        advance(one.call.place)
-    return _written(asked, rows, skipped, twins, ended)
+            written("it was stopped")
+        advance(order[number - 1].call.place)
+    return written("every call was searched" if len(made) == len(order) else "the budget is used up")
 
 
-def _shares(asked: Asked, order: Sequence[Ranked], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Ranked, Budget | None]]:
-    """Each kernel with its part of what is left of the budget, as large as its part of what would be saved; None once nothing is left."""
-    for number, one in enumerate(order):
-        seconds = asked.budget.seconds - sum(r["took"] for r in rows)
-        candidates = asked.budget.candidates - sum(len(r["tried"]) for r in rows)
-        if seconds <= 0 or candidates <= 0:
-            yield one, None
+Searched = Iterator[tuple[int, dict[str, Any], Twin | None]]
+"""Numbers of calls, from 1, their rows and what takes their place, as they come."""
+
+
+def _in_turn(asked: Asked, order: Sequence[Ranked]) -> Searched:
+    spent = _Spent(asked.budget)
+    for number, one in enumerate(order, 1):
+        if (share := spent.share(one, order[number - 1:])) is None:
             return
-        rest = sum(r.saving for r in order[number:])
-        share = min(MOST_SHARE, one.saving / rest) if rest else MOST_SHARE
-        yield one, Budget(min(candidates, max(LEAST[0], round(candidates * share))), min(seconds, max(LEAST[1], seconds * share)), plans=asked.budget.plans)
+        spent.begin(share)
+        row, found = _one(asked, number, one, share)
+        spent.add(share, row)
+        yield number, row, found
+
+
+def _side_by_side(asked: Asked, order: Sequence[Ranked]) -> Searched:
+    """As many searches at once as the engine has processes. One whose process is lost is begun once more, and then left with a remark."""
+    engine = asked.engine
+    assert engine is not None
+    spent, left = _Spent(asked.budget, engine.parallel), deque((n, one, 0) for n, one in enumerate(order, 1))
+    running: dict[Future[Any], tuple[int, Ranked, Budget, int, Any]] = {}
+    while left or running:
+        while left and len(running) < engine.parallel and (share := spent.share(left[0][1], [one for _, one, _ in left])) is not None:
+            number, one, lives = left.popleft()
+            spent.begin(share)
+            if _result(asked, number, one).is_file():
+                row, found = _one(asked, number, one, share)
+                spent.add(share, row)
+                yield number, row, found
+                continue
+            begun = engine.begin(searched, SearchTask.of(asked, number, one, share))
+            running[begun.said if isinstance(begun, Begun) else begun] = number, one, share, lives, begun
+        if not running:
+            return
+        for done in wait(running, return_when="FIRST_COMPLETED").done:
+            number, one, share, lives, begun = running.pop(done)
+            try:
+                engine.result(begun, 0.0)
+            except Lost:
+                spent.back(share)
+                if lives == 0:
+                    left.appendleft((number, one, 1))
+                    continue
+                ended = {**_fresh(one), "took": 0.0, "remark": "it ends the process that searches it"}
+                write_atomic(_result(asked, number, one), json.dumps(ended, indent=1) + "\n")
+                spent.begin(share)
+            row, found = _one(asked, number, one, share)
+            spent.add(share, row)
+            yield number, row, found
+
+
+@dataclass
+class _Spent:
+    """A budget over all searches. Those that are under way have what they were given; seconds are those of a clock, for `parallel` searches at once."""
+
+    budget: Budget
+    parallel: int = 1
+    seconds: float = 0.0
+    candidates: int = 0
+    given: int = 0
+    begun: float = field(default_factory=time.monotonic)
+
+    def share(self, one: Ranked, rest: Sequence[Ranked]) -> Budget | None:
+        """A kernel's part of what is left, as large as its part of what would be saved; None once nothing is left."""
+        gone = max(self.seconds / self.parallel, time.monotonic() - self.begun)
+        seconds, candidates = self.budget.seconds - gone, self.budget.candidates - self.candidates - self.given
+        if seconds <= 0 or candidates <= 0:
+            return None
+        whole = sum(r.saving for r in rest)
+        share = min(MOST_SHARE, one.saving / whole) if whole else MOST_SHARE
+        return Budget(min(candidates, max(LEAST[0], round(candidates * share))), min(seconds, max(LEAST[1], seconds * self.parallel * share)),
+                      plans=self.budget.plans)
+
+    def begin(self, share: Budget) -> None:
+        """A search is under way."""
+        self.given += share.candidates
+
+    def back(self, share: Budget) -> None:
+        """It is not any more."""
+        self.given -= share.candidates
+
+    def add(self, share: Budget, row: Mapping[str, Any]) -> None:
+        """It has ended."""
+        self.back(share)
+        self.seconds += row["took"]
+        self.candidates += len(row["tried"])
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """The search of one call, as what crosses to another process of this machine, which writes its log and its result into the run's folder."""
+
+    bindings: str
+    package: str
+    target: str
+    out: str
+    plans: int
+    compiles: bool
+    cache: str
+    measured: bool
+    number: int
+    place: str
+    binding: str
+    launches: int
+    seconds: float
+    least: float
+    candidates: int
+    allowed: float
+
+    @property
+    def key(self) -> str:
+        """The call."""
+        return f"{self.number} {self.place}"
+
+    @classmethod
+    def of(cls, asked: Asked, number: int, one: Ranked, share: Budget) -> SearchTask:
+        """The task of a call."""
+        return cls(str(asked.bindings), asked.package, asked.target.name, str(asked.out), share.plans, asked.compiles, str(asked.cache or ""),
+                   asked.measured, number, one.call.place, str(one.call.binding), one.call.launches, one.seconds, one.least, share.candidates,
+                   share.seconds)
+
+
+def searched(task: SearchTask) -> dict[str, Any]:
+    """What a worker does: the search of a call, judged on the worker's GPU or by the CPU's gate; its row lies in the run's folder then."""
+    share = Budget(task.candidates, task.allowed, plans=task.plans)
+    asked = Asked(Path(task.bindings), task.package, target(task.target), Path(task.out), share, task.compiles, Path(task.cache) if task.cache else None,
+                  (lambda r: DeviceJudge(r.call, r.expert.program)) if task.measured else None, measured=task.measured)
+    call = Call(task.place, Path(task.binding), task.launches)
+    return {"took": _one(asked, task.number, Ranked(call, call.read(), task.seconds, task.least), share)[0]["took"]}
 
 
 def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:
@@ -123,15 +249,12 @@ def every_pass() -> Mapping[str, Any]:
 
 def _one(asked: Asked, number: int, one: Ranked, share: Budget) -> tuple[dict[str, Any], Twin | None]:
     """The row of a call, from its results where its search has ended before, and what takes its place where something is faster."""
-    name = f"{number:04}-{one.call.kernel}"
-    result = asked.out / "results" / f"{name}.json"
+    result = _result(asked, number, one)
     if result.is_file():
         kept: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return kept, twin(one.call, parse_program(kept["program"]), "\n".join(kept["story"])) if kept["program"] else None
-    recorder = Recorder.over(asked.out / "searches" / f"{name}.jsonl")
-    row: dict[str, Any] = {"kernel": one.call.place, "binding": one.call.binding.stem, "launches": one.call.launches, "saving": one.saving, "speedup": 1.0,
-                           "saved": 0.0, "tried": [], "remark": "", "program": "", "story": []}
-    made = None
+    recorder = Recorder.over(asked.out / "searches" / f"{result.stem}.jsonl")
+    row, made = _fresh(one), None
     try:
         found = _search(asked, one, share, recorder)
         told = data(found)
@@ -149,13 +272,22 @@ def _one(asked: Asked, number: int, one: Ranked, share: Budget) -> tuple[dict[st
     return row, made
 
 
+def _result(asked: Asked, number: int, one: Ranked) -> Path:
+    return asked.out / "results" / f"{number:04}-{one.call.kernel}.json"
+
+
+def _fresh(one: Ranked) -> dict[str, Any]:
+    return {"kernel": one.call.place, "binding": one.call.binding.stem, "launches": one.call.launches, "saving": one.saving, "speedup": 1.0,
+            "saved": 0.0, "tried": [], "remark": "", "program": "", "story": []}
+
+
 def _search(asked: Asked, one: Ranked, share: Budget, recorder: Recorder) -> Found:
     program, surface = one.expert.program, one.expert.surface
     problem = program_problem(program, program)
     setting = Setting(problem, problem.tagged("timed")[0], asked.target, surface)
     cache = ArtifactCache(asked.cache) if asked.cache else None
     judge = asked.judge_of(one) if asked.judge_of else CallJudge(program, asked.target, cache, asked.compiles)
-    sources = (PassSource("single", every_pass()), CardSource(), PassSource("pass", every_pass()))
+    sources = (ThreadsSource(), PassSource("single", every_pass()), CardSource(), PassSource("pass", every_pass()))
     return Search(program, setting, judge, sources, budget=share, recorder=recorder, given_surface=surface, as_given=judge,
                   from_starts=[Start("as it is", program)]).run()
 
@@ -184,7 +316,10 @@ def page(out: Outcome, asked: Asked) -> Iterator[str]:
     yield ""
     yield (f"{len(out.rows)} calls were searched on {asked.target.name}, {sum(len(r['tried']) for r in out.rows)} candidates gated in "
            f"{sum(r['took'] for r in out.rows):.0f} s; {len(faster)} are faster, {len(out.skipped)} calls were skipped; {out.ended}.")
-    yield "Times are modelled. Each was right on the first two and the last CTA of every axis of its grid, on three draws of its inputs."
+    yield ("Times are modelled. Each was right on the first two and the last CTA of every axis of its grid, on three draws of its inputs."
+           if not asked.measured else
+           "Times are medians on the device, many launches in a row and in turns with the package's own kernel. Each gave what that gives on random "
+           f"tensors of the recorded layouts, all of it compared: to {WITHIN:g} of the largest value.")
     yield ""
     yield "| kernel | call | launches | as given | now | times as fast | saved in the recorded calls | by | remark |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"

@@ -99,7 +99,7 @@ class CallJudge:
         """Why a program is not right in the place of the call ("" where it is)."""
         try:
             self._cases = self._cases or list(cases(self.given))
-            right = check(sampled(program), Tests(tuple(self._cases), self._cases[0]), f"program {content_hash(self.given)[:12]}", relative=True)
+            right = check(sampled(program), Tests(tuple(self._cases), (self._cases[0],)), f"program {content_hash(self.given)[:12]}", relative=True)
         except (KirError, ValueError) as bad:
             return f"it cannot be run: {bad}" if isinstance(bad, ValueError) else f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}"
         return "" if right.ok else right.reason

@@ -1,34 +1,42 @@
 """A recorded call on a GPU: the package's own kernel and what was found, on copies of the same random arguments, compared, and timed in turns.
 
-``python -m kir.learning.packages.trial`` takes one line of JSON on standard input and says what came of it in one line: a process of its own, since a
-kernel that goes wrong takes the device's context down with it.
+Each is done by a process of its own, since a kernel that goes wrong takes the device's context down with it; it is forked from one that has imported
+what all need.
 """
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.util
-import json
 import math
-import subprocess
+import os
+import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.gpu.statistics import ratio
+from kir.hardware.device import wire
+from kir.hardware.device.client import ChildGone, Server
+from kir.hardware.device.turns import Turns
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.canonical import content_hash
 from kir.learning.corpus.launch import DTYPES, TRITON
-from kir.learning.corpus.measured import Run, alone, copied, difference, samples
+from kir.learning.corpus.measured import Run, copied, difference, samples
 from kir.learning.packages.calls import Call
 from kir.learning.packages.twin import twin
 from kir.learning.tune.search import Measured
 
+KEPT = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TMPDIR", "CC", "CXX", "PYTHONPATH", "OMP_NUM_THREADS")
+"""What of the environment a candidate's process needs besides what all get: the same caches, and the same turns on the device."""
 WITHIN = 2e-3
 """The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
 SECONDS = 120.0
@@ -65,7 +73,7 @@ def tried_on_device(task: DeviceTask) -> dict[str, Any]:
     if said.get("failed") or not said.get("right"):
         why = said.get("failed") or f"its outputs are off by {said['difference']:.1e} of the largest value"
         return Measured(math.inf, accepted=False, reason=str(why)).to_json()
-    return Measured(said["seconds"], said["low"], said["high"]).to_json()
+    return {**Measured(said["seconds"], said["low"], said["high"]).to_json(), "ratio": said["ratio"]}
 
 
 @dataclass
@@ -76,27 +84,44 @@ class DeviceJudge:
     given: n.Program
     name: str = "gpu"
     measures: bool = True
+    base: Measured | None = None
+    """The kernel as given, once it was asked about."""
 
     def prepare(self, programs: object) -> None:
         """Nothing: Triton compiles in the process that runs a candidate."""
 
     def judge(self, program: n.Program, surface: str) -> Measured:
-        """The word on one. Raises KirError KIR-G004."""
-        return Measured.from_json(tried_on_device(DeviceTask.of(self.call, program, self.given)))
+        """The word on one: the time of the kernel as given, as much smaller as the two were apart in turns; that time where they are not surely apart.
+        Raises KirError KIR-G004."""
+        said = tried_on_device(DeviceTask.of(self.call, program, self.given))
+        found = Measured.from_json(said)
+        if program == self.given:
+            self.base = found if found.accepted else None
+        elif found.accepted and self.base is not None:
+            least, most = said["ratio"]["interval"]
+            if least <= 1.0 <= most:
+                return self.base
+            middle, low, high = (float(f"{self.base.seconds / times:.6g}") for times in (said["ratio"]["median"], most, least))
+            found = Measured(middle, low, high)
+        return found
 
 
 def _asked(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a process says of a row; `failed` and why where it says nothing."""
     try:
-        done = subprocess.run([sys.executable, "-m", "kir.learning.packages.trial"], input=json.dumps(row), capture_output=True, text=True, timeout=SECONDS,
-                              check=False)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"it takes more than {SECONDS:g} s"}
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            said: dict[str, Any] = json.loads(line)
+        with _server().child() as child:
+            said: dict[str, Any] = child.ask({"row": dict(row)}, seconds=SECONDS)[0]
             return said
-    return {"failed": f"its process ended with {done.returncode}: {done.stderr.strip()[-200:]}"}
+    except ChildGone as gone:
+        return {"failed": f"it takes more than {SECONDS:g} s" if gone.how == "timeout" else gone.said}
+
+
+@cache
+def _server() -> Server:
+    """Forks a process for each candidate, with torch and Triton imported and no device touched; ended with this process."""
+    made = Server(f"{__name__}:serve", ["torch", "triton", __name__], {k: os.environ[k] for k in KEPT if k in os.environ})
+    atexit.register(made.close)
+    return made
 
 
 def torch_dtype(name: str) -> Any:
@@ -111,14 +136,14 @@ def tensors_of(binding: Binding, device: str, seed: int = 0) -> dict[str, Any]:
     import torch
 
     out = {}
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator(device).manual_seed(seed)
     for name, t in binding.tensors.items():
         dtype = torch_dtype(str(t.dtype))
         shape = [int(d) for d in t.shape]
         strides = [int(s) for s in t.strides] if t.strides is not None else [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         span = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        flat = torch.randn(span, generator=draw) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw)
-        out[name] = flat.to(dtype).to(device).as_strided(shape, strides)
+        flat = torch.randn(span, generator=draw, device=device) if dtype.is_floating_point else torch.randint(0, 2, (span,), generator=draw, device=device)
+        out[name] = flat.to(dtype).as_strided(shape, strides)
     return out
 
 
@@ -175,19 +200,22 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
         import triton
 
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
-    arguments = tensors_of(binding, device)
-    slow, one, other = original(row["place"], binding), copied(arguments), copied(arguments)
-    slow(one)
-    if row["same"]:
-        seen, fast = {"difference": 0.0, "scale": 0.0}, slow
-    else:
-        fast = found._launch
+    slow, turns = original(row["place"], binding), Turns.of()
+    fast = slow if row["same"] else found._launch
+    with turns.opening():
+        arguments = tensors_of(binding, device)
+        one, other = copied(arguments), copied(arguments)
+    with compiling():
+        slow(one)
+        fast(other)
+    with turns.beside():
+        slow(one)
         fast(other)
         seen = difference(one, other)
     share = seen["difference"] / seen["scale"] if seen["scale"] else seen["difference"]
     if not share <= WITHIN:
         return {"right": False, "difference": share}
-    with alone():
+    with turns.alone():
         before, after = samples(arguments, one, slow, fast)
     after = sorted(after)
     middle, spread = len(after) // 2, max(1, round(0.98 * math.sqrt(len(after))))
@@ -195,20 +223,35 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
             "high": after[min(len(after) - 1, middle + spread)]}
 
 
-def main() -> None:
-    """One line in, one line out."""
-    row = json.loads(sys.stdin.readline())
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Triton's launches compile, and launch nothing: that takes seconds, for which nobody need wait."""
+    from triton.runtime.jit import JITFunction
+
+    launch = JITFunction.run
+
+    def compiled(fn: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        return launch(fn, *args, grid=grid, warmup=True, **options)
+
+    JITFunction.run = compiled
+    try:
+        yield
+    finally:
+        JITFunction.run = launch
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer one row."""
+    message, _ = wire.receive(channel)
+    said: dict[str, Any]
     try:
         import torch
 
-        if not torch.cuda.is_available():
-            print(json.dumps({"gone": True, "failed": "torch finds none"}), flush=True)
-            return
-        with tempfile.TemporaryDirectory(prefix="kir-trial-") as name:
-            print(json.dumps(tried(row, "cuda", Path(name))), flush=True)
+        if torch.cuda.is_available():
+            with tempfile.TemporaryDirectory(prefix="kir-trial-") as name:
+                said = tried(message["row"], "cuda", Path(name))
+        else:
+            said = {"gone": True, "failed": "torch finds none"}
     except Exception as fault:  # whatever it is, it is what came of this candidate
-        print(json.dumps({"failed": f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300]}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        said = {"failed": f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300]}
+    wire.send(channel, said)

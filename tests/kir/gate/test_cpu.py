@@ -61,7 +61,8 @@ def test_a_right_program_is_accepted_on_every_shape_and_distribution() -> None:
     assert {r.shape for r in runs} >= {s.name for s in wanted.shapes if not {"timed", "one"} & set(s.tags)}
     assert {split(r.distribution)[0] for r in runs} == set(wanted.distributions)
     assert {r.seed for r in runs} >= {0, 1}
-    assert [r.mode for r in runs].count("check") == 1 and runs[-1].mode == "check"
+    modes = [r.mode for r in runs]
+    assert modes == sorted(modes, reverse=True) and 1 <= modes.count("check") <= 7
     assert all(r.ok and r.worst <= 1 for r in runs)
 
 
@@ -184,5 +185,5 @@ def test_long_loops_are_checked_on_fewer_cases_and_the_record_says_so() -> None:
     short, long = gate(NAIVE).correctness, gate(padded).correctness
     assert short is not None and long is not None and short.ok and long.ok
     assert short.left_out == () and 0 < len(long.left_out) < len(short.runs)
-    assert len(long.runs) + len(long.left_out) == len(short.runs)
+    assert len(long.runs) < len(short.runs) and not {f"{r.shape} {r.distribution} {r.seed}" for r in long.runs} & set(long.left_out)
     assert len({r.shape for r in long.runs}) >= 2 and any(r.distribution != "normal" for r in long.runs) and long.runs[-1].mode == "check"

@@ -21,7 +21,8 @@ def command(
     walks: Annotated[Path | None, typer.Option(help="where walks are kept whole (default: OUTPUT/walks)")] = None,
     workers: Annotated[int, typer.Option(help="kernels walked side by side; changes nothing but the time")] = 1,
     seconds: Annotated[float, typer.Option(help="how long one kernel may take")] = 120.0,
-    within: Annotated[float, typer.Option(help="begin no further walk after so many seconds (0: no limit); the same command goes on")] = 0.0,
+    within: Annotated[float, typer.Option(help="begin no further walk, and judge no further program of a pipeline, after so many seconds (0: no limit); "
+                                           "the same command goes on")] = 0.0,
     fresh: Annotated[bool, typer.Option("--anew", help="walk again what is known")] = False,
     lift: Annotated[bool, typer.Option(help="make cards of the evidence")] = True,
     trials: Annotated[bool, typer.Option(help="try each card on kernels that it was not made from; without, all stay hypotheses")] = True,
@@ -38,7 +39,7 @@ def command(
     known = [*(() if fresh else read_archive(folder)), *found.known, *finished(found.lineages)]
     if found.pipelines:
         with bar("pipelines run forwards", len(found.pipelines)) as advance:
-            known += forwards(found.pipelines, workers, advance)
+            known += forwards(found.pipelines, workers, advance, known, within)
     if found.jobs:
         with bar("kernels walked back", len(found.jobs)) as advance:
             known = list(walk(found.jobs, walks or output / "walks", folder, seconds=seconds, workers=workers, within=within, fresh=fresh,

@@ -25,6 +25,7 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", callback=can_be_written, help="the folder of the bindings")] = Path("bindings"),
     no_run: Annotated[bool, typer.Option("--no-run", help="record launches only: no GPU is asked for, and no kernel runs")] = False,
     package: Annotated[list[str] | None, typer.Option(help="only kernels of this package or folder (may be repeated)")] = None,
+    seconds: Annotated[float, typer.Option(help="end the command after so long, and keep what was recorded by then (0: let it run)", min=0)] = 0.0,
 ) -> Result:
     """Run a command and record a binding for every way in which it launches a kernel."""
     from kir.base.store import write_atomic
@@ -32,7 +33,7 @@ def command(
     from kir.learning.corpus.roundtrip.find import place
 
     folders = [str(place(p).folder) for p in package or ()]
-    code, notes = run_with_hook(words, "note" if no_run else "record", output, folders)
+    code, notes = run_with_hook(words, "note" if no_run else "record", output, folders, seconds=seconds)
     written: list[str] = []
     numbers: dict[str, int] = {}
     seen: dict[tuple[str, str, str], int] = {}
@@ -46,11 +47,12 @@ def command(
     whole = _general(output, numbers)
     rows = by_kernel(notes)
     lines = [f"{r['kernel']}: {r['launches']} launches, {r['bindings']} bindings, {r['how']}{': ' + r['reason'] if r['reason'] else ''}" for r in rows]
-    lines.append(f"{len(written)} bindings in {output}; the command ended with {code}")
+    how = f"was ended after {seconds:g} s" if code is None else f"ended with {code}"
+    lines.append(f"{len(written)} bindings in {output}; the command {how}")
     lines += [f"{path}: one binding for {count} calls" for path, count in whole.items()]
     nothing = () if written else (_nothing(bool(rows)),)
     data = {"exit": code, "kernels": rows, "bindings": written, "general": [str(p) for p in whole]}
-    return Result(data, "\n".join(lines), 0 if (code == 0 or no_run) and written else 1, nothing)
+    return Result(data, "\n".join(lines), 0 if (not code or no_run) and written else 1, nothing)
 
 
 def _general(output: Path, numbers: Mapping[str, int]) -> dict[Path, int]:

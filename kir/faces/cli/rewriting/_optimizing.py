@@ -1,7 +1,6 @@
 """Where `kir optimize` has its candidates gated, and the runs of one kernel and of a package."""
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
@@ -17,10 +16,10 @@ from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.judge import CpuJudge, Judge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.policy import Policy
-from kir.learning.optimize.pool.devices import chosen, parsed
+from kir.learning.optimize.pool.devices import SEARCHING, SHARING, chosen, parsed, workers_each
 from kir.learning.optimize.pool.engines import Devices, Engine, Processes
 from kir.learning.optimize.pool.judge import PoolJudge
-from kir.learning.optimize.pool.tasks import compiled, task_of
+from kir.learning.optimize.pool.tasks import task_of
 from kir.learning.optimize.search import Budget, Found, Search
 
 
@@ -38,21 +37,21 @@ class Where:
     """What the user is told beside the result: GPUs that were left out, or lost."""
 
     @contextmanager
-    def engine(self, ahead: Callable[[Any], Any] | None = None) -> Iterator[Engine | None]:
-        """The pool that is asked for; None where this process does it itself. `ahead` compiles a task before a GPU is asked. Raises KirError KIR-U034, and
-        KIR-U036 for a GPU that is not there or not free."""
+    def engine(self, sharing: int = SHARING) -> Iterator[Engine | None]:
+        """The pool that is asked for, with so many processes a GPU; None where this process does it itself. Raises KirError KIR-U034, and KIR-U036 for
+        a GPU that is not there or not free."""
         made: Engine | None = None
         if self.cluster:
             from kir.learning.optimize.pool.cluster import Cluster
 
-            made = Cluster(self.cluster, gpus=1.0 if self.on == "gpu" else 0.0, cpus=self.workers)
+            made = Cluster(self.cluster, gpus=1.0 / SHARING if self.on == "gpu" else 0.0, cpus=self.workers)
         elif self.on == "gpu":
             from kir.hardware import machine
 
             found = chosen(machine.gpus(), parsed(self.gpus))
             self._leave_out(found.left)
-            cores = len(os.sched_getaffinity(0)) - len(found.numbers)
-            made = Devices(found.numbers, ahead, max(0, cores) if ahead else 0) if found.numbers != (0,) else None
+            each = workers_each(len(found.numbers), sharing)
+            made = Devices(found.numbers, each) if found.numbers != (0,) or each > 1 else None
         elif self.workers > 1:
             made = Processes(self.workers)
         try:
@@ -73,7 +72,7 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
         return Search(one.program, at, judge, policy=policy, budget=allowed, recorder=Recorder.over(log), given_surface=one.surface).run()
 
     with ExitStack() as held:
-        engine = held.enter_context(where.engine(compiled))
+        engine = held.enter_context(where.engine())
         if engine is not None:
             gpu = where.on == "gpu"
             here = setting
@@ -103,9 +102,9 @@ def package_run(bindings: str, package: str, target: Target, allowed: Budget, ou
 
     if output is None:
         raise usage("KIR-C002", "--package needs a folder for what is found", needs="-o FOLDER")
-    with where.engine() as engine, bar("calls", 0) as advance:
+    with where.engine(SEARCHING) as engine, bar("calls", 0) as advance:
         asked = Asked(Path(bindings or "bindings"), "" if package == "any" else package, target, output, allowed, where.compiles, where.cache,
-                      _judges(where, engine, target))
+                      _judges(where, engine, target), engine if isinstance(engine, (Devices, Processes)) else None, where.on == "gpu")
         found = optimized(asked, advance)
     lines = [f"{r['speedup']:6.3f} times as fast  {r['kernel']}  {r['best']['plan']}" for r in found.rows if r["program"]]
     lines += [f"{len(found.rows)} calls were searched, {len(lines)} are faster, {len(found.skipped)} were skipped; {found.ended}"]
@@ -122,10 +121,10 @@ def _judges(where: Where, engine: Engine | None, target: Target) -> Callable[[An
     from kir.learning.packages.trial import DeviceJudge, DeviceTask, tried_on_device
 
     if where.on == "gpu":
-        if engine is None:
+        if engine is None or isinstance(engine, Devices):
             return lambda r: DeviceJudge(r.call, r.expert.program)
         return lambda r: PoolJudge(engine, lambda p, s: DeviceTask.of(r.call, p, r.expert.program), tried_on_device, "gpu", True)
-    if engine is None:
+    if engine is None or isinstance(engine, Processes):
         return None
     return lambda r: PoolJudge(engine, lambda p, s: CallTask(program_text(p), s, program_text(r.expert.program), target.name, where.compiles,
                                                              str(where.cache or "")), judged_call)

@@ -16,7 +16,7 @@ LOCAL = "local"
 @dataclass
 class Cluster:
     """A Ray cluster at `address` (`HOST:PORT`, `ray://HOST:PORT`, `auto` for the one that this machine is part of, `local` for one of its own with `cpus`).
-    A task takes `gpus` GPUs. Raises KirError KIR-U034 without Ray, and for a cluster that does not answer."""
+    A task takes `gpus` GPUs, a part of one where several take turns. Raises KirError KIR-U034 without Ray, and for a cluster that does not answer."""
 
     address: str
     gpus: float = 0.0
@@ -40,7 +40,7 @@ class Cluster:
             raise error("KIR-U034", f"there is no Ray cluster at {self.address}: {str(bad).partition(chr(10))[0]}",
                         attempt="ray start --head, and its address; or --cluster local") from bad
         there: dict[str, float] = self._ray.cluster_resources()
-        self.parallel = max(1, int(there.get("GPU", 0) / self.gpus) if self.gpus else int(there.get("CPU", 1)))
+        self.parallel = max(1, int(there.get("GPU", 0) / self.gpus + 1e-9) if self.gpus else int(there.get("CPU", 1)))
 
     def begin(self, work: Work, task: Any) -> Any:
         """Begin a task; Ray makes no second try by itself, so that what ends its workers is known."""

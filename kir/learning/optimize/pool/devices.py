@@ -1,6 +1,7 @@
 """Which GPUs of this machine a pool uses: those that were named, of one kind, that nobody else is using."""
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,20 @@ BUSY = 10
 """Percent of the driver's sampling period from which on a GPU is someone else's."""
 SAMPLES, PAUSE = 3, 0.2
 """How often a GPU's load is asked for before a run, and the seconds between: a kernel of ours that has just ended is still in the first."""
+
+
+SHARING = 4
+"""Candidates that are gated at once for each GPU: as many as a search prepares together. What takes a processor is done side by side, what is timed in
+turns."""
+
+
+SEARCHING = 16
+"""Whole searches at once for each GPU: those of a package's calls do not wait for one another."""
+
+
+def workers_each(gpus: int, sharing: int = SHARING) -> int:
+    """Processes for each of so many GPUs: `sharing`, fewer where the cores that this process may use do not suffice."""
+    return max(1, min(sharing, (len(os.sched_getaffinity(0)) - 1) // max(1, gpus)))
 
 
 @dataclass(frozen=True)
@@ -57,4 +72,4 @@ def chosen(known: Sequence[Gpu], wanted: Sequence[int] = (), loads: Callable[[in
     return Chosen(numbers, left)
 
 
-__all__ = ["BUSY", "Chosen", "chosen", "parsed"]
+__all__ = ["BUSY", "SEARCHING", "SHARING", "Chosen", "chosen", "parsed", "workers_each"]

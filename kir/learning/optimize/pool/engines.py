@@ -1,10 +1,10 @@
-"""Who runs tasks: processes of this machine, as many as asked for, or one for each GPU, which sees that one alone."""
+"""Who runs tasks: processes of this machine, as many as asked for, or some for each GPU, which see that one alone."""
 from __future__ import annotations
 
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from concurrent.futures.process import BrokenProcessPool
@@ -101,111 +101,112 @@ class Processes:
 
 @dataclass
 class Begun:
-    """A task on its way through `Devices`: compiled ahead, then measured on one of them. `said` is what came of it; `late` where nobody waits any more."""
+    """A task on its way through `Devices`. `said` is what came of it; `late` where nobody waits any more, `single` where it wants a GPU without others."""
 
     work: Work
     task: Any
     placed: Event = field(default_factory=Event)
     said: Future[dict[str, Any]] = field(default_factory=Future)
     late: bool = False
+    single: bool = False
 
 
 @dataclass
 class Devices:
-    """One process for each GPU of this machine, which sees that one alone and is given a task when it has none: what it measures, it measures with no other
-    candidate on its GPU, and what waits goes to the GPU that is free first. With `ahead`, `compilers` further processes do that with a task before a GPU is
-    asked, so that no GPU waits for a compiler. A GPU that is gone, or that loses `FAULTS` workers one after another, is `retired` with the reason."""
+    """`each` processes for each GPU of this machine, which see that one alone and are given a task when they have none; what waits goes to the GPU with the
+    fewest. They compile, interpret and compare side by side, and take turns on the GPU (`kir.hardware.device.turns`): none times beside another. A task for
+    which the memory of its GPU did not suffice is done once more with no other on one. A GPU that is gone, or that loses `FAULTS` workers one after another,
+    is `retired` with the reason."""
 
     numbers: tuple[int, ...]
-    ahead: Callable[[Any], Any] | None = None
-    compilers: int = 0
+    each: int = 1
     retired: dict[int, str] = field(default_factory=dict)
-    _pools: dict[int, ProcessPoolExecutor] = field(default_factory=dict)
-    _compiling: ProcessPoolExecutor | None = None
+    _pools: dict[tuple[int, int], ProcessPoolExecutor] = field(default_factory=dict)
     _ready: deque[Begun] = field(default_factory=deque)
-    _running: dict[int, Begun] = field(default_factory=dict)
+    _running: dict[tuple[int, int], Begun] = field(default_factory=dict)
     _faults: dict[int, int] = field(default_factory=dict)
     _closed: bool = False
     _lock: RLock = field(default_factory=RLock)
 
     @property
     def parallel(self) -> int:
-        """As many as GPUs that answer, and as many again as are compiled meanwhile."""
-        return max(1, len(self._left())) + self.compilers
+        """As many as the GPUs that answer have processes."""
+        return max(1, len(self._left()) * self.each)
 
     def begin(self, work: Work, task: Any) -> Begun:
-        """Begin a task: with compiling where that is done ahead, else on the first GPU that is free."""
+        """Begin a task, on the first process that is free."""
         begun, self._closed = Begun(work, task), False
-        if self.ahead is None or not self.compilers:
-            self._queue(begun)
-            return begun
-        if self._compiling is None:
-            self._compiling = ProcessPoolExecutor(self.compilers, mp_context=get_context("spawn"), initializer=_sees_none)
-        try:
-            ready = self._compiling.submit(self.ahead, task)
-        except BrokenProcessPool:  # the compiler's own fault: the GPU's worker compiles, and says what is wrong with it
-            self._compiling = None
-            self._queue(begun)
-            return begun
-        ready.add_done_callback(lambda done: None if done.cancelled() else self._queue(begun))
-        return begun
-
-    def _queue(self, begun: Begun) -> None:
         with self._lock:
             self._ready.append(begun)
             self._feed()
+        return begun
 
     def _feed(self) -> None:
-        """Give what waits to GPUs that have nothing to do; to no GPU where none is left."""
+        """Give what waits to processes that have nothing to do; to none where no GPU is left."""
         if self._closed:
             return
-        for number in [n for n in self._left() if n not in self._running]:
-            if not self._ready:
-                return
+        while self._ready and (place := self._free(self._ready[0].single)) is not None:
             begun = self._ready.popleft()
-            if number not in self._pools:
-                self._pools[number] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(number,))
-            self._running[number] = begun
+            if place not in self._pools:
+                self._pools[place] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(place[0], self.parallel))
+            self._running[place] = begun
             begun.placed.set()
             try:
-                future = self._pools[number].submit(begun.work, begun.task)
+                future = self._pools[place].submit(begun.work, begun.task)
             except BrokenProcessPool as gone:
                 future = Future()
                 future.set_exception(gone)
-            future.add_done_callback(partial(self._ended, number, begun))
+            future.add_done_callback(partial(self._ended, place, begun))
         if not self._left():
             for begun in self._ready:
                 begun.placed.set()
                 begun.said.set_exception(error("KIR-U036", "no GPU is left", needs="; ".join(f"GPU {n}: {why}" for n, why in sorted(self.retired.items()))))
             self._ready.clear()
 
-    def _ended(self, number: int, begun: Begun, done: Future[dict[str, Any]]) -> None:
-        """A GPU has done a task, or lost the worker that did."""
+    def _free(self, single: bool) -> tuple[int, int] | None:
+        """A process that has nothing to do, of the GPU with the fewest tasks; where one is to be `single`, of a GPU with none."""
+        tasks = {n: [b for (m, _), b in self._running.items() if m == n] for n in self._left()}
+        open_to = [n for n, there in tasks.items() if len(there) < (1 if single else self.each) and not any(b.single for b in there)]
+        if not open_to:
+            return None
+        number = min(open_to, key=lambda n: len(tasks[n]))
+        return number, next(k for k in range(self.each) if (number, k) not in self._running)
+
+    def _ended(self, place: tuple[int, int], begun: Begun, done: Future[dict[str, Any]]) -> None:
+        """A process has done a task, or was lost."""
         with self._lock:
-            if self._running.get(number) is not begun:
+            if self._running.get(place) is not begun:
                 return  # withdrawn meanwhile
-            del self._running[number]
+            del self._running[place]
+            number = place[0]
             bad = done.exception()
             if bad is None:
                 self._faults[number] = 0
-                begun.said.set_result(done.result())
+                if self.each > 1 and not begun.single and not begun.late and _crowded(done.result()):
+                    begun.single = True
+                    self._again(begun)
+                else:
+                    begun.said.set_result(done.result())
             elif isinstance(bad, BrokenProcessPool):
-                self._pools.pop(number, None)
+                self._pools.pop(place, None)
                 self._faults[number] = self._faults.get(number, 0) + (not begun.late)
                 if self._faults[number] >= FAULTS and len(self._left()) > 1:
                     self._retire(number, f"{FAULTS} workers were lost on it, one after another")
                 begun.said.set_exception(Lost(alone=number not in self.retired))
             elif isinstance(bad, KirError) and bad.diagnostics[0].id in GONE:
                 self._retire(number, bad.diagnostics[0].message)
-                begun.placed.clear()
-                self._ready.appendleft(begun)
+                self._again(begun)
             else:
                 begun.said.set_exception(bad)
             self._feed()
 
+    def _again(self, begun: Begun) -> None:
+        begun.placed.clear()
+        self._ready.appendleft(begun)
+
     def result(self, begun: Begun, seconds: float) -> dict[str, Any]:
-        """What came of it within so many seconds from when a GPU had it, and as many before; a worker that takes longer is ended, and its GPU goes on. Raises
-        KirError KIR-U036 where no GPU is left."""
+        """What came of it within so many seconds from when a process had it, and as many before; one that takes longer is ended, and its GPU goes on.
+        Raises KirError KIR-U036 where no GPU is left."""
         try:
             if not begun.placed.wait(seconds):
                 raise TimeoutError
@@ -215,8 +216,8 @@ class Devices:
             with self._lock:
                 if begun in self._ready:
                     self._ready.remove(begun)
-                for number in [n for n, running in self._running.items() if running is begun]:
-                    _end(self._pools[number])
+                for place in [p for p, running in self._running.items() if running is begun]:
+                    _end(self._pools[place])
             raise TimeoutError from None
 
     def _left(self) -> list[int]:
@@ -226,21 +227,25 @@ class Devices:
         self.retired.setdefault(number, why)
 
     def again(self) -> bool:
-        """What was begun beside it goes on: no two tasks share a worker."""
+        """What was begun beside it goes on: no two tasks share a process."""
         return False
 
     def close(self) -> None:
         """End the workers, also one that is at work; what was begun is withdrawn."""
         with self._lock:
             self._closed = True
-            pools = [*self._pools.values(), *([self._compiling] if self._compiling is not None else [])]
+            pools = [*self._pools.values()]
             self._pools.clear()
             self._ready.clear()
             self._running.clear()
-            self._compiling = None
         for pool in pools:
             _end(pool)
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _crowded(said: Mapping[str, Any]) -> bool:
+    """Whether a task was refused because memory was lacking, which others may have had."""
+    return not said.get("accepted", True) and "out of memory" in str(said.get("reason", "")).lower().replace("_", " ")
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
@@ -250,13 +255,9 @@ def _end(pool: ProcessPoolExecutor) -> None:
             each.kill()
 
 
-def _sees_none() -> None:
-    """In a compiler's process: no GPU, so that none has a context of it."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def _sees(number: int) -> None:
-    """In a worker, before anything else: it sees one GPU."""
+def _sees(number: int, beside: int) -> None:
+    """In a worker, before anything else: it sees one GPU, and its share of the cores is what oracles take, where nothing else is said."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // beside)))
     known = [x for x in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if x]
     os.environ["CUDA_VISIBLE_DEVICES"] = known[number] if number < len(known) else str(number)
 

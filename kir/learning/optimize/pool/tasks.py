@@ -1,13 +1,12 @@
 """One candidate as what crosses to another process, and what a worker does with it."""
 from __future__ import annotations
 
-import contextlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError, error
+from kir.base.diagnostic import error
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
@@ -17,7 +16,6 @@ from kir.learning.optimize.judge import CpuJudge, GpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.learning.tune.device import with_shape
 from kir.problem import Shape, load_problem
-from kir.surface import backend
 
 if TYPE_CHECKING:
     from kir.gate.gpu import Gpu
@@ -58,7 +56,7 @@ def task_of(setting: Setting, program: Program, surface: str, compiles: bool = T
 
 
 def judged(task: Task) -> dict[str, Any]:
-    """What a worker does: the gate's word on a task, as JSON."""
+    """What a worker does: the gate's word on a task, as JSON; of a GPU's also `spent`, as `GpuJudge` has it."""
     from kir.gate.artifacts import ArtifactCache
 
     name, sizes = task.shape
@@ -66,24 +64,14 @@ def judged(task: Task) -> dict[str, Any]:
     problem = with_shape(load_problem(task.problem), shape)
     if task.on == "gpu":
         gpu = _gpu(task.cache)
-        said = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface)).judge(parse_program(task.text), task.surface)
+        judge = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface))
+        said = judge.judge(parse_program(task.text), task.surface)
         if not said.accepted:
             require_answer(gpu)
-        return said.to_json()
+        return {**said.to_json(), "spent": judge.spent}
     setting = Setting(problem, problem.shape(name), target(task.target), task.surface)
     kept = ArtifactCache(Path(task.cache)) if task.cache else None
     return CpuJudge(setting, kept, task.compiles).judge(parse_program(task.text), task.surface).to_json()
-
-
-def compiled(task: Task) -> None:
-    """Compile a task's program for its target into the cache that the GPU's worker reads; a program that does not compile is left to the gate."""
-    from kir.gate.artifacts import ArtifactCache
-    from kir.gate.gpu.machine import kept_in
-
-    by = backend(task.surface)
-    with contextlib.suppress(KirError):
-        made = by.launched_with(by.emit(parse_program(task.text)), dict(task.shape[1]))
-        ArtifactCache(kept_in(Path(task.cache) if task.cache else None)).compiled(by, made, target(task.target))
 
 
 def require_answer(gpu: Gpu) -> None:

@@ -67,10 +67,24 @@ def matching(state: State, value: n.Expr, shape: tuple[int, ...], firm: bool = F
 
 def rows_of_a_product(state: State, extent: int) -> Spread | None:
     """How a value for each row of an accumulator is distributed: as the accumulator's rows are, with a copy in each thread of a row."""
-    products_of = {x.acc.buffer.name for x in walk(state.kernel) if isinstance(x, n.Mma)}
-    found = [h.spread for name, h in state.held.items() if name in products_of and len(h.spread.shape) == 2 and h.spread.shape[0] == extent
-             and h.spread.team == state.team]
-    return needs.without_axis(found[0], 1) if found else None
+    uses = [x for x in walk(state.kernel) if isinstance(x, n.Stmt)]
+    products_of = {x.acc.buffer.name for x in uses if isinstance(x, n.Mma)}
+    held = [(name, h) for name, h in state.held.items() if len(h.spread.shape) == 2 and h.spread.shape[0] == extent and h.spread.team == state.team]
+    found = next((h for name, h in held if name in products_of), None) or next((h for name, h in held if added_product(uses, name)), None)
+    return needs.without_axis(found.spread, 1) if found else None
+
+
+def added_product(uses: Sequence[n.Stmt], name: str) -> n.Mma | None:
+    """The product whose whole result, or what is computed from it element by element, is added to a fragment of the same extents."""
+    made = {x.acc.buffer.name: x for x in uses if isinstance(x, n.Mma) and not x.acc.index}
+    for x in uses:
+        if not (isinstance(x, n.Store) and x.at == n.Region(to := x.at.buffer) and to.name == name):
+            continue
+        if isinstance(v := x.value, n.Binary) and v.op == "add" and v.a == n.Load(x.at):
+            for y in walk(v.b):
+                if isinstance(y, n.Load) and not y.at.index and y.at.buffer.name in made and y.at.buffer.shape == to.shape:
+                    return made[y.at.buffer.name]
+    return None
 
 
 def own_axes(r: n.Region) -> list[int]:

@@ -14,6 +14,7 @@ from kir.ir.visit import walk
 from kir.surface.lowering.registers.choice import (
     Found,
     accesses,
+    added_product,
     distributed,
     for_memory,
     matching,
@@ -82,7 +83,7 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
             return products.accumulator(state, x, shape)
     if init is not None and isinstance(init.type, TileType):
         return suggested(state, init)
-    if (of := _added(uses, b)) is not None:
+    if (of := added_product(uses, b.name)) is not None:
         return products.accumulator(state, of, shape)
     if len(shape) == 1 and (rows := rows_of_a_product(state, shape[0])) is not None:
         return rows
@@ -107,17 +108,6 @@ def fragment_spread(state: State, b: n.Buffer, shape: tuple[int, ...], init: n.E
     bound = set(bound_names(state.kernel.body))
     known = [f for f in found if not any(isinstance(v, n.Var) and v.name in bound for i in f[0].index for v in walk(i))] or found
     return for_memory(state, shape, known)
-
-
-def _added(uses: list[n.Stmt], b: n.Buffer) -> n.Mma | None:
-    """The product whose whole result, or what is computed from it element by element, is added to a fragment."""
-    made = {x.acc.buffer.name: x for x in uses if isinstance(x, n.Mma) and not x.acc.index and x.acc.buffer.shape == b.shape}
-    for x in uses:
-        if isinstance(x, n.Store) and x.at == n.Region(b) and isinstance(v := x.value, n.Binary) and v.op == "add" and v.a == n.Load(x.at):
-            for y in walk(v.b):
-                if isinstance(y, n.Load) and not y.at.index and y.at.buffer.name in made:
-                    return made[y.at.buffer.name]
-    return None
 
 
 def store(state: State, s: n.Store) -> None:

@@ -3,16 +3,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kir.base.diagnostic import KirError
 from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu
+from kir.hardware.device.client import Child
 from kir.ir.nodes import Program
+from kir.learning.optimize.judge import GpuJudge
+from kir.learning.optimize.plan import Setting
 from kir.problem import Problem, load_problem
 from kir.problem.ordering import split
 
@@ -256,3 +262,33 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def test_of_two_gates_on_one_device_nothing_overlaps_what_one_of_them_times(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both gate at once, each with processes of its own; whatever either asks of the device is noted."""
+    seen: list[tuple[bool, float, float]] = []
+    asked = Child.ask
+
+    def noted(self: Child, message: Mapping[str, Any], *rest: Any, **more: Any) -> Any:
+        begun = time.monotonic()
+        try:
+            return asked(self, message, *rest, **more)  # type: ignore[arg-type]  # as it came
+        finally:
+            if message["op"] in ("open", "call", "peaks"):
+                seen.append((message["op"] == "peaks" or bool(message.get("key")), begun, time.monotonic()))
+
+    monkeypatch.setattr(Child, "ask", noted)
+    with Gpu(gpu.folder, task=gpu.task, given=gpu.given) as other, ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda g: gate(g, program("double_together"), problem, replace(FAST, replay=False)), (gpu, other)))
+    assert all(v.accepted for v in said), [v.reason for v in said]
+    timed = [row for row in seen if row[0]]
+    assert len(timed) >= 2 * 9
+    assert not [(a, b) for a in timed for b in seen if a is not b and a[1] < b[2] and b[1] < a[2]]
+
+
+def test_a_judge_says_where_a_candidate_s_seconds_went(gpu: Gpu, problem: Problem) -> None:
+    shape = problem.tagged("timed")[0]
+    judge = GpuJudge(gpu, Setting(problem, shape, gpu.target, "text"), seconds=0.05, replays=False)
+    assert judge.judge(program("double_spent"), "text").accepted
+    assert {"cpu gate", "compile", "start", "correctness", "timing", "turn"} <= judge.spent.keys()
+    assert 0 <= judge.spent["turn"] <= sum(v for k, v in judge.spent.items() if k != "turn")

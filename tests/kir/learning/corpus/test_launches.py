@@ -102,6 +102,41 @@ def test_a_command_that_launches_nothing_does_not_pass_for_one_that_did(tmp_path
     assert f"kir corpus --swap {tmp_path / 'kernels.py'} -- python app.py" in capsys.readouterr().err
 
 
+class Tuner:
+    """Chooses by launching each configuration, as Triton's own does."""
+
+    def __init__(self, launch: Any) -> None:
+        self.launch = launch
+
+    def _bench(self, block: int) -> None:
+        self.launch(block)
+
+    def run(self, *blocks: int) -> None:
+        for block in blocks:
+            self._bench(block)
+        self.launch(blocks[-1])
+
+
+@pytest.mark.parametrize(("mode", "noted"), [("record", [128]), ("swap", [64, 128, 128])])
+def test_what_a_tuner_launches_to_choose_is_not_recorded(mode: str, noted: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook, tuner, seen = Hook(mode, str(tmp_path)), type("Own", (Tuner,), {"run": Tuner.run, "_bench": Tuner._bench}), list[int]()
+    launcher = type("Launcher", (), {"fn": binding_of, "run": lambda fn, *a, **k: None})
+    monkeypatch.setattr(hook, "has_device", lambda: True)
+    monkeypatch.setattr(hook, "launch", lambda fn, args, kwargs, grid, original: seen.append(args[0]))
+    hook.patch_launcher(launcher)
+    hook.patch_autotuner(tuner)
+    tuner(lambda block: launcher().run(block, grid=(1,), warmup=False)).run(64, 128)
+    assert seen == noted
+
+
+def test_a_command_that_takes_too_long_is_ended_and_what_it_launched_by_then_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note = {"file": "/k.py", "kernel": "added", "part": "", "how": "original", "reason": "", "hash": "", "binding": "grid = [1]\n", "launches": 2}
+    code = "import os, json, time; to = json.loads(os.environ['KIR_LAUNCHES'])['folder']; os.makedirs(to, exist_ok=True); open(to + '/launches-1.jsonl', "
+    code += f"'w').write({json.dumps(note)!r} + chr(10)); time.sleep(600)"
+    assert run(["capture", "--seconds", "4", "-o", str(tmp_path / "kept"), "--", sys.executable, "-S", "-c", code]) == 0
+    assert "was ended after 4 s" in capsys.readouterr().out and "# 2 launches" in (tmp_path / "kept" / "added-1.toml").read_text()
+
+
 def test_a_command_that_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["capture", "-o", str(tmp_path / "b"), "--", str(tmp_path / "nothing")]) == 2
     assert "KIR-C117" in capsys.readouterr().err

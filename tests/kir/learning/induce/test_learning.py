@@ -11,13 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
-from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation
+from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation, Spread
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import CardStore, Library
 from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank, by_words, rank_of, search
@@ -34,16 +36,18 @@ from kir.learning.evidence.walks import asked, experts, finished
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
-from kir.learning.induce.composites import together
-from kir.learning.induce.hypotheses import Hypothesis, hypotheses
+from kir.learning.induce.composites import MOST_GAP, together
+from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
+from kir.learning.induce.prose import told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import _contents, _likeness, led, parts, said_by, simplest, starts, transferred
+from kir.learning.induce.transfers import _contained, _likeness, led, parts, said_by, simplest, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
 from kir.learning.tune.space import find_space
 from kir.lineage.records.folder import Folder
+from kir.problem import load_problem
 from kir.rewrite import Context, Pipeline, run
 from tests.kir.learning.cards.test_card import a_card
 
@@ -143,6 +147,16 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
     monkeypatch.setattr(forwards_, "ProcessPoolExecutor", lambda workers: ThreadPoolExecutor(workers))
     (cut,) = forwards([space])
     assert len(cut.transitions) == 4 and cut.reason == "off by one"
+    asked_for: list[str] = []
+
+    def right(text: str, problem: str, everywhere: bool) -> str:
+        asked_for.append(text)
+        return ""
+    monkeypatch.setattr(forwards_, "wrong", right)
+    (whole,) = forwards([space], known=[cut])
+    assert whole == made and asked_for == [made.programs[t.after_text] for t in made.transitions[4:]], "what is known is not judged again"
+    (late,) = forwards([space], known=[cut], within=1e-9)
+    assert late.transitions == cut.transitions and late.reason == "not judged in the time"
 
 
 def test_a_plan_leads_another_kernel_to_a_state_and_what_follows_judges_the_skill(found: dict[str, Hypothesis]) -> None:
@@ -184,6 +198,30 @@ def test_steps_that_come_together_are_found_and_others_are_not() -> None:
     chains = {f"k{n}": ["tile", "stage", "swizzle", "ldmatrix", "unroll"] for n in range(4)} | {f"m{n}": ["tile", "unroll"] for n in range(8)}
     assert [each.items for each in together(chains)] == [("stage", "swizzle", "ldmatrix")]
     assert not together({"a": ["x", "y"], "b": ["x", "y"]}), "two kernels are too few"
+    both = [*(["wgmma", "tma", "ring", "turns"],) * 3, *(["wgmma", "tma", "ring"],) * 3, *([f"other{k}"] for k in range(3))]
+    found = together({str(k): run for k, run in enumerate(both)})
+    assert [(each.items, each.support) for each in found] == [(("wgmma", "tma", "ring"), 6)], "what half of them do as well is no part of it"
+    assert joined_name(["tile", "mma"], "for", []) == "tile-mma.for" and joined_name(["tile", "mma"], "for", ["tile-mma.for"]) == "tile-mma.for.2"
+    assert joined_name(["cooperative-consumers"] * 4, "mma", []) == "cooperative-consumers-to-cooperative-consumers.4.mma"
+
+
+@given(st.lists(st.permutations("abcdef").flatmap(lambda run: st.integers(0, 6).map(lambda most: "".join(run)[:most])), min_size=3, max_size=9))
+def test_a_sequence_has_all_kernels_of_each_that_is_merged_into_it(runs: list[str]) -> None:
+    sequences = {str(k): [*run] for k, run in enumerate(runs)}
+    found = together(sequences)
+    for each in found:
+        assert all(is_part(each.items, sequences[kernel]) for kernel in each.kernels)
+        assert not any(is_part(each.items, other.items) and {*each.kernels} <= {*other.kernels} for other in found if other != each)
+    steps = {name: [kernel for kernel, run in sequences.items() if name in run] for name in "abcdef"}
+    for a, b in ((a, b) for a in steps for b in steps if a != b):
+        both = [kernel for kernel, run in sequences.items() if a in run and b in run and 0 < run.index(b) - run.index(a) <= MOST_GAP + 1]
+        if len(both) >= max(3, 0.75 * len({*steps[a], *steps[b]})) and len(both) * len(runs) >= 1.5 * len(steps[a]) * len(steps[b]):
+            assert any(is_part((a, b), each.items) and {*both} <= {*each.kernels} for each in found), "two steps that belong together are in a sequence"
+
+
+def is_part(short: Sequence[str], long: Sequence[str]) -> bool:
+    rest = iter(long)
+    return all(item in rest for item in short)
 
 
 def test_uses_of_several_kernels_and_surfaces_become_one_card(found: dict[str, Hypothesis]) -> None:
@@ -252,9 +290,11 @@ def test_no_trial_follows_where_so_many_failed_that_a_skill_is_not_admitted(walk
 
 
 def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[Walked]) -> None:
-    contents = {each.family: _contents(simplest(each)) for each in walks}
+    contents = {each.family: _contained(simplest(each)) for each in walks}
     assert all(_likeness(each, each) == 1.0 for each in contents.values())
     assert _likeness(contents["softmax"], contents["norm"]) > _likeness(contents["softmax"], contents["copy"]) > 0
+    product, convolution, norm = (_contained(load_problem(name).naive) for name in ("gemm", "conv2d", "layernorm"))
+    assert _likeness(product, convolution) > _likeness(product, norm), "a sum of products is told from a sum"
 
 
 def test_a_library_made_side_by_side_is_that_of_one_process(walks: Sequence[Walked], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,3 +480,25 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
     for wrong_ in ("nonsense", "[]", '{"weights": {}}'):
         (tmp_path / "made" / "rank.json").write_text(wrong_)
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
+
+
+def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypothesis]) -> None:
+    each = found["multi-threaded-block.kernel"]
+    failed = [Entry(what="trial", kernel=f"k{n}", outcome=f"lifted from 3 other kernels: {how}", skill=won, without=False)
+              for n, (how, won) in enumerate([("no place", False), ("other programs in 1 try", False), ("no place", False), ("a step", True)])]
+    relations = (Relation(text="trips % 4 == 0", kernels=4, chance=0.01), Relation(text="threads == k", kernels=3, of=4, chance=0.02))
+    made = each.card.model_copy(update={
+        "title": "tma load, at a copy", "log": tuple(failed), "state": "hypothesis", "carrier": each.card.carrier.model_copy(update={"relations": relations}),
+        "risk": each.card.risk.model_copy(update={"numerics": "bitwise, reassociated(k)"}),
+        "effect": each.card.effect.model_copy(update={"compared": 5, "realized": 0, "measured": {"H200": Spread(median=1.5, low=1.5, high=1.5, uses=1)}})})
+    said = told(made, each.uses)
+    assert said.startswith("# TMA load, at a copy\n")
+    flat = " ".join(said.split())
+    for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
+                     "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
+                     "`trips` is a multiple of 4 in every use, in 4 kernels; at places of this kind drawn at random",
+                     "`threads == k` in 3 of 4 kernels; if each kernel had the parameters of another one", "`trips` is the number of iterations",
+                     "In none of the 5 uses compiled before and after did the machine code change", "H200: 1.5 times as fast, in one use, measured",
+                     "The result may differ in its last bits: terms are added in another order (k).",
+                     "On 3 of the 4 kernels on which it was tried it did not succeed: no place found (twice) and another place or other parameters"):
+        assert sentence in flat, sentence

@@ -23,7 +23,16 @@ class Said:
 
 
 def does(task: Said) -> dict[str, Any]:
-    """Die once, die always, sleep, or say in which process this is and which device it sees."""
+    """Die once, die always, sleep, meet another, lack memory while others are at work, or say in which process this is and which device it sees."""
+    here = Path(task.folder) / f"at work {os.getpid()}"
+    here.touch()
+    try:
+        return _done(task)
+    finally:
+        here.unlink()
+
+
+def _done(task: Said) -> dict[str, Any]:
     mark = Path(task.folder) / task.what
     if task.what == "dies" or (task.what == "dies once" and not mark.exists()):
         mark.touch()
@@ -40,12 +49,18 @@ def does(task: Said) -> dict[str, Any]:
             time.sleep(0.05)
     if task.what == "hangs":
         time.sleep(60)
-    told = (Path(task.folder) / f"{task.what}.made").read_text(encoding="utf-8") if task.what.startswith("made") else os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return {"seconds": float(os.getpid()), "low": 0.0, "high": 0.0, "accepted": True, "reason": told}
-
-
-def makes(task: Said) -> None:
-    """What is done ahead, and whether its process sees a device; one task ends the process that does it."""
-    if task.what == "made deadly":
-        os._exit(9)
-    (Path(task.folder) / f"{task.what}.made").write_text(f"sees {os.environ['CUDA_VISIBLE_DEVICES']!r}", encoding="utf-8")
+    told = {"seconds": float(os.getpid()), "low": 0.0, "high": 0.0, "accepted": True, "reason": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
+    if task.what.startswith("meets "):  # wait for the other one
+        until = time.monotonic() + 30
+        (Path(task.folder) / f"{task.what[-1]} is met").touch()
+        while not (Path(task.folder) / f"{'ab'[task.what[-1] == 'a']} is met").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        told["accepted"] = time.monotonic() < until
+    if task.what.startswith("small"):
+        time.sleep(0.5)
+    if "large" in task.what:
+        time.sleep(0.2)
+        others = [x for x in Path(task.folder).glob("at work *") if x.name != f"at work {os.getpid()}"]
+        if others or task.what == "too large":
+            told |= {"accepted": False, "reason": "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)"}
+    return told

@@ -24,7 +24,7 @@ from kir.learning.optimize.pool.judge import PoolJudge
 from kir.learning.optimize.pool.tasks import judged, require_answer, task_of
 from kir.learning.tune.search import Measured
 from kir.problem import load_problem
-from tests.kir.learning.optimize.pool_worker import Said, does, makes
+from tests.kir.learning.optimize.pool_worker import Said, does
 
 PROBLEM = load_problem("softmax")
 SETTING = Setting(PROBLEM, PROBLEM.shape("small"), target("h200"), "cuda")
@@ -65,15 +65,23 @@ def test_a_worker_that_is_killed_is_replaced_and_a_candidate_that_kills_or_keeps
 
 
 def test_each_gpu_has_a_worker_that_sees_it_alone(tmp_path: Path) -> None:
-    """Two devices, three tasks: a device measures one candidate at a time, in one process; one that is lost is replaced."""
+    """Two devices, three tasks: one process each; one that is lost is replaced."""
     said = {name: found for name, found, _ in pool(Devices((0, 1)), tmp_path, "a", "b", "dies once")}
     assert {said["a"].reason, said["b"].reason} == {"0", "1"} and said["dies once"].accepted and said["a"].seconds != said["b"].seconds
 
 
-def test_tasks_are_compiled_ahead_by_processes_that_see_no_gpu(tmp_path: Path) -> None:
-    engine = Devices((0,), makes, 1)
-    said = {name: found for name, found, _ in pool(engine, tmp_path, "made a", "made b")}
-    assert {m.reason for m in said.values()} == {"sees ''"} and engine.parallel == 2
+def test_several_workers_share_a_gpu_and_one_that_is_lost_takes_no_other_with_it(tmp_path: Path) -> None:
+    engine = Devices((0,), 2)
+    said = {name: found for name, found, _ in pool(engine, tmp_path, "meets b", "meets a", "dies once", "fine")}
+    assert all(m.accepted and m.reason == "0" for m in said.values()) and engine.parallel == 2
+    assert said["meets b"].seconds != said["meets a"].seconds, "they were at work at the same time"
+
+
+def test_what_lacked_memory_beside_others_is_done_once_more_with_the_gpu_for_itself(tmp_path: Path) -> None:
+    """`large` needs all of a GPU's memory, `too large` more than it has: only the latter is refused."""
+    said = {name: found for name, found, _ in pool(Devices((0,), 3), tmp_path, "a large one", "small", "too large", "small too")}
+    assert all(said[name].accepted for name in ("a large one", "small", "small too"))
+    assert not said["too large"].accepted and "OUT_OF_MEMORY" in said["too large"].reason
 
 
 @pytest.mark.parametrize("how", ["broken", "deadly"])

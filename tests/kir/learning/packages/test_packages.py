@@ -2,26 +2,36 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.statistics import Estimate
 from kir.hardware.target import target
+from kir.ir.build import int_value
 from kir.ir.parser import parse_program
+from kir.learning.optimize.lift import lifted
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.engines import Processes
 from kir.learning.optimize.search import Budget
+from kir.learning.optimize.sources import ThreadsSource
 from kir.learning.packages.calls import Call, calls_of
 from kir.learning.packages.overlay import series
 from kir.learning.packages.run import Asked, Outcome, optimized
 from kir.learning.packages.sample import CallJudge, CallTask, judged_call, sampled
-from kir.learning.packages.trial import DeviceTask, tried_on_device
+from kir.learning.packages.trial import DeviceJudge, DeviceTask, tried_on_device
 from kir.learning.packages.twin import twin
+from kir.rewrite import Context
 
 H200 = target("h200")
 SOURCE = '''import triton
@@ -129,6 +139,47 @@ def test_a_run_that_is_broken_off_keeps_what_it_found_and_resumes_within_its_bud
     found: Outcome = optimized(asked(package, budget=Budget(3, 100.0)))
     assert len(found.rows) == 2 and sum(len(r["tried"]) for r in found.rows) <= 3
     assert optimized(asked(package, budget=Budget(1, 100.0))).ended == "the budget is used up"
+
+
+def test_a_kernel_is_tried_with_other_numbers_of_threads_and_one_whose_statements_count_them_is_not(package: Path) -> None:
+    program, setting = call_of(package).read().program, Setting(cast(Any, None), cast(Any, None), H200, "triton")
+    plans = [*ThreadsSource().plans(program, setting)]
+    assert [p.point["threads"] for p in plans] == [64, 256, 32, 512, 1024]
+    for plan in plans:
+        found = lifted(program, plan, setting.context)
+        assert not found.left and int_value(found.program.kernels[0].threads) == plan.point["threads"]
+    counts = parse_program("kir 1\nprogram own\n  out Y: f32[128]\nkernel main grid (i: 1) threads 128\n  for t in 0..128 parallel thread\n    Y[t] = 1.0\n")
+    assert all(lifted(counts, plan, setting.context).left for plan in ThreadsSource().plans(counts, setting))
+
+
+class Losing(Processes):
+    """Does tasks here, after it has lost so many workers over each."""
+
+    def __init__(self, losses: int) -> None:
+        super().__init__(2)
+        self.losses, self.begun = losses, list[str]()
+
+    def begin(self, work: Callable[[Any], dict[str, Any]], task: Any) -> Future[dict[str, Any]]:
+        self.begun.append(task.key)
+        done: Future[dict[str, Any]] = Future()
+        if self.begun.count(task.key) <= self.losses:
+            done.set_exception(BrokenProcessPool())
+        else:
+            done.set_result(work(pickle.loads(pickle.dumps(task))))
+        return done
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_searches_run_side_by_side_and_one_whose_worker_is_lost_is_begun_once_more(package: Path, losses: int) -> None:
+    (package / "bindings" / "row_sum-2.toml").write_text(BINDING.format(file=package / "site" / "sums" / "rows.py", columns=500))
+    engine = Losing(losses)
+    found = optimized(asked(package, budget=Budget(4, 100.0), engine=engine))
+    assert len(engine.begun) == 4 and len(found.rows) == 2 and found.ended == "every call was searched"
+    assert [r["binding"] for r in found.rows] == ["row_sum-1", "row_sum-2"] and sum(len(r["tried"]) for r in found.rows) <= 4
+    assert {r["remark"] for r in found.rows} == ({""} if losses == 1 else {"it ends the process that searches it"})
+    assert all(bool(r["program"]) == (losses == 1) for r in found.rows)
+    if losses == 1:
+        assert optimized(asked(package, budget=Budget(4, 100.0), judge_of=dead)).to_json() == found.to_json(), "and one after another it is the same run"
 
 
 def call_of(package: Path) -> Call:
@@ -247,6 +298,21 @@ def test_ctas_that_wait_for_one_another_are_not_run_without_the_others() -> None
     assert len(sampled(parse_program(WAITS.format(read="seen"), "counts.kir")).kernels) == 1
     with pytest.raises(ValueError, match="wait for one another"):
         sampled(parse_program(WAITS.format(read="F[0]"), "waits.kir"))
+
+
+@pytest.mark.parametrize(("ratio", "seconds"), [((1.25, 1.2, 1.3), 8e-6), ((1.01, 0.99, 1.03), 1e-5), ((0.8, 0.7, 0.9), 1.25e-5)])
+def test_a_candidate_is_as_much_faster_as_it_was_in_turns_and_not_at_all_where_that_is_not_sure(
+        ratio: tuple[float, float, float], seconds: float, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own time says less: another process had other clocks."""
+    call = call_of(package)
+    given = call.read().program
+    other = lifted(given, next(iter(ThreadsSource().plans(given, Setting(cast(Any, None), cast(Any, None), H200, "triton")))), Context(H200)).program
+    times = Estimate(*ratio, 15).to_json()
+    monkeypatch.setattr("kir.learning.packages.trial._asked", lambda row: {
+        "right": True, "difference": 0.0, "seconds": 1e-5 if row["same"] else 7e-6, "low": 0.0, "high": 0.0, "ratio": times})
+    judge = DeviceJudge(call, given)
+    assert judge.judge(given, "triton").seconds == 1e-5
+    assert judge.judge(other, "triton").seconds == pytest.approx(seconds)
 
 
 def test_a_device_that_is_gone_is_an_error_and_no_refusal_of_the_candidate(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

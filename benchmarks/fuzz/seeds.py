@@ -1,0 +1,67 @@
+"""One seed after another: its program, its checks, and what its faults are shrunk to."""
+from __future__ import annotations
+
+import ast
+import random
+import time
+import warnings
+from collections import Counter
+
+from benchmarks.fuzz.checking import Fault, attempt, checks
+from benchmarks.fuzz.making import Made
+from benchmarks.fuzz.shrinking import shrunk
+from kir.base.dataclass import dataclass
+from kir.ir.parser import parse_program
+from kir.rewrite.pipelines.text import Direction
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a seed: the form of its program, counts of applications, its faults each with what it was shrunk to, and processor seconds."""
+
+    seed: int
+    form: str
+    counts: Counter[str]
+    faults: list[tuple[Fault, str]]
+    seconds: float
+
+
+def one(seed: int, count: Counter[str]) -> tuple[Made, list[Fault]]:
+    """The program of a seed, and its faults."""
+    made = Made(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return made, list(checks(parse_program(made.text, "p.kir"), made.arrays, random.Random(seed), count))
+
+
+def smaller(made: Made, fault: Fault, seed: int) -> str:
+    """The program of a fault, as small as it can be made while a fault of this kind is found in it."""
+    def faulty(text: str) -> bool:
+        return any(f.kind == fault.kind for f in checks(parse_program(text, "p.kir"), made.arrays, random.Random(seed), Counter()))
+    return shrunk(made.text, faulty) if not fault.kind.startswith(("values", "inverse", "text after", "offered")) else shrunk(fault.before, lambda text: _again(
+        made, fault, text))
+
+
+def _again(made: Made, fault: Fault, text: str) -> bool:
+    name, _, rest = fault.done.lstrip("~").partition("{")
+    given, _, seed = ("{" + rest).rpartition(" seed ")
+    direction: Direction = "backward" if fault.done.startswith("~") else "forward"
+    return any(f.kind == fault.kind for f in attempt(parse_program(text, "p.kir"), name, ast.literal_eval(given), direction, int(seed),
+                                                     made.arrays, Counter(), []))
+
+
+def done(seed: int) -> Done:
+    """The program of a seed, in a process of its own: what came of it."""
+    begun, count = time.process_time(), Counter[str]()
+    made, faults = one(seed, count)
+    cases: list[tuple[Fault, str]] = []
+    for fault in faults:
+        try:
+            small = smaller(made, fault, seed) if all(f.kind != fault.kind for f, _ in cases) else ""
+        except Exception as crash:  # what is shrunk to may crash elsewhere: the fault itself is kept
+            small = f"# not shrunk: {type(crash).__name__}: {crash}\n"
+        cases.append((fault, small))
+    return Done(seed, made.form.__name__, count, cases, time.process_time() - begun)
+
+
+__all__ = ["Done", "done", "one"]

@@ -1,0 +1,87 @@
+"""Whose turn a device is: what must not be disturbed has it alone, all else shares it. Across processes, by file locks that end with their holders.
+
+Two locks each: who waits to be alone holds the first, at which all who come later wait too, so that a stream of short sharers starves nobody.
+"""
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from pathlib import Path
+
+import platformdirs
+
+from kir.base.dataclass import dataclass
+from kir.hardware.device.clocks import bus
+
+
+@dataclass
+class Turns:
+    """The turns of one device, kept in `file` and a second file beside it. A thread that has a turn has it for what it calls, too."""
+
+    file: Path
+    _held: threading.local = field(default_factory=threading.local)
+
+    @classmethod
+    def of(cls, device: int = 0) -> Turns:
+        """Those of a device of CUDA's, by where it is on the PCI bus: the same for all processes of this user, whatever they see of the others."""
+        place = bus(device)
+        name = place.decode().strip().lower().replace(":", "-") if place else f"device-{device}"
+        return cls(Path(platformdirs.user_cache_dir("kir")) / "turns" / name)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While nobody else uses the device. Whoever shares it may not ask for this: it would wait for itself."""
+        with self._turn(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """While nobody has it alone; others may be beside."""
+        with self._turn(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """As `beside`, for what takes the driver long (a context): one at a time, so that who waits to be alone waits for no more than one."""
+        if getattr(self._held, "kind", None) is not None:
+            yield
+            return
+        begun = time.perf_counter()
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.file.with_suffix(".opening"), "a+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._held.waited = self.waited + time.perf_counter() - begun
+            with self._turn(fcntl.LOCK_SH):
+                yield
+
+    @property
+    def waited(self) -> float:
+        """Seconds for which this thread has waited for its turns so far."""
+        return float(getattr(self._held, "waited", 0.0))
+
+    @contextmanager
+    def _turn(self, kind: int) -> Iterator[None]:
+        mine: int | None = getattr(self._held, "kind", None)
+        if mine is not None:
+            assert mine == fcntl.LOCK_EX or kind == fcntl.LOCK_SH, "a turn that is shared does not become one alone"
+            yield
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        begun = time.perf_counter()
+        with open(self.file, "a+b") as lock:  # a description of its own for each turn: threads of a process wait for one another as processes do
+            with open(self.file.with_suffix(".next"), "a+b") as door:
+                fcntl.flock(door, fcntl.LOCK_EX)
+                fcntl.flock(lock, kind)
+            self._held.waited = self.waited + time.perf_counter() - begun
+            self._held.kind = kind
+            try:
+                yield
+            finally:
+                self._held.kind = None
+
+
+__all__ = ["Turns"]
