@@ -20,6 +20,7 @@ from kir.surface.launches.axes import with_axes
 from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
+from kir.surface.launches.whole import whole_numbers
 
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
@@ -34,7 +35,8 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if not found:
         return []
     program = reader.parse(path, kernel)
-    said = [_decided(_tiled(each, program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    said = [_decided(_tiled(_counted(each, program), program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each
+            for k, each in enumerate(found)]
     return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
 
@@ -65,6 +67,18 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
                  if t.shape != loose.tensors[name].shape]
         binding = with_axes(binding, made)
     return replace(found, binding=binding, assumed=(*found.assumed, *said))
+
+
+def _counted(found: Found, program: Program) -> Found:
+    """With whole numbers for what the kernel takes for places, where a floating-point dtype was only assumed: as wide as torch makes them."""
+    named = whole_numbers(program)
+    guessed = {each.field[1] for each in found.assumed if each.field[::2] == ("tensors", "dtype")} & named
+    binding = found.binding.changed(
+        tensors={k: replace(t, dtype="i64") if k in guessed else t for k, t in found.binding.tensors.items()},
+        dtypes={k: "i32" if k in named and v.startswith("f") else v for k, v in found.binding.dtypes.items()})
+    said = tuple(Assumed(f"{each.field[1]} is i64", each.field) if each.field[1:2] and each.field[1] in guessed and each.field[2:] == ("dtype",) else each
+                 for each in found.assumed)
+    return replace(found, binding=binding, assumed=said)
 
 
 def _tiled(found: Found, program: Program) -> Found:

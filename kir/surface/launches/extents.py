@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
-from kir.surface.launches.reach import PLACES, PRIMES, divisions, grid_extents, leaves, ran, small_sizes
+from kir.surface.launches.reach import PLACES, PRIMES, divisions, grid_extents, leaves, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
 ENDLESS = 1 << 20
@@ -68,8 +68,8 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
 
 
 def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str) -> Binding:
-    """The binding with another axis for a tensor that a kernel leaves: as many elements as it reaches in each of its rows. Unchanged where that is no
-    number."""
+    """The binding with another axis for a tensor that a kernel leaves: as many elements as it reaches in each of its rows, or a size of rows. Unchanged
+    where it is neither."""
     tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
     try:
         program = made(_shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
@@ -79,8 +79,13 @@ def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str
     own = next((c for c in _candidates(binding, tried) if c.of == tuple(binding.tensors[name].shape)), None)
     if own is None or len(runs) < len(PRIMES) or any(leaves(found, name, binding) for found in runs):
         return binding
-    ends = [divmod(found.ends.get(name, 0), have) for found, have in zip(runs, own.elements)]
-    return _shaped(binding, {name: (*own.of, ends[0][0])}) if len(set(ends)) == 1 and ends[0][0] > 1 and not ends[0][1] else binding
+    times = [divmod(found.ends.get(name, 0), have) for found, have in zip(runs, own.elements)]
+    if any(rest or k < 2 for k, rest in times):
+        return binding
+    if len(set(times)) == 1:
+        return _shaped(binding, {name: (*own.of, times[0][0])})
+    rows = next((x for x in binding.sizes if [sizes[x] for sizes in tried] == [k for k, _ in times]), None)
+    return _shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
 
 
 def _shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
@@ -115,7 +120,8 @@ def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitt
         return _Fitted(binding, tuple(names), ran=False)
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
     further = [found for sizes in tried if (found := ran(program, sizes, MORE_PLACES)) is not None] if places and names else []
-    candidates = list(_candidates(binding, tried))
+    parts = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
+    candidates = list(_candidates(binding, tried, parts))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0
     known, facts = list(binding.sizes), list(binding.facts)
@@ -162,9 +168,9 @@ def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int]
     return max(PLACES, lengths.pop()), (own, *(row.of if row.of != (1,) else ()))
 
 
-def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]]) -> Iterator[_Shape]:
-    """Shapes that may be proposed, the smallest first: those of other tensors, one element, products of sizes and extents of the grid; and, where they are
-    exactly as large as what is reached, such products times a small number, and a size and one more."""
+def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Sequence[str] = ()) -> Iterator[_Shape]:
+    """Shapes that may be proposed, the smallest first: those of other tensors, one element, products of sizes; and, where they are exactly as large as what is
+    reached, products of these, extents of the grid and `parts` of sizes, such products times a small number, and a size and one more."""
     held = {x: n.Var(x, I32) for x in binding.sizes}
     out: list[_Shape] = []
 
@@ -182,16 +188,17 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]]) -> Iterato
         if "?" not in t.shape and t.strides is None and not all(isinstance(d, int) for d in t.shape):
             offer(t.shape)
     extents = [expr_text(g) for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
-    single = [*binding.sizes, *dict.fromkeys(extents)]
+    single = [*binding.sizes, *dict.fromkeys((*extents, *parts))]
     for k in range(1, MOST_FACTORS + 1 if len(single) <= 7 else MOST_FACTORS):
         for each in combinations(single, k):
             offer((" * ".join(each),), not set(each) <= set(binding.sizes))
+    lengths = [d for t in binding.tensors.values() for d in t.shape if isinstance(d, int) and d > 1]
     for x in binding.sizes:
         offer((f"{x} + 1",), True)
     for shape in [c.of for c in out if not c.exact]:
-        for factor in (2, 3, 4, 8):
+        for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)
-    yield from sorted(out, key=lambda c: max(c.elements, default=0))
+    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of)))
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:

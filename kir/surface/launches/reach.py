@@ -38,7 +38,7 @@ PLACES = 2
 
 
 def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[str, int] | None:
-    """Small sizes that keep the facts of a binding, no two alike, with two CTAs or more along each axis of the grid that grows with them (one where that
+    """Small sizes that keep the facts of a binding, no two alike, with two CTAs or three along each axis of the grid that grows with them (one where that
     cannot be); None where a few tries find none."""
     names = {x: n.Var(x, I32) for x in binding.sizes}
     try:
@@ -52,14 +52,22 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         if (found := _multiple(f)) is not None:
             multiples[found[0]] = math.lcm(multiples.get(found[0], 1), found[1])
     base |= {name: multiples[name] * few for name, few in zip((x for x in base if x in multiples), FEW[primes != PRIMES[0]])}
+    for f in facts:
+        match f:
+            case n.Binary(op="eq", a=n.Binary(op="mod", a=n.Var(name=a), b=n.Var(name=b)), b=n.Const(value=0)) if a in base and b in base and base[a] % base[b]:
+                base[a] *= base[b]
+            case _:
+                pass
     grid = [g for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
-    for least in (2, 1, 0):
+    for least in (2 if primes == PRIMES[0] else 3, 1, 0):  # another number of CTAs in the other run, or a tile would look like a constant
         wanted = [*facts, *(compare("ge", g, least) for g in grid if least)]
-        told = {x.name for f in wanted if _multiple(f) is None and (not _least(f) or decided(f, base) is False) for x in walk(f) if isinstance(x, n.Var)}
-        for factor in FACTORS:
-            values = {name: value * (factor if name in told else 1) for name, value in base.items()}
-            if (found := _striding(values, strides, wanted)) is not None:
-                return found
+        broken = [f for f in wanted if decided(f, base) is False]
+        spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
+        for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} for each in (broken, spoken)]:
+            for factor in FACTORS:
+                values = {name: value * (factor if name in told else 1) for name, value in base.items()}
+                if (found := _striding(values, strides, wanted)) is not None:
+                    return found
         free, random = [name for name in base if name in told], np.random.default_rng(primes[0])
         for _ in range(TRIES if free else 0):  # each by a factor of its own
             values = {**base, **{name: base[name] << int(k) for name, k in zip(free, random.integers(0, 8, len(free)))}}
@@ -88,10 +96,10 @@ def grid_extents(binding: Binding) -> list[n.Expr]:
         return []
 
 
-def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
-    """That a size which the grid, or a loop, takes in tiles is a multiple of the tile: as facts, each only once."""
-    seen = set(binding.facts)
-    for e in (*grid_extents(binding), *(x for k in program.kernels for x in walk(k))):
+def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Sizes that the grid, a loop or an index of a program takes in tiles, each with the extent of the tile."""
+    seen = set()
+    for e in (x for k in program.kernels for x in (*(y for a in k.grid for y in walk(a.extent)), *walk(k))):
         over: n.Expr | None = None
         match e:
             case n.Binary(op="ceildiv" | "floordiv", a=over, b=n.Const(value=int() as by)) if by > 1:
@@ -100,24 +108,33 @@ def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
                 pass
             case _:
                 continue
-        if isinstance(over, n.Var) and over.name in binding.sizes and (fact := f"{over.name} % {by} == 0") not in seen:
-            seen.add(fact)
-            yield fact
+        while isinstance(over, n.Cast):
+            over = over.x
+        if isinstance(over, n.Var) and over.name in sizes and (over.name, by) not in seen:
+            seen.add((over.name, by))
+            yield over.name, by
+
+
+def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
+    """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have."""
+    yield from (fact for x, by in tiles(program, binding.sizes) if (fact := f"{x} % {by} == 0") not in binding.facts)
 
 
 def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
-    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count from 0 to `places`
-    (exclusive), and so again."""
+    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count to `places`
+    (exclusive) and so again, the first from 0, the second from 1, .."""
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
     random, arrays = np.random.default_rng(0), {}
+    turn = 0
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
             shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
             if np.prod(shape) > MOST_ELEMENTS:
                 return None
-            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else np.resize(np.arange(places), shape)
+            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else np.resize(np.roll(np.arange(places), -turn), shape)
+            turn += not p.of.dtype.is_float
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
     threads = ctas * (int_value(program.kernels[0].threads) or 1)

@@ -180,6 +180,8 @@ class Known:
             self._replace(a.name, b)
         elif isinstance(b, n.Var) and not _mentions(a, b.name):
             self._replace(b.name, a)
+        elif (solved := _solved(a, b) or _solved(b, a)) is not None:
+            self._replace(*solved)
         elif b.type == I32 and a.type == I32 and not isinstance(a, n.Const):
             self.facts.append(_bounding(a, b) or build.compare("eq", a, b))
 
@@ -316,6 +318,15 @@ def _divided(over: n.Expr, under: n.Expr) -> n.Expr | None:
         at = atoms.index(under)
         left[(*atoms[:at], *atoms[at + 1:])] = count
     return build.from_polynomial(left, I32) if left else None
+
+
+def _solved(a: n.Expr, b: n.Expr) -> tuple[str, n.Expr] | None:
+    """What the one number is in a multiple of it that is a constant; None for other equations."""
+    if isinstance(b, n.Const) and a.type == I32 and len(terms := build.polynomial(a)) == 1:
+        (atoms, count), = terms.items()
+        if len(atoms) == 1 and isinstance(atoms[0], n.Var) and int(b.value) % count == 0:
+            return atoms[0].name, build.const(int(b.value) // count)
+    return None
 
 
 def _bounding(a: n.Expr, b: n.Expr) -> n.Expr | None:
