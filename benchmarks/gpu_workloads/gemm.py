@@ -171,7 +171,7 @@ def chosen(found: Sequence[Found]) -> list[tuple[str, Program]]:
     """The first of all candidates of a row, of each pipeline as many, each of a tile of its own: a pipeline or a tile that is misjudged does not fill all
     places."""
     out: dict[tuple[str, ...], tuple[str, Program]] = {}
-    most = max(2, MEASURED // len({_tile(name)[0] for _, _, _, name, _ in found}))
+    most = max(2, -(-MEASURED // max(1, len({_tile(name)[0] for _, _, _, name, _ in found}))))
     for _, _, _, name, program in sorted(found, key=lambda f: f[2]):
         tile = _tile(name)
         if tile not in out and sum(t[0] == tile[0] for t in out) < most:
