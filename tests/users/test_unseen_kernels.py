@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kir.analysis.normal.normal_form import normalize
+from kir.analysis.normal.regions import raised
 from kir.base.diagnostic import KirError
 from kir.interp import run
 from kir.ir.parser import parse_program
-from kir.surface.reading import launched
+from kir.surface.reading import launched, load_expert
+from tests.round_trips import CUDA as CUDA_TRIP
 from tests.users.unseen_kernels import CUDA, HALO, TILELANG, TRITON, Unseen
 
 
@@ -43,6 +46,25 @@ def test_extents_of_a_list_of_sizes_stay_sizes(tmp_path: Path) -> None:
     _found(tmp_path / "own.py", "", TILELANG)
     binding, _ = launched(str(tmp_path / "own.py"))
     assert binding is not None and binding.sizes == ["batch", "rows"]
+
+
+HALVES = """#include <cuda_fp16.h>
+__global__ void gated(const half* g, half* y, int n) {
+  int i = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (i + 1 < n) {
+    half2 v = reinterpret_cast<const half2*>(&g[i])[0];
+    reinterpret_cast<half2*>(&y[i])[0] = __hmul2(v, h2rcp(__hadd2(__float2half2_rn(1.0f), h2exp(__hneg2(v)))));
+    y[i] = __hfma(hsqrt(__habs(y[i])), y[i], hlog2(y[i]));
+  }
+}
+void run(const half* g, half* y, int n) { gated<<<(n / 2 + 127) / 128, 128>>>(g, y, n); }
+"""
+
+
+def test_functions_of_halves_are_written_back(tmp_path: Path) -> None:
+    (tmp_path / "own.cu").write_text(HALVES, encoding="utf-8")
+    program = normalize(raised(load_expert(str(tmp_path / "own.cu")).program))
+    CUDA_TRIP.is_read_back(program, tmp_path, 0)
 
 
 def test_a_tensor_that_no_shape_fits_is_asked_for(tmp_path: Path) -> None:
