@@ -115,10 +115,10 @@ def coverage(given: Given) -> str:
         lines.append(f"| {row} | {', '.join(intents)} | {', '.join(sorted(names))} | {len(cards)} | {len(good)} | "
                      f"{max((card.evidence.kernels for card in cards.values()), default=0)} | {', '.join(surfaces)} | {', '.join(public.get(row, ()))} |")
     lines += [f"| {row} | (no pass) | | 0 | 0 | 0 | | {', '.join(names)} |" for row, names in sorted(public.items()) if row not in rows]
-    intents = len({each for card in given.admitted for each in card.intent.split(" + ")})
+    kinds = len({each for card in given.admitted for each in card.intent.split(" + ")})
     admitted, states = given.admitted, Counter(card.state for card in given.cards)
     of = [f"{len(given.cards)} cards: {', '.join(f'{n} {s}' for s, n in states.most_common())}.",
-          f"The admitted ones are of {intents} intents and {covered} of the {len(rows)} rows that have passes.",
+          f"The admitted ones are of {kinds} intents and {covered} of the {len(rows)} rows that have passes.",
           f"{sum(card.evidence.kernels >= 3 for card in admitted)} of them are lifted from three kernels or more, "
           f"{sum({*SURFACES} <= {*card.scope.surfaces} for card in admitted)} from kernels of all three surfaces; of {sum(len(x) == 3 for x in said.values())} "
           "a use can be written on all three, the program before it and the one after; "

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, error
 from kir.gate.goals import predicted, promised
 from kir.gate.operands import cut_off
 from kir.gate.shapes import MOST_ELEMENTS, Plan, Sizes, constants, of_problem, of_programs, solved, worth
@@ -33,10 +34,10 @@ SECONDS = 1.0
 """Interpreted time, as it is foreseen, of the cases of one program beyond those that are never left out."""
 CHECKED_SECONDS, CHECKED_TIMES, ENOUGH = 3.0, 10, 0.85
 """Time that the first checked case may take; how much slower checking is than running; and what share of the most that a case reaches is enough for it."""
-MORE_CHECKED, MORE_SECONDS = 3, 1.0
-"""How many cases are checked for what the first does not reach, and the time that they may take together."""
-WIDE = (2, 4, 8, 16)
-"""Elements that wide accesses take: a row of a size that they do not divide tries alignment."""
+MORE_CHECKED, MORE_SECONDS, LONGEST_SECONDS = 5, 1.0, 1.5
+"""How many cases are checked for what the first does not reach, the time that they may take together, and the time of the longest that is checked."""
+WIDE = (1, 2, 4, 8)
+"""Elements that divide a size, and twice as many do not: its rows try the alignment of accesses of so many more."""
 TIMES_RUN = 2.5
 """Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
 FAIR = 0.5
@@ -138,6 +139,20 @@ def tensor_names(program: n.Program, problem: Problem, given: Mapping[str, str])
     return out
 
 
+def as_posed(program: n.Program, problem: Problem, given: Mapping[str, str]) -> n.Program:
+    """A program that reads what a problem calls an output, and is given nothing there: what it has not written itself is undefined. Raises KirError KIR-G116
+    where it writes what the problem calls an input."""
+    roles = {t.name: t.role for t in problem.spec.tensors}
+    params = []
+    for p in program.params:
+        theirs = tensor_names(program, problem, given).get(p.name, "")
+        if p.role in ("out", "inout") and roles.get(theirs) == "in":
+            raise error("KIR-G116", f"'{p.name}' is written, and '{theirs}' is an input of problem '{problem.name}'",
+                        needs="memory of its own for what is written")
+        params.append(replace(p, role="out") if p.role == "inout" and roles.get(theirs) == "out" else p)
+    return replace(program, params=tuple(params)) if tuple(params) != program.params else program
+
+
 def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Tests:
     """The cases of a problem for a program, at sizes at which the program and those of `also` do all that they can do, and at the problem's own.
 
@@ -168,7 +183,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
     chosen = [*must, *(may[i] for i in kept)]
     cases = tuple(ProblemCase(problem, s, d, seed, problem.inputs(s, seed, d), names) for s, d, seed in chosen)
-    return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at)),
+    return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at), longest=True),
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
 
 
@@ -215,10 +230,10 @@ def _affordable(program: n.Program, must: Sequence[Mapping[str, int]], may: Sequ
     return kept, left
 
 
-def _checked(program: n.Program, cases: Sequence[Case], own: Any) -> tuple[Case, ...]:
+def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool = False) -> tuple[Case, ...]:
     """The cases for the checking mode. First, of those that reach nearly as much as any, the quickest; where that takes too long, the quickest of more than
     one element. Then quick ones that reach what those before do not: a second trip, another way of a branch, an edge, a row that begins off its
-    alignment."""
+    alignment; and the `longest` that there is time for, where trips after the third may differ."""
     if not cases:
         return ()
     found = predicted(program, [own(c.sizes) for c in cases])
@@ -229,17 +244,24 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any) -> tuple[Case,
     if found.seconds[best] * CHECKED_TIMES > CHECKED_SECONDS:
         many = [i for i, c in enumerate(cases) if math.prod(c.sizes.values()) > 1] or list(range(len(cases)))
         best = min(many, key=lambda i: float(found.seconds[i]))
-    goals += [(0.5, np.array([c.sizes[name] % wide != 0 and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
+    goals += [(0.5, where) for where in found.ways.values()]
+    goals += [(0.5, np.array([c.sizes[name] % (2 * wide) == wide and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
               for name in cases[best].sizes for wide in WIDE]
-    chosen, left = [best], MORE_SECONDS
+    chosen, left, cost = [best], MORE_SECONDS, np.maximum(found.seconds, found.stepped) * CHECKED_TIMES
     while len(chosen) <= MORE_CHECKED:
         gain = sum((w * where for w, where in goals if not where[chosen].any()), np.zeros(len(cases)))
-        gain[found.seconds * CHECKED_TIMES > left] = 0
-        best = int(np.argmax(gain / (found.seconds + 0.02)))
+        gain[cost > left] = 0
+        best = int(np.argmax(gain / (cost + 0.2)))
         if gain[best] <= 0:
             break
         chosen.append(best)
-        left -= float(found.seconds[best]) * CHECKED_TIMES
+        left -= float(cost[best])
+    for g, where in found.reached.items():  # what a loop carries is checked, if it takes longer
+        if g.kind == "loop" and g.bit in (TWO, MORE) and not where[chosen].any() and (again := int(np.argmin(np.where(where, cost, np.inf)))) not in chosen:
+            chosen += [again] if cost[again] <= 2 * CHECKED_SECONDS else []
+    within = np.where(cost <= LONGEST_SECONDS, found.seconds, 0.0)
+    if longest and within.max() > found.seconds[chosen].max():
+        chosen.append(int(np.argmax(within)))
     return tuple(cases[i] for i in chosen)
 
 

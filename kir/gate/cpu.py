@@ -13,7 +13,7 @@ from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
 from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.cases import problem_tests, relative_tests, size_sets
+from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets
 from kir.gate.claims import refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
@@ -190,6 +190,7 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
              runner: Runner | None, stopped: Callable[[], bool]) -> CorrectnessRecord:
     try:
         if problem is not None:
+            program = as_posed(program, problem, names)
             also = (*also, *((against,) if against is not None else ()))
             tests = problem_tests(program, problem, names, also)
             right = check(program, tests, problem.name, runner=runner, stopped=stopped)

@@ -73,6 +73,8 @@ class Prediction:
     unknown: set[str] = field(default_factory=set)
     rings: dict[str, int] = field(default_factory=dict)
     ways: dict[tuple[int, int], Array] = field(default_factory=dict)
+    stepped: Array = field(default_factory=lambda: np.zeros(0))
+    """Seconds with one CTA after the other, as the checking mode runs them."""
 
 
 def rings(program: n.Program) -> dict[str, int]:
@@ -98,7 +100,7 @@ def _stages(x: n.Node, var: str) -> Iterator[int]:
 
 def predicted(program: n.Program, shapes: Sequence[Mapping[str, int]]) -> Prediction:
     """What a run at each of these sizes (of the program's, by name) reaches. Sizes that are not given are not known."""
-    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program))
+    out = Prediction(seconds=np.full(len(shapes), FIRST_SECONDS), rings=rings(program), stepped=np.full(len(shapes), FIRST_SECONDS))
     names = {id(s): text for text, _, s in anchors(program)}
     host = _Lanes(np.arange(len(shapes)), np.arange(len(shapes)), np.ones(len(shapes)), {})
     m = Interpreter(program)
@@ -229,6 +231,7 @@ class _Walker:
         self.block(k.body, lanes)
         alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
         turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
+        np.add.at(self.out.stepped, host.shape, alone * total)
         np.add.at(self.out.seconds, host.shape, alone * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:

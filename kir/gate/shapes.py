@@ -246,12 +246,17 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
     base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
     for name in space.names:
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, ladder)])
+    if vectors := any(isinstance(x, n.Span) and x.extent in (2, 4, 8, 16) for k in program.kernels for x in walk(k)):  # rows of each alignment
+        pool += _allowed(space, [dict.fromkeys(space.names, v) for v in (9, 10, 12, 24)])
     found = predicted(program, [space.own(at) for at in pool])
     near = np.arange(len(pool)) < len(chosen)
     wanted: dict[tuple[object, ...], Array] = {(g,): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
     wanted |= {way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
     for name in space.names:
         column = np.array([at[name] for at in pool])
+        if vectors:
+            several = np.array([math.prod(at.values()) for at in pool]) > column
+            wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
         wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
     out: list[Sizes] = []
     spent = 0.0

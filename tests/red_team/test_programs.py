@@ -12,7 +12,7 @@ from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.problem import load_problem
 
-from .exploits import PROBLEMS, PROGRAMS, Exploit
+from .exploits import HEAD, PROBLEMS, PROGRAMS, Exploit
 from .honest import HONEST, Honest
 
 HELD_OUT = [e for e in PROGRAMS if "held-out" in e.words]
@@ -55,6 +55,19 @@ def test_hard_coded_sizes_are_refused_beside_the_listed_ones_and_fail_at_drawn_o
 def test_an_honest_program_passes(honest: Honest) -> None:
     program, problem, _ = honest.loaded()
     verdict = gate_cpu(program, problem, "kir", [])
+    assert verdict.accepted, verdict.reason
+
+
+def test_an_output_may_be_used_before_it_holds_the_answer() -> None:
+    """A frontend calls a tensor that is read and written `inout`; the problem calls it an output, and gives nothing there."""
+    parts = """  for k in 0..N
+    Y[i, 0] = select(k == 0, X[i, 0], Y[i, 0] + X[i, k])
+  let sum = Y[i, 0]
+  for j in 0..N
+    Y[i, j] = X[i, j] * W[j] + sum
+"""
+    text = HEAD.format(threads=1).replace("out Y", "inout Y") + parts
+    verdict = gate_cpu(parse_program(text, "scratch.kir"), load_problem(PROBLEMS / "scaled_rows"), "kir", [])
     assert verdict.accepted, verdict.reason
 
 

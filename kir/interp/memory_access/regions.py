@@ -25,12 +25,12 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
     values: list[Val] | None = None
-    if index and handle.direct and frame.live is None and all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index):
+    if index and handle.direct and all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index):
         values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
         found = _within(machine, region, handle, frame, values)
         if found is not None:
             return found
-        if not any(isinstance(i, Span) for i in index):
+        if frame.live is None and not any(isinstance(i, Span) for i in index):
             values = None
     if not index:
         indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(handle.shape) - 1 - i)) for i, d in enumerate(handle.shape)]
@@ -104,6 +104,7 @@ def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Va
     axis = 0
     for i, stride in zip(region.index, handle.strides, strict=True):
         if isinstance(i, Span):
+            assert isinstance(i.extent, int) and isinstance(i.step, int)
             step = (np.arange(i.extent, dtype=np.int64) * i.step).reshape((1,) * (axis + 1) + (-1,) + (1,) * (spans - 1 - axis))
             partial, axis = partial + step * stride, axis + 1
             steps.append(step)

@@ -287,7 +287,7 @@ class ThreadsSource:
     counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """Half and twice as many first, then what is further off."""
+        """Half and twice as many first, then what is further off; each number is a family, since one says little of another."""
         cls = pass_class("multi-threaded-block")
         for kernel in program.kernels:
             now = int_value(kernel.threads)
@@ -296,7 +296,7 @@ class ThreadsSource:
             for count in sorted((c for c in self.counts if c != now), key=lambda c: (max(c, now) / min(c, now), c)):
                 back = Step.of(cls.with_options({"threads": now}), kernel.name, "backward")
                 steps = back, Step.of(cls.with_options({"threads": count}), kernel.name)
-                yield Plan(f"threads {kernel.name}", steps, cls.claim, point={"threads": count}, family=f"threads {kernel.name}", surface=setting.surface)
+                yield Plan(f"threads {kernel.name}", steps, cls.claim, point={"threads": count}, family=f"threads {count}", surface=setting.surface)
 
 
 @dataclass(frozen=True)

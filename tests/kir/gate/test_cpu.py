@@ -62,7 +62,7 @@ def test_a_right_program_is_accepted_on_every_shape_and_distribution() -> None:
     assert {split(r.distribution)[0] for r in runs} == set(wanted.distributions)
     assert {r.seed for r in runs} >= {0, 1}
     modes = [r.mode for r in runs]
-    assert modes == sorted(modes, reverse=True) and 1 <= modes.count("check") <= 4
+    assert modes == sorted(modes, reverse=True) and 1 <= modes.count("check") <= 7
     assert all(r.ok and r.worst <= 1 for r in runs)
 
 

@@ -148,7 +148,11 @@ def test_a_stored_pipeline_is_a_walk_forwards_up_to_its_first_wrong_program(monk
     (cut,) = forwards([space])
     assert len(cut.transitions) == 4 and cut.reason == "off by one"
     asked_for: list[str] = []
-    monkeypatch.setattr(forwards_, "wrong", lambda text, problem, everywhere: asked_for.append(text) or "")
+
+    def right(text: str, problem: str, everywhere: bool) -> str:
+        asked_for.append(text)
+        return ""
+    monkeypatch.setattr(forwards_, "wrong", right)
     (whole,) = forwards([space], known=[cut])
     assert whole == made and asked_for == [made.programs[t.after_text] for t in made.transitions[4:]], "what is known is not judged again"
     (late,) = forwards([space], known=[cut], within=1e-9)
