@@ -1,9 +1,10 @@
 """``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
-[--seconds N] [--each N] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else as many
-as the cores allow when all GPUs work), or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each GPU and
-each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds, those
-repeats apart. ``--lose 3`` ends a worker of the last GPU three times in each run, as a GPU that fails does. ``python -m benchmarks.gpu_pool package
-[--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead. Counts that the machine does not have are left out, and named.
+[--seconds N] [--each N] [--again 5] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else
+as many as the cores allow when all GPUs work), or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each
+GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds,
+those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each run, as a GPU that fails does.
+``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead. Counts that the machine does
+not have are left out, and named.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ FROM = (("gemm", 60), ("softmax", 30), ("rmsnorm", 30), ("layernorm", 30), ("fmh
 """Problems, each at its first timed shape, and how many of a search's own proposals are taken of each until there are enough."""
 AGAIN = 5
 """Candidates that are gated again with nothing beside them."""
+START = 90.0
+"""Seconds that processes may take to come up."""
 PACKAGE = "liger_kernel"
 STAGES = {"compiling": ("cpu gate", "compile"), "checking": ("start", "correctness", "replay"), "timing": ("timing",), "its turn": ("turn",)}
 """What the gate's stages are counted as; waiting for a turn is within the others."""
@@ -68,6 +71,14 @@ class Noted:
     @property
     def key(self) -> str:
         return self.task.key
+
+
+def ready(task: Task) -> dict[str, Any]:
+    """What a process needs once: imports, its GPU opened, the servers that it forks others from."""
+    gpu = tasks._gpu(task.cache)
+    for server in (gpu.executors, gpu.oracles):
+        server.child().close()
+    return {}
 
 
 def judged(one: Noted) -> dict[str, Any]:
@@ -145,15 +156,21 @@ def make_list() -> int:
     return 0
 
 
-def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Path, until: float, cluster: str = "", lose: int = 0) -> dict[str, Any]:
-    """One run from a cache that holds no candidate: what came of it and where its time went. `lose` workers of the last GPU are ended, one after another."""
+def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Path, seconds: float, cluster: str = "", lose: int = 0, again: int = AGAIN
+          ) -> dict[str, Any]:
+    """One run of so many seconds, from when all processes are up, with a cache that holds no candidate: what came of it and where its time went. `lose`
+    workers of the last GPU are ended, one after another; `again` candidates are gated again afterwards with nothing beside them."""
+    entered = time.time()
     for number in numbers if not cluster else ():
         with Gpu.open(cache, number) as gpu:
             gpu.peaks  # noqa: B018  # measured, and the gate's own kernels made, before the clock runs
     with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes:
         sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, "cache": str(cache)}), notes) for t in candidates]
         engine: Engine = Cluster(cluster, gpus=1.0 / each) if cluster else Devices(numbers, each)
-        watch, started = Watch(numbers), time.time()
+        for up in [engine.begin(ready, one.task) for one in sent[:len(numbers) * each]]:
+            with suppress(Exception):  # what it is, the first candidate will say
+                engine.result(up, START)
+        watch, started, until = Watch(numbers), time.time(), time.monotonic() + seconds
         waiting = deque((one, engine.begin(judged, one), 0) for one in sent)
         killer = threading.Thread(target=_lose, args=(engine, numbers[-1], lose), daemon=True)
         killer.start()
@@ -175,16 +192,14 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
         events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
         if isinstance(engine, Devices):
             engine.close()  # what nobody waits for any more is beside nothing that follows
-        repeated = time.time()
-        alone = list(_again(engine, said)) if not lose else []
-        repeated = time.time() - repeated
+        alone = list(_again(engine, said, again)) if not lose and again else []
         engine.close()
     whole = [e for e in events if e["ended"] <= started + took]
     spent = {name: sum(e["spent"].get(stage, 0.0) for e in whole for stage in of) / (took * len(numbers) * each) for name, of in STAGES.items()}
     return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "each": each, "candidates": len(said),
             "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
             "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "spent": {k: round(v, 4) for k, v in spent.items()},
-            "beside": alone, "repeated": round(repeated, 1), "lost": lost, "ended": lose,
+            "beside": alone, "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
             "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
             **_here()}
 
@@ -202,10 +217,10 @@ def _lose(engine: Engine, number: int, times: int) -> None:
                 process.kill()
 
 
-def _again(engine: Engine, said: Sequence[tuple[Noted, Measured]]) -> Iterator[float]:
+def _again(engine: Engine, said: Sequence[tuple[Noted, Measured]], count: int) -> Iterator[float]:
     """The time of some candidates in the run, of their time alone."""
     accepted = [(one, m) for one, m in said if m.accepted]
-    for one, before in accepted[:: max(1, len(accepted) // AGAIN)][:AGAIN]:
+    for one, before in accepted[:: max(1, len(accepted) // count)][:count]:
         with suppress(TimeoutError, Lost):
             after = Measured.from_json(engine.result(engine.begin(judged, one), 60.0))
             if after.accepted:
@@ -244,9 +259,10 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
     """The table of what is kept."""
     lines = ["# Gating on the GPUs of one host", "",
              f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
-             "processes, several for each GPU, from an empty cache; where a row has fewer, its time was over. Processes compile and compare side by side and",
+             "processes, several for each GPU, which were up when the clock began, with an empty cache; where a row has fewer, its time was over.",
+             "They compile and compare side by side and",
              "take turns on their GPU: what is timed has it alone. *GPUs busy* is the driver's count of the time in which a kernel ran. *Checking* is starting",
-             "processes, all calls that are not timed, and the oracle. What lacks of a worker's time to the whole is its start, and what was cut off.", ""]
+             "processes, all calls that are not timed, and the oracle. What lacks of a worker's time to the whole is what was cut off.", ""]
     if absent:
         lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
@@ -264,11 +280,11 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
         lines += ["", "## A package", "",
-                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched one after another by `kir optimize --package`",
-                  "under a budget of seconds. *Seconds* hold reading the calls and ranking them, *searching* does not.", "",
+                  f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched side by side by `kir optimize --package`",
+                  "under a budget of seconds. *Seconds* are of a clock, and hold reading and ranking the calls; *searching* is the sum over all searches.", "",
                   "| " + " | ".join(PACKAGE_COLUMNS) + " |", "|" + " --- |" * len(PACKAGE_COLUMNS)]
         for r in sorted(packages, key=lambda r: r["gpus"]):
-            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['searching']:.1f}", r["faster"], r["seconds"], r["searching"],
+            row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['seconds']:.1f}", r["faster"], r["seconds"], r["searching"],
                      ", ".join(f"{b:.0f} %" for b in r["gpus_busy"]), f"{r['cores_busy']:.0f} %", f"{r['machine']}, {r['when']}")
             lines.append("| " + " | ".join(map(str, row)) + " |")
     return "\n".join(lines) + "\n"
@@ -288,7 +304,8 @@ def main(words: list[str]) -> int:
     if words == ["list"]:
         return make_list()
     package, words = words[:1] == ["package"], words[words[:1] == ["package"]:]
-    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--each": "0", "--lose": "0",
+    given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--each": "0", "--again": str(AGAIN),
+             "--lose": "0",
              "--calls": "6"}
     while len(words) > 1 and words[0] in given:
         option, value, *words = words
@@ -310,9 +327,9 @@ def main(words: list[str]) -> int:
             rows[True] = [r for r in rows[True] if r["gpus"] != count] + [row]
         else:
             cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
-            row = gated(listed()[:int(given["--candidates"])], there[:count], each, cache, time.monotonic() + share, given["--cluster"],
-                        int(given["--lose"]))
-            until += row["repeated"]
+            row = gated(listed()[:int(given["--candidates"])], there[:count], each, cache, share, given["--cluster"], int(given["--lose"]),
+                        int(given["--again"]))
+            until += row["beyond"]
             shutil.rmtree(cache, ignore_errors=True)
             rows[False] = [r for r in rows[False] if _key(r) != _key(row)] + [row]
         write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))

@@ -19,6 +19,7 @@ from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
+from kir.learning.tune.rank import promised
 from kir.learning.tune.space import find_space
 from kir.rewrite import Context, Pipeline, run
 
@@ -103,19 +104,19 @@ def cases() -> Iterator[Case]:
 
 
 Key = tuple[Kind, str, tuple[int, ...]]
-"""A kind of filter, a point, and the sizes that it is compiled for: none but of TileLang, whose launcher takes them."""
+"""A kind of filter, a point, and the sizes that it is compiled for: those of TileLang, whose launcher takes them, and of Triton, whose looks at them."""
 
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled; TileLang's compiler is the slowest."""
     keys = dict.fromkeys(key(point, s) for s in SHAPES for point in POINTS if suits(point, *s))
-    return kept("conv2d", sorted(keys, key=lambda k: not k[2]), candidate, executable)
+    return kept("conv2d", sorted(keys, key=lambda k: surface(k[1]) != "tilelang"), candidate, executable)
 
 
 def key(point: str, shape: tuple[int, int, int, int, int, Kind]) -> Key:
     """What a candidate at a shape is kept by."""
     *sizes, kind = shape
-    return kind, point, tuple(sizes) if surface(point) == "tilelang" else ()
+    return kind, point, tuple(sizes) if surface(point) != "cuda" else ()
 
 
 def surface(point: str) -> str:
@@ -173,7 +174,7 @@ def candidate(of: Key) -> Program:
     space = find_space(point.split()[0])
     values = space.values(_settings(point), {"dtype": "f16", "sms": SMS, "shared": 232448})
     steps = "; ".join(x for x in (space.filled(values), point.partition(" then ")[2]) if x)
-    return run(parse_program(naive(kind)), Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
+    return run(promised(parse_program(naive(kind)), (), space.align), Pipeline.parse(steps, str(space.file)), Context(target("sm_90a"))).program
 
 
 def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, Made]) -> Iterator[Case]:

@@ -32,7 +32,7 @@ from kir.learning.tune.space import find_space
 from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
-SPACES = {
+SPACES: dict[str, dict[str, tuple[str, ...]]] = {
     "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split", "gemm_sm90_nt_multicast",
                     "gemm_sm90_nt_wide_multicast")},
     "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
@@ -44,6 +44,8 @@ MEASURED = 8
 """Candidates that are measured where more than the forecast's first may be: as many as of cuBLASLt."""
 AT_ONCE = 6
 """Rows for which one process ranks a pipeline's points: it builds each once for all of them."""
+SOME, FEW = 16, 1024
+"""Rows from which pipelines with tiles of 128 are asked, and up to which those for few rows are."""
 COLD = 200e6
 """Bytes that a row's copies of its operands have together at least, four times the L2 of an H200."""
 MOST_COPIES = 24
@@ -113,8 +115,8 @@ ROWS = (
     Row("square", 2048, 2048, 2048, order="nn"),
     Row("square", 4096, 4096, 4096, order="nn"),
 )
-Made = list[tuple[str, str, Program, Executable]]
-"""Surface, pipeline with its parameters, program and what it was compiled to."""
+Made = list[tuple[str, str, Program, Executable | str]]
+"""Surface, pipeline with its parameters, program and what it was compiled to, or why it was not."""
 
 
 def cases() -> Iterator[Case]:
@@ -147,10 +149,19 @@ Found = tuple[str, str, float, str, Program]
 """A candidate: the row's name, the surface, seconds by the forecast, the pipeline with its parameters, the program."""
 
 
+def suits(space: str, row: Row) -> bool:
+    """Whether a pipeline is asked for points at a row: tiles of few rows where there are few, tiles of 128 and more where there are some."""
+    if any(word in space for word in ("skinny", "wide")):
+        return row.m <= FEW
+    return row.m >= SOME and (row.m <= FEW or "split" not in space)
+
+
 def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> list[Found]:
     """The first candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number."""
     problem, known, found = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found]()
     for row in [r for r in ROWS if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
+        if not suits(space, row):
+            continue
         first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=6 * MEASURED, known=known)
         found += [(row.name, surface, c.seconds, f"{space} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
     return found
@@ -160,7 +171,7 @@ def chosen(found: Sequence[Found]) -> list[tuple[str, Program]]:
     """The first of all candidates of a row, of each pipeline as many, each of a tile of its own: a pipeline or a tile that is misjudged does not fill all
     places."""
     out: dict[tuple[str, ...], tuple[str, Program]] = {}
-    most = max(2, MEASURED // len({_tile(name)[0] for _, _, _, name, _ in found}))
+    most = max(2, -(-MEASURED // max(1, len({_tile(name)[0] for _, _, _, name, _ in found}))))
     for _, _, _, name, program in sorted(found, key=lambda f: f[2]):
         tile = _tile(name)
         if tile not in out and sum(t[0] == tile[0] for t in out) < most:
@@ -179,9 +190,12 @@ def _key(row: Row, surface: str, program: Program) -> tuple[str, ...]:
     return surface, content_hash(program), row.name if surface == "tilelang" else ""
 
 
-def _executable(row: Row, surface: str, program: Program) -> Executable:
+def _executable(row: Row, surface: str, program: Program) -> Executable | str:
     shapes = {"A": (row.m, row.k), "B": (row.n, row.k) if row.order == "nt" else (row.k, row.n), "C": (row.m, row.n)}
-    return compiled_for(program, surface, row.shape.sizes, shapes)
+    try:
+        return compiled_for(program, surface, row.shape.sizes, shapes)
+    except (KirError, OSError) as refused:
+        return str(refused).splitlines()[0]
 
 
 def case(row: Row, made: Made) -> Case:
@@ -223,6 +237,8 @@ def case(row: Row, made: Made) -> Case:
         ours: dict[str, Callable[[], Any]] = {}
         for name, program, executable in (x[1:] for x in made if x[0] == surface):
             try:
+                if isinstance(executable, str):
+                    raise OSError(executable)
                 call = replay(lambda a, b, c, p=program, e=executable: launcher(p, {"A": a, "B": b, "C": c}, sizes, executable=e))  # type: ignore[misc]  # as above
                 call()
                 if said := wrong(None):

@@ -30,6 +30,8 @@ from kir.problem import load_problem, numpy_dtype
 PROBLEMS = ("gemm", "fmha", "topk", "gdn", "conv2d", "softmax", "rmsnorm", "layernorm", "fmha_causal")
 SEEDS = 5
 ARMS = ("whole", "without skills", "without forecasts", "without the policy", *(f"random order {k}" for k in range(SEEDS)))
+ORDER = (*(a for a in ARMS if not a.startswith("random") and a != "without skills"), "random order 0", "without skills", *ARMS[-SEEDS + 1:])
+"""In which the arms are run: each kind once, before the other seeds."""
 ENOUGH = 0.95
 """The part of the expert's speed that counts as recovered."""
 BUDGET = Budget(candidates=4, seconds=180.0, plans=48)
@@ -57,7 +59,7 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
     file = out / "optimize-recovery.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
     done = {(r["problem"], r["surface"], r["arm"]) for r in rows}
-    tasks = [(p, s, a, str(out)) for a in ARMS for p in PROBLEMS for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))]
+    tasks = [(p, s, a, str(out)) for a in ORDER for p in PROBLEMS for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))]
     for (name, surface, arm, _), row in each(one, tasks, workers, seconds):
         rows.append({"problem": name, "surface": surface, "arm": arm, **row})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 
@@ -29,3 +29,18 @@ def defaults(f: ast.FunctionDef | ast.Lambda) -> dict[str, ast.expr]:
     names = [*f.args.posonlyargs, *f.args.args]
     pairs = dict(zip([a.arg for a in names[len(names) - len(f.args.defaults):]], f.args.defaults))
     return pairs | {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults) if d is not None}
+
+
+def parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
+    """The parameters of a function that are passed one by one."""
+    return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
+
+
+def leaves(body: Sequence[ast.stmt]) -> bool:
+    """Whether statements end in a refusal."""
+    return bool(body) and isinstance(body[-1], ast.Raise)
+
+
+def is_main(test: ast.expr) -> bool:
+    """Whether a condition holds for a file that is run as a program."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"

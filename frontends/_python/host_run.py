@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +18,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Known, Quotient, Unknown, Value, decided, floored, is_condition
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition
 
-from .host_parts import defaults, module_files
-from .host_values import External, Lazy, Method, Shape, array, attribute, called, external, method, number
+from .host_parts import defaults, is_main, leaves, module_files, parameters
+from .host_values import External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -120,7 +121,7 @@ class Follower:
             self.modules[key] = scope
             for s in file.tree.body:
                 if isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Try)) or (
-                        isinstance(s, ast.If) and not _is_main(s.test)):
+                        isinstance(s, ast.If) and not is_main(s.test)):
                     self.try_(file, s, scope)
         return self.modules[key]
 
@@ -133,20 +134,26 @@ class Follower:
                 continue
             self.try_(file, s, scope)
 
-    def entry(self, file: HostFile, f: ast.FunctionDef) -> None:
-        """A function called by whom nobody sees: its arguments are what they turn out to be; those that a test is given by a mark, as there."""
-        scope = self.module(file)
-        given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in _parameters(f)}, **self._marked(file, f, scope)}
+    def entry(self, file: HostFile, f: ast.FunctionDef) -> dict[str, Value]:
+        """A function called by whom nobody sees: its arguments are what they turn out to be; those that a test is given by a mark, as there. The backward of
+        an autograd function finds what its forward keeps. What it keeps itself in its first argument."""
+        scope, own = self.module(file), next((name for name, g in file.functions.items() if g is f), "")
+        forward = file.functions.get(f"{own.removesuffix('.backward')}.forward") if own.endswith(".backward") else None
+        if forward is not None:
+            kept, names = self.entry(file, forward), [next(iter(parameters(g)), None) for g in (forward, f)]
+            if names[0] is not None and names[1] is not None:
+                scope = {**scope, **{f"{names[1].arg}.{k.partition('.')[2]}": v for k, v in kept.items()}}
+        given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in parameters(f)}, **self._marked(file, f, scope)}
         optional = defaults(f)
-        for p in _parameters(f):
+        for p in parameters(f):
             default = self._default(file, f, p, scope)
             left_out = isinstance(default, (bool, str)) or (self.usual and default is None and p.arg in optional)
             if p.arg not in given or (isinstance(given[p.arg], Lazy) and left_out):
                 given[p.arg] = default
-        try:
-            self.call(Called(file, f, scope), [], given)
-        except _Raised:
-            return
+        kept: dict[str, Value] = {}
+        with suppress(_Raised):
+            self.call(Called(file, f, scope), [], given, kept)
+        return kept
 
     def _marked(self, file: HostFile, f: ast.FunctionDef, scope: dict[str, Value]) -> dict[str, Value]:
         out: dict[str, Value] = {}
@@ -263,7 +270,7 @@ class Follower:
         return [Unknown("a part of what is not known")] * len(into)
 
     def _branch(self, file: HostFile, s: ast.If, scope: dict[str, Value]) -> None:
-        if _is_main(s.test):
+        if is_main(s.test):
             self.run(file, s.body, scope)
             return
         test = self.value(file, s.test, scope)
@@ -274,15 +281,15 @@ class Follower:
                 answer = example
                 self._holds(test if example else _opposite(test))
         if answer is None:
-            leaves = _leaves(s.body)
-            if leaves and not s.orelse:
+            refuses = leaves(s.body)
+            if refuses and not s.orelse:
                 self._holds(_opposite(test))
                 return
             first, second = self._launching(file, s.body), bool(s.orelse) and self._launching(file, s.orelse)
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
                 self.forks.append((str(file.path), s.lineno))
-                leaves = leaves or self.forks[-1] in self.otherwise
-            answer = not leaves and (first or not s.orelse or not second)
+                refuses = refuses or self.forks[-1] in self.otherwise
+            answer = not refuses and (first or not s.orelse or not second)
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:
@@ -407,7 +414,7 @@ class Follower:
         if attr in OF_DEVICE:
             self.known.remarks.append(f"{attr} is {OF_DEVICE[attr]}, as of an {DEVICE.name}")
             return build.const(OF_DEVICE[attr])
-        return attribute(owner, attr) if isinstance(owner, Array) else Unknown(f".{attr}")
+        return attribute(owner, attr) if isinstance(owner, Array) else owner.value(attr) if isinstance(owner, Limits) else Unknown(f".{attr}")
 
     def _subscript(self, file: HostFile, owner: Value, index: ast.expr, scope: Mapping[str, Value]) -> Value:
         at = self.value(file, index, scope)
@@ -521,6 +528,8 @@ class Follower:
             return self.call(f, args, named)
         if isinstance(f, Method):
             return method(f.of, f.name, [self._plain(x) for x in args], {k: self._plain(v) for k, v in named.items()})
+        if isinstance(e.func, ast.Attribute) and e.func.attr == "save_for_backward" and isinstance(e.func.value, ast.Name) and isinstance(scope, dict):
+            scope[f"{e.func.value.id}.saved_tensors"] = args
         if isinstance(f, External):
             for inner in (x for x in args if isinstance(x, Called) and isinstance(x.node, ast.Lambda)):
                 self.call(inner, [], {})  # do_bench(lambda: f(..)) calls it
@@ -528,23 +537,25 @@ class Follower:
         return Unknown("a call")
 
     def _plain(self, v: Value) -> Value:
-        """A shape as its extents, where they are known."""
+        """A shape as its extents, where they are known; a dtype that an argument is by default."""
+        if isinstance(v, Lazy) and isinstance(v.default, Dtype) and v.array_ is None and v.number_ is None:
+            return v.default
         if isinstance(v, Shape):
             v.of.settle()
             return list(v.of.shape) if v.of.shape is not None else v
         return v
 
-    def call(self, f: Called, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
-        """A function of the folder, followed."""
+    def call(self, f: Called, args: Sequence[Value], named: Mapping[str, Value], kept: dict[str, Value] | None = None) -> Value:
+        """A function of the folder, followed. What it assigns to attributes of its first argument is put into `kept`."""
         if self.depth >= DEEPEST:
             return Unknown("calls too deep")
         given = list(args)
         if f.bound:
             given = [External("ctx"), *given]
         scope: dict[str, Value] = dict(f.scope)
-        names = [p.arg for p in _parameters(f.node)]
+        names = [p.arg for p in parameters(f.node)]
         scope.update(dict(zip(names, given)))
-        for p in _parameters(f.node)[len(given):]:
+        for p in parameters(f.node)[len(given):]:
             scope[p.arg] = named[p.arg] if p.arg in named else _constant(self._default(f.file, f.node, p, scope))
         for name in names:
             v = scope.get(name)
@@ -563,26 +574,15 @@ class Follower:
             return back.value
         finally:
             self.depth -= 1
+            if kept is not None and names:
+                kept.update({k: v for k, v in scope.items() if k.startswith(f"{names[0]}.")})
 
 
 def _constant(v: Value) -> Value:
     return build.const(v) if isinstance(v, int) and not isinstance(v, bool) else v
 
 
-def _parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
-    return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
-
-
 def _opposite(test: Value) -> Value:
     if isinstance(test, n.Binary) and test.op in _NEGATED:
         return build.compare(_NEGATED[test.op], test.a, test.b)
     return Unknown("the opposite of a condition")
-
-
-def _leaves(body: Sequence[ast.stmt]) -> bool:
-    """Whether statements end in a refusal."""
-    return bool(body) and isinstance(body[-1], ast.Raise)
-
-
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"

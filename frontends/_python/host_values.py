@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import ml_dtypes
+
 from kir.base.dataclass import dataclass
+from kir.interp.numerics.number import storage
 from kir.ir import build
 from kir.ir import nodes as n
+from kir.ir.types import DTYPES as IR_DTYPES
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_number
 
 DTYPES = {
@@ -55,12 +59,39 @@ class Lazy:
         return self.array_
 
     def number(self) -> n.Expr:
-        """It is a number, a caller's choice; where the signature gives a default, that is its example."""
+        """It is a number, a caller's choice; where the signature gives a default, that is its example, and what it is where no size can be so (-100)."""
         if self.number_ is None:
             given = self.default
+            if isinstance(given, int) and not isinstance(given, bool) and given <= 0:
+                self.number_ = build.const(given)
+                return self.number_
             self.number_ = self.known.fresh("", given if isinstance(given, int) and not isinstance(given, bool) else None)
             self.known.called(self.number_, self.name, 1)
         return self.number_
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`torch.finfo` of a dtype."""
+
+    of: str
+
+    def value(self, name: str) -> Value:
+        """Its least or greatest number, or its spacing at 1."""
+        dtype = storage(IR_DTYPES[self.of])
+        info = (ml_dtypes.iinfo if IR_DTYPES[self.of].is_integer else ml_dtypes.finfo)(dtype)
+        if name not in ("min", "max", "eps", "tiny", "smallest_normal") or not hasattr(info, name):
+            return Unknown(name)
+        found = getattr(info, name)
+        return build.const(int(found)) if isinstance(info, ml_dtypes.iinfo) and abs(int(found)) < 1 << 31 else float(found)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A tensor descriptor that the host makes: of a tensor, with the extents of its blocks."""
+
+    of: Array
+    block: tuple[Value, ...]
 
 
 def number(v: Value) -> n.Expr | None:
@@ -143,6 +174,11 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         for each in args[0]:
             whole = build.mul(whole, number(each) or whole)
         return whole
+    if word in ("finfo", "iinfo") and args and isinstance(args[0], Dtype) and args[0].name in IR_DTYPES:
+        return Limits(args[0].name)
+    if word in ("from_tensor", "TensorDescriptor") and len(args) in (2, 4) and isinstance(args[-1], (list, tuple)) and (of := array(args[0])) is not None:
+        of.of_rank(len(args[-1]))
+        return Described(of, tuple(args[-1]))
     if word == "constexpr" and len(args) == 1:
         return args[0]
     if f.dotted == "isinstance" and len(args) == 2 and isinstance(args[1], External):

@@ -376,15 +376,14 @@ def _program(r: Reading, p: Parameters, fn: Function, body: tuple[n.Stmt, ...], 
         given = (bindings or {}).get(t.name)
         if given is not None and (value := constant(given)) is not None:
             default = value
-        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" else "any"
+        truth = t.type is not None and text(t.type) == "bool"
+        kind = "dtype" if t.kind == "type" else "int" if t.kind == "value" and not truth else "any"
         if bindings is not None:
             metas.append(n.Meta(t.name, "any" if kind == "dtype" else kind, default))
         else:
             metas.append(n.Meta(t.name, kind))
-    used = {x.name for s in body for x in walk(s) if isinstance(x, n.Var)}
     axes = max([0, *g.grid_axes, *g.grid_extents]) + 1
     sizes = [n.Param(g.extent(k).name, "size", I32, attrs=n.attrs(implicit=True)) for k in range(axes)]
-    _ = used
     kernel = n.Kernel(
         fn.name, tuple(n.Axis(g.place(k).name, g.extent(k)) for k in range(axes)), _threads(g), body, r.cluster,
         attrs=launch_bounds(fn), origin=fn.unit.origin(fn.node),

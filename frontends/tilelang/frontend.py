@@ -20,9 +20,10 @@ from kir.surface.launches.assembled import Found, as_called
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import is_number
 
+from .._python.host_values import Lazy
 from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
-from .launch.host_code import allocated_extents, factory_of, tensor_extents, tilelang_launches
+from .launch.host_code import allocated_extents, factory_of, made_of, tensor_extents, tilelang_launches
 from .output.binding import skeleton
 from .output.binding_check import check_given, check_readable, is_text
 from .output.kernel import read_kernel, read_sides
@@ -143,9 +144,11 @@ class TileLangFrontend:
     def _found(self, source: Path, kernel: str, node: cst.FunctionDef, call: HostLaunch) -> Found:
         """The binding of one call: extents of tensors as sizes where the kernel can be read so, else as the call has them."""
         skeleton = self.skeleton(source, kernel)
-        given = {k: v for k, v in call.factory.items() if k in skeleton.metas or k in skeleton.sizes}
-        shapes = tensor_extents(node) & {k for k, v in given.items() if is_number(v)}
-        tried = [shapes, shapes - allocated_extents(node), set[str]()]
+        given = {k: v.number() if isinstance(v, Lazy) and type(v.default) is int else v for k, v in call.factory.items()
+                 if k in skeleton.metas or k in skeleton.sizes}
+        factories = self.find(source, kernel)[0].owners.get(id(node), ())
+        shapes = made_of(tensor_extents(node), factories) & {k for k, v in given.items() if is_number(v)}
+        tried = [shapes, shapes - allocated_extents(node), shapes - made_of(allocated_extents(node), factories), set[str]()]
         made = [as_called(skeleton, call, given, open_) for open_ in tried]
         return next((each for each in made if not each.open and self._reads(source, kernel, each.binding)), made[-1])
 

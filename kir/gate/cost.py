@@ -153,9 +153,9 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
     clock = device.clock
     busy_of = {name: mean(lambda r, w, name=name: r.busy.get(name, 0.0)) for name in dict.fromkeys(k for r, _, _ in runs for k in r.busy)}
     parts = {name: each * most / clock for name, each in busy_of.items()}
-    own = CTA_CYCLES + (CLUSTER_CYCLES if cluster > 1 else 0.0)
-    parts["latency"] = (alone + own) * waves / clock
-    shared_time = (alone + own) / clock
+    beyond = CTA_CYCLES + (CLUSTER_CYCLES if cluster > 1 else 0.0)
+    parts["latency"] = (alone + beyond) * waves / clock
+    shared_time = (alone + beyond) / clock
     held = max(busy_of.values(), default=0.0) / clock
     sm = most / throughput(min(resident, most), held, max(0.0, shared_time - held)) if most >= 1.0 else shared_time
     sm = max(sm, parts["latency"])
@@ -167,7 +167,7 @@ def _modelled(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mappin
         parts["atomics"] = weight * atomics * device.pipes.contended / clock
     if spilled:
         parts["spills"] = 2.0 * spilled / IN_TURN * device.pipes.l2_latency / clock * max(1.0, waves)
-    idle = (own - CTA_CYCLES) * max(1.0, ctas / device.sm_count) / clock
+    idle = (beyond - CTA_CYCLES) * max(1.0, ctas / device.sm_count) / clock
     busy = sum(v**POWER for v in (sm, *(parts.get(k, 0.0) + (idle if k in ("l2", "dram") else 0.0) for k in ("l2", "dram", "ctas", "atomics")))) ** (1 / POWER)
     parts["launch"] = LAUNCH
     bound = max(parts, key=lambda k: (parts[k], k))

@@ -48,17 +48,17 @@ _WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
         mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False, compiles: bool = True,
-        one_error: bool = False) -> Result:
+        one_error: bool = False, ends: bool = False) -> Result:
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
     and compares, unless the first run has found errors. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
-    the result says what the run reached. Unless `compiles` is false, long loops of plain mode are compiled where llvmlite is installed; they give the
-    same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
+    the result says what the run reached, with `ends` how far into each tensor. Unless `compiles` is false, long loops of plain mode are compiled
+    where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
     KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage() if cover else None, compiles, one_error)
+    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage(ends) if cover or ends else None, compiles and not ends, one_error)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
@@ -67,11 +67,19 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
 
 def _result(m: tuple[Machine, dict[str, Array]]) -> Result:
-    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, _writer(m[0]), _reached(m[0]))
+    return Result(m[1], tuple(m[0].findings.values()), m[0].counters, _writer(m[0]), _reached(m[0]), _ends(m[0]))
 
 
 def _reached(m: Machine) -> dict[Place, int]:
     return {} if m.coverage is None else m.coverage.by_anchor(m.anchors)
+
+
+def _ends(m: Machine) -> dict[str, int]:
+    if m.coverage is None or m.coverage.ends is None:
+        return {}
+    ends = m.coverage.ends
+    named = {name: h for name, h in m.globals.items() if isinstance(h, Handle)}
+    return {name: -(-ends.get(id(h.memory), 0) // storage(h.buffer.dtype).itemsize) for name, h in named.items()}
 
 
 def _writer(m: Machine) -> Callable[[str, tuple[int, ...]], Access | None]:

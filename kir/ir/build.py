@@ -217,14 +217,15 @@ def known_value(e: Expr, at: Mapping[str, Const]) -> int | None:
         case Var() if (found := at.get(e.name)) is not None and found.dtype == e.type:
             return int(found.value)
         case Binary() if not (isinstance(e.a, Const) and isinstance(e.b, Const)):  # these would have been folded
-            own = e.a.type
+            own, of = e.a.type, BOOL
             if not isinstance(own, DType) or own != e.b.type or (x := known_value(e.a, at)) is None or (y := known_value(e.b, at)) is None:
                 return None
             of = BOOL if e.op in COMPARISONS else own
             made = folded(e.op, x, y, own)
-        case Unary() if isinstance(of := e.x.type, DType) and not isinstance(e.x, Const):
+        case Unary() if isinstance(own := e.x.type, DType) and not isinstance(e.x, Const):
             if (x := known_value(e.x, at)) is None:
                 return None
+            of = own
             made = -x if e.op == "neg" and of.is_integer else None if e.op == "neg" else int(not x) if of.is_bool else ~x
         case _:
             return None

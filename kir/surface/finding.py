@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,11 @@ from kir.surface.launches.axes import with_axes
 from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
+from kir.surface.launches.whole import whole_numbers
 
 
 def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
-    """What each launch of a kernel that host code shows says of it, shapes that only a run shows worked out; the one that is taken first.
+    """What each launch of a kernel that host code shows says of it; the one that is taken first, with the shapes that only runs show worked out.
 
     A frontend that reads host code offers `launches(path, kernel)`. Raises what it raises for a source that cannot be read.
     """
@@ -30,7 +32,12 @@ def launches_of(reader: Frontend, path: Path, kernel: str) -> list[Found]:
     if offered is None:
         return []
     found = sorted(offered(path, kernel), key=lambda f: (len(f.open) > len(open_shapes(f.binding)), len(f.open)))
-    return [_whole(reader, path, kernel, each) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each for k, each in enumerate(found)]
+    if not found:
+        return []
+    program = reader.parse(path, kernel)
+    said = [_decided(_tiled(_counted(each, program), program), program) if k == 0 or len(each.open) == len(open_shapes(each.binding)) else each
+            for k, each in enumerate(found)]
+    return [_whole(reader, path, kernel, said[0]), *said[1:]]
 
 
 def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Program]:
@@ -45,21 +52,33 @@ def under(reader: Frontend, path: Path, kernel: str) -> Callable[[Binding], Prog
 
 def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
     """With the shapes of tensors that the host code passes on unseen; other questions stay open."""
-    program = reader.parse(path, kernel)
-    found = _decided(_tiled(found, program), program)
     wanted, made = open_shapes(found.binding), under(reader, path, kernel)
     if len(found.open) > len(wanted):
         return found
-    binding = with_shapes(found.binding, made) if wanted else found.binding
+    binding = with_shapes(found.binding, made)
     said = [Assumed(f"{name} has {' x '.join(map(str, binding.tensors[name].shape))} element{'s' * (binding.tensors[name].shape != [1])}: all that the kernel "
                     "reaches", ("tensors", name, "shape")) for name in wanted if "?" not in binding.tensors[name].shape]
-    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts]
+    said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: as far as the kernel reaches") for name, t in binding.tensors.items()
+             if name not in wanted and t.shape != found.binding.tensors[name].shape]
+    said += [Assumed(fact) for fact in binding.facts if fact not in found.binding.facts and not re.fullmatch(r"\w+ >= [12]", fact)]
     if not open_shapes(binding):
         loose, binding = binding, with_ties(binding, made)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
         binding = with_axes(binding, made)
     return replace(found, binding=binding, assumed=(*found.assumed, *said))
+
+
+def _counted(found: Found, program: Program) -> Found:
+    """With whole numbers for what the kernel takes for places, where a floating-point dtype was only assumed: as wide as torch makes them."""
+    named = whole_numbers(program)
+    guessed = {each.field[1] for each in found.assumed if each.field[::2] == ("tensors", "dtype")} & named
+    binding = found.binding.changed(
+        tensors={k: replace(t, dtype="i64") if k in guessed else t for k, t in found.binding.tensors.items()},
+        dtypes={k: "i32" if k in named and v.startswith("f") else v for k, v in found.binding.dtypes.items()})
+    said = tuple(Assumed(f"{each.field[1]} is i64", each.field) if each.field[1:2] and each.field[1] in guessed and each.field[2:] == ("dtype",) else each
+                 for each in found.assumed)
+    return replace(found, binding=binding, assumed=said)
 
 
 def _tiled(found: Found, program: Program) -> Found:
@@ -121,7 +140,7 @@ def proposed(reader: Frontend, path: Path, kernel: str, line: int = 0, calls: Se
         if not chosen:
             raise usage("KIR-S062", f"no launch of {kernel} stands on line {line}", witness=tuple(f.place for f in found),
                         needs="the line of one of its launches")
-        found = chosen
+        return chosen[0] if chosen[0] is found[0] else _whole(reader, path, kernel, chosen[0])
     if found:
         return found[0]
     make: Callable[[Path, str], Binding] | None = getattr(reader, "skeleton", None)

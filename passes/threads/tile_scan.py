@@ -99,7 +99,7 @@ def _distinct(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class TileScan(Pass):
-    """`axis` of the tile along which the reduction runs."""
+    """`axis` of the tile along which the reduction runs. `spread`: what is the same along another axis is written out for all of it."""
 
     intent: ClassVar[str] = "tile-scan"
     catalogue: ClassVar[tuple[int, ...]] = (58,)
@@ -112,6 +112,7 @@ class TileScan(Pass):
     )
 
     axis: int = 0
+    spread: bool = True
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At an accumulator that the next statement, a loop of known length, folds into and stores after each step."""
@@ -149,7 +150,7 @@ class TileScan(Pass):
             held = transform(s, lambda old, new: part if new == own else new)
             if any(isinstance(x, n.Load) and x.at.buffer == running.acc.buffer for x in walk(held)):
                 raise CannotRetile(f"a part of '{name}' is read alone")
-            wide = PartitionRows(self.axis)._widened(replace(running.loop, body=(matched_as(held, n.Store),)))
+            wide = PartitionRows(self.axis, spread=self.spread)._widened(replace(running.loop, body=(matched_as(held, n.Store),)))
             made.append(matched_as(transform(replace(matched_as(wide, n.Store), label=s.label), lambda old, new: var if isinstance(
                 new, n.Load) and new.at.buffer == whole else new), n.Store))
         return tuple(made)
@@ -175,7 +176,8 @@ class TileScan(Pass):
         if not used:
             return Miss(f"'{node.names[0]}' is used by more than the stores after it")
         try:
-            item = TileScan(int(options.get("axis", 0)))
+            shape = shape_of(node.value.type)
+            item = TileScan(int(options.get("axis", 0)), all(s.mask is None or shape_of(s.mask.type) == shape for s in used))
             item._slices(program, path)
         except (CannotRetile, NotElementwise) as bad:
             return Miss(str(bad))
@@ -208,7 +210,7 @@ class TileScan(Pass):
             if shape_of(s.at.type) != tuple(shape) or shape_of(s.value.type) != tuple(shape):
                 raise CannotRetile("what is stored has another shape than the scan")
             held = transform(s, lambda old, new: n.Load(n.Region(whole)) if isinstance(new, n.Var) and new.name == name else new)
-            one = narrowed(matched_as(held, n.Store), self.axis, j)
+            one = narrowed(matched_as(held, n.Store), self.axis, j, self.spread)
             stores.append(replace(matched_as(transform(one, lambda old, new: n.Load(own) if isinstance(new, n.Load) and new.at.buffer == whole else new),
                                              n.Store), label=s.label))
         return (n.Alloc(acc, identity(op, dtype), label=node.label, origin=node.origin), counting(j, shape[self.axis], (fold, *stores)))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.forecast import answers, failures, heuristics, measures, noise, page, plots, pools
+from benchmarks.forecast.points import standings
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
@@ -169,3 +170,8 @@ def test_pools_are_cut_to_what_is_rated() -> None:
     assert [k.programs for k in kept] == [tuple("abcdefgh")] and kept[0].seconds == pool.seconds[:8]
     assert not heuristics.alone([pool], {(p, "h200", "{}"): 1.0 for p in "abc"})
     assert "not installed" in heuristics.lines([], Data({}, {}, [], [], [], [], ""), {})[0]
+
+
+def test_the_cost_models_first_is_near_the_fastest_of_measured_points() -> None:
+    few, many = standings([18, 1], every=8)
+    assert few.loss < 1.1 and many.loss < 1.1 and few.of >= 7 and many.of >= 4

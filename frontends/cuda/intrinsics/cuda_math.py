@@ -80,7 +80,19 @@ def _math_call(r: Reading, name: str, args: list[Value], node: Node) -> Value:
     row = table()[fn]
     if len(numbers) != row.args[0] and not row.args[0] <= len(numbers) <= row.args[1]:
         raise NotUnderstood(f"'{name}' with {len(numbers)} arguments", node)
-    return Scalar(build.call(fn, *(converted(e, d) for e in numbers)))
+    return Scalar(_halved(fn, [converted(e, d) for e in numbers], d))
+
+
+_OF_HALVES = frozenset({"fma", "abs"})
+"""Functions that f16 and bf16 have of their own on every surface; the others are f32's, rounded."""
+
+
+def _halved(fn: str, args: list[n.Expr], d: DType) -> n.Expr:
+    """A function of numbers of a dtype; of halves by way of f32, as no surface has another."""
+    if d.name not in ("f16", "bf16") or fn in _OF_HALVES:
+        return build.call(fn, *args)
+    made = build.call(fn, *(n.Cast(a, F32) for a in args))
+    return n.Cast(made, d) if dtype_of(made.type) == F32 else made
 
 
 def _wide_math(r: Reading, fn: str, args: list[Value], node: Node) -> Value:
@@ -88,7 +100,7 @@ def _wide_math(r: Reading, fn: str, args: list[Value], node: Node) -> Value:
     if not isinstance(first.type, Vec):
         raise NotUnderstood(f"{fn} of {type_text(first)}", node)
     kind = first.type
-    return Wide(build.call(fn, *(as_tile(r, a, kind.dtype, kind.n) for a in args)), kind)
+    return Wide(_halved(fn, [as_tile(r, a, kind.dtype, kind.n) for a in args], kind.dtype), kind)
 
 
 def _approximate(r: Reading, name: str, args: list[Value], node: Node) -> Value:

@@ -13,6 +13,9 @@ from ..source.syntax import declared_name, text
 from ..symbols.symbols import Function
 from .geometry import BLOCK, words_of
 
+UNASKED = 48 * 1024
+"""Bytes of shared memory that a launch has without asking for more."""
+
 
 def parameters_of(fn: Function) -> dict[str, str]:
     """The text of each parameter of a kernel, by its name."""
@@ -48,8 +51,13 @@ def compile_time(fn: Function, launch: HostLaunch) -> dict[str, Value]:
 
 
 def _enough(launch: HostLaunch, shared: n.Expr) -> n.Expr:
-    """Bytes of shared memory as in the call that was seen; no call needs more."""
+    """Bytes of shared memory as in the call that was seen; no call needs more. Sizes that no call shows are taken for so much that a CTA may have
+    these bytes unasked."""
+    unseen = launch.known.unseen(shared)
     value = launch.known.pinned(shared)
+    while value > UNASKED and any(launch.known.examples[x] > 1 for x in unseen):
+        launch.known.examples.update({x: max(1, launch.known.examples[x] // 2) for x in unseen})
+        value = launch.known.pinned(shared)
     shared = launch.known.resolved(shared)
     if not isinstance(shared, n.Const):
         launch.known.fact(build.compare("le", shared, value))

@@ -13,15 +13,29 @@ from pathlib import Path
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, decided, is_condition, is_number
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number
 
 from ..source.source import Node, Sources, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
-from .host_parts import Passed, beside, combined, divisor, function_name, given, is_integer, literal, opposite, parameters, template_names, template_of
+from .host_parts import (
+    Passed,
+    beside,
+    combined,
+    divisor,
+    function_name,
+    given,
+    is_integer,
+    literal,
+    opposite,
+    parameters,
+    template_names,
+    template_of,
+    words_of_kernels,
+)
 from .host_parts import functions as functions_of
-from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made
+from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made, width_of
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
 MOST_LAUNCHES = 4_000
@@ -99,6 +113,10 @@ class _Follower:
         self.concrete = concrete
         """Whether numbers are those of one call: none is a size then."""
         self.globals: dict[str, Value] = {}
+        self.given = False
+        """Whether callers say how large things are: a constant in such a function is none of their choices."""
+        self.compiled = words_of_kernels(units)
+        """What kernels mention: constants of theirs are no sizes, whoever else uses them."""
         self.unit = units[0]
         for unit in units:
             self.unit = unit
@@ -111,6 +129,7 @@ class _Follower:
         """A function with what it is given; of one that is called by whom nobody sees the arguments are of the types that it states, and those of its
         template open but for the `templates` of an explicit instantiation."""
         scope: dict[str, Value] = {}
+        self.given = function_name(node) != "main" and bool(parameters(node))
         if self.every:
             names = template_names(node)
             scope = dict.fromkeys(names, OPEN)
@@ -273,9 +292,11 @@ class _Follower:
                 v = Extents(tuple(items)) if kind == "dim3" else items if many else items[0] if items else Unknown(kind)
             else:
                 v = self.value(init, scope)
-            fixed = self.concrete or (self.every and "const" in text(s).split("=")[0])
+            fixed = self.concrete or (scope is self.globals and text(name) in self.compiled) or (
+                "const" in text(s).split("=")[0] and (self.every or (self.given and scope is not self.globals)))
             if not fixed and isinstance(v, n.Const) and kind not in ("dim3", "bool") and type(v.value) is int and v.value > 1:
                 v = self._named(text(name), int(v.value))
+            v = self._number(kind, v)
             if isinstance(v, Array) and pointer and not v.dtype:
                 v.dtype = TYPES.get(kind, "")
             if pointer and not isinstance(v, (Array, list, KernelOf)):
@@ -337,7 +358,7 @@ class _Follower:
             case "sizeof_expression":
                 inside = " ".join(text(c) for c in e.named_children).strip("()")
                 found = self._name(inside, scope)
-                width = bytes_of(found.name if isinstance(found, Dtype) else TYPES.get(inside.replace("const", "").strip(), ""))
+                width = bytes_of(found.name) if isinstance(found, Dtype) else width_of(inside.replace("const", "").strip())
                 return build.const(width) if width else Unknown("sizeof")
             case "initializer_list":
                 return [self.value(x, scope) for x in e.named_children]
@@ -366,7 +387,13 @@ class _Follower:
             return KernelOf(found[1], ())
         if isinstance(v, Array) and "*" in kind and dtype and not v.dtype:
             v.dtype = dtype
-        return v
+        return self._number(kind.strip(), v)
+
+    def _number(self, kind: str, v: Value) -> Value:
+        """A number as of another type: a whole one as a floating-point one is what may be divided without rounding, and back it is rounded down."""
+        if kind in ("float", "double") and is_number(v) and isinstance(v, n.Expr):
+            return Quotient(v, build.const(1))
+        return floored(v.over, v.under) if isinstance(v, Quotient) and kind in TYPES and is_integer(kind) else v
 
     def _chosen(self, e: Node, scope: dict[str, Value]) -> Value:
         test = self.value(e.named_children[0], scope)
@@ -546,6 +573,8 @@ class _Follower:
             return Extents(tuple(args))
         if last == "dtype" and args:
             return args[0]
+        if last in ("ceil", "ceilf", "floor", "floorf") and len(args) == 1 and isinstance(args[0], Quotient):
+            return (build.ceildiv if last.startswith("ceil") else floored)(args[0].over, args[0].under)
         if last in ("min", "max") and len(args) == 2 and all(is_number(a) for a in args):
             return (build.minimum if last == "min" else build.maximum)(args[0], args[1])  # type: ignore[arg-type]  # both are numbers
         if last == "gcd" and len(args) == 2:
@@ -557,7 +586,7 @@ class _Follower:
         if last in self.functions:
             return self._followed(last, args, templates)
         if len(args) == 1 and last in TYPES:
-            return args[0]
+            return self._number(last, args[0])
         return Unknown(f"{name}(..)")
 
     def _listed(self, v: Value) -> list[Value]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.surface.launches.values import Array, Dtype, Known, Unknown, Value, floored, is_number
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, floored, is_condition, is_number
 
 from ..source.source import Node, Sources, Unit
 from ..source.syntax import declared_name, function_declarator, text
@@ -18,6 +19,7 @@ from ..types.errors import NotUnderstood
 from .host_values import TYPES, Rank
 
 MOST_FILES, MOST_BYTES = 20, 400_000
+_AROUND = frozenset({"translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"})
 _ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
 _ORDER = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _OPERATORS: Mapping[str, Callable[[n.Expr, n.Expr], n.Expr]] = {"+": build.add, "-": build.sub, "*": build.mul, "/": floored, "%": build.mod}
@@ -32,8 +34,24 @@ def functions(node: Node) -> list[Node]:
         if top.type == "function_definition":
             if not text(top).lstrip().startswith("__thread") and "__thread" not in text(top).partition("(")[0]:
                 out.append(top)
-        elif top.type in ("translation_unit", "namespace_definition", "declaration_list", "linkage_specification", "template_declaration", "preproc_ifdef"):
+        elif top.type in _AROUND:
             stack += reversed(top.named_children)
+    return out
+
+
+def words_of_kernels(units: Sequence[Unit]) -> set[str]:
+    """Every name in the bodies of kernels and of functions of the device."""
+    out: set[str] = set()
+    for unit in units:
+        host = {f.start_byte for f in functions(unit.root)}
+        stack = [unit.root]
+        while stack:
+            top = stack.pop()
+            if top.type == "function_definition":
+                if top.start_byte not in host:
+                    out.update(re.findall(r"[A-Za-z_]\w*", text(top)))
+            else:
+                stack += top.named_children if top.type in _AROUND else ()
     return out
 
 
@@ -133,6 +151,10 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
         return (a == b) == (op == "==")
     if isinstance(a, Array) and op in ("+", "-"):
         return a
+    if op == "/" and (isinstance(a, Quotient) or isinstance(b, Quotient)):
+        return unrounded(known, a, b)
+    if op == "+" and (up := _one_more(known, a, b) or _one_more(known, b, a)) is not None:
+        return up
     if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_number(b)):
         return Unknown("arithmetic on what is not known")
     a, b = known.resolved(a), known.resolved(b)
@@ -144,6 +166,25 @@ def combined(known: Known, op: str, a: Value, b: Value) -> Value:
     if op in ("<<", ">>") and x is not None and y is not None and 0 <= y < 31:
         return build.const(x << y if op == "<<" else x >> y)
     return Unknown("an operator")
+
+
+def unrounded(known: Known, a: Value, b: Value) -> Value:
+    """A division of floating-point numbers that were whole ones."""
+    over, under = (x.over if isinstance(x, Quotient) and build.is_const(x.under, 1) else x for x in (a, b))
+    if not (isinstance(over, n.Expr) and isinstance(under, n.Expr) and is_number(over) and is_number(under)) or build.is_const(under, 0):
+        return Unknown("a division of what is not known")
+    return Quotient(known.resolved(over), known.resolved(under))
+
+
+def _one_more(known: Known, a: Value, b: Value) -> Value | None:
+    """`x / n + (x % n > 0)` and `.. != 0`: a quotient rounded up; None for other sums."""
+    if not (isinstance(a, n.Expr) and isinstance(b, n.Expr) and is_number(a) and is_condition(b)):
+        return None
+    match known.resolved(a), known.resolved(b):
+        case n.Binary(op="floordiv") as q, n.Binary(op="gt" | "ne", a=n.Binary(op="mod") as left, b=n.Const(value=0)) if (q.a, q.b) == (left.a, left.b):
+            return build.ceildiv(q.a, q.b)
+        case _:
+            return None
 
 
 def divisor(known: Known, args: Sequence[Value]) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from kir.base.dataclass import dataclass
@@ -19,6 +20,9 @@ TYPES = {
     "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2",
 }
 """IR dtypes by the names of C++ types."""
+ELEMENTS = {"uint": "unsigned", "uchar": "unsigned char", "ushort": "uint16_t", "ulonglong": "uint64_t", "longlong": "int64_t"}
+"""The element of a vector type where it is called otherwise."""
+VECTOR = re.compile(r"(float|double|int|uint|char|uchar|short|ushort|longlong|ulonglong|half|__half|nv_bfloat16|__nv_bfloat16)([1-4])")
 SCALARS = {"kFloat32": "f32", "kFloat": "f32", "kFloat16": "f16", "kHalf": "f16", "kBFloat16": "bf16", "kFloat64": "f64", "kDouble": "f64", "kInt32": "i32",
            "kInt": "i32", "kInt64": "i64", "kLong": "i64", "kInt8": "i8", "kUInt8": "u8", "kBool": "bool", "kFloat8_e4m3fn": "f8e4m3", "kFloat8_e5m2": "f8e5m2"}
 """IR dtypes by torch's `ScalarType`."""
@@ -46,6 +50,14 @@ class Memory(Array):
 def bytes_of(dtype: str) -> int:
     """Bytes of an element; 0 where the dtype is open."""
     return DTYPES[dtype].bits // 8 if dtype in DTYPES else 0
+
+
+def width_of(kind: str) -> int:
+    """Bytes of a C++ type, also of a vector (`float4`, `__half2`); 0 for one that is not known."""
+    if kind in TYPES:
+        return bytes_of(TYPES[kind])
+    found = VECTOR.fullmatch(kind)
+    return bytes_of(TYPES[ELEMENTS.get(found[1], found[1])]) * int(found[2]) if found is not None else 0
 
 
 def allocated(pointer: Array, size: Value) -> None:
@@ -105,7 +117,7 @@ def method(a: Array, name: str, args: Sequence[Value], templates: Sequence[Value
         return Dtype(a.dtype)
     if name in ("to", "toType") and isinstance(first, Dtype):
         return Array(a.known, a.hint, a.shape, first.name, a.strides)
-    if name in ("contiguous", "cuda", "clone", "detach", "value"):
+    if name in ("to", "contiguous", "cuda", "clone", "detach", "value"):
         return a
     if name in ("dim", "ndimension"):
         return Rank(a)

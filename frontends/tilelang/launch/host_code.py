@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -43,6 +43,25 @@ def tensor_extents(node: cst.FunctionDef) -> set[str]:
 def allocated_extents(node: cst.FunctionDef) -> set[str]:
     """The names in what a kernel allocates, whose extents are compile-time values."""
     return {x.value for call in _allocations(node) for x in nodes_below(call) if isinstance(x, cst.Name)}
+
+
+def made_of(names: set[str], factories: Sequence[cst.FunctionDef]) -> set[str]:
+    """These names, and those that the factories around a kernel make them of: `shape = [batch, dim]` is of `batch` and `dim`."""
+    of: dict[str, set[str]] = {}
+    for f in factories:
+        for s in f.body.body:
+            for x in s.body if isinstance(s, cst.SimpleStatementLine) else ():
+                if isinstance(x, cst.Assign):
+                    inner = {y.value for y in nodes_below(x.value) if isinstance(y, cst.Name)} | ({x.value.value} if isinstance(x.value, cst.Name) else set())
+                    for t in x.targets:
+                        if isinstance(t.target, cst.Name):
+                            of.setdefault(t.target.value, set()).update(inner)
+    out, left = set(names), list(names)
+    while left:
+        for each in of.get(left.pop(), set()) - out:
+            out.add(each)
+            left.append(each)
+    return out
 
 
 def _allocations(node: cst.FunctionDef) -> Iterator[cst.Call]:

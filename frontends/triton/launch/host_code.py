@@ -12,6 +12,7 @@ from kir.surface.launches.values import Unknown, Value
 
 from ..._python.host_files import decorated, host_launches
 from ..._python.host_run import Called, Follower, HostFile, Kernel
+from ..._python.host_values import Described
 from ..._python.signature import parameters
 
 JIT = frozenset({"jit", "autotune", "heuristics"})
@@ -25,6 +26,9 @@ def triton_launches(source: Path, node: cst.FunctionDef) -> list[HostLaunch]:
         grid = named.pop("grid", kernel.grid)
         named.pop("warmup", None)
         given = {**dict(zip(names, args)), **named} if kernel.name == node.name.value else named
+        for name, v in [*given.items()]:
+            if isinstance(v, Described):
+                given |= {name: v.of, **{f"{name}_block_{k}": each for k, each in enumerate(v.block)}}
         if isinstance(grid, Called):
             grid = follower.call(grid, [{"": "metas", **given}], {})
         extents = tuple(grid) if isinstance(grid, (list, tuple)) else (grid,)

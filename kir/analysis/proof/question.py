@@ -73,7 +73,8 @@ def _solved(terms: Terms, goal: list[Any], sizes: Iterable[str], wraps: tuple[n.
         for _ in range(CORRECTIONS):
             solver = z3.SimpleSolver()
             solver.set("rlimit", RLIMIT)
-            solver.add(*everything, *([z3.And(x >= least, x <= most) for x in bounded] if most else []))
+            for each in (*everything, *([z3.And(x >= least, x <= most) for x in bounded] if most else ())):
+                z3.Z3_solver_assert(solver.ctx.ref(), solver.solver, each.as_ast())  # what `add` does, which asks for the sort of each first
             outcome = str(solver.check())
             if outcome != "sat":
                 break

@@ -31,7 +31,7 @@ class Terms:
     """The translation of one question. `wraps` collects signed sums and narrowings that may leave their dtype: they are taken as if they did not."""
 
     def __init__(self, z3: Any, known: Facts) -> None:
-        self.z3, self.known = z3, known
+        self.z3, self.known, self._made = z3, known, _Made(z3)
         self.atoms: dict[str, Any] = {}
         self.side: list[Any] = []
         self.wraps: dict[n.Expr, None] = {}
@@ -83,8 +83,7 @@ class Terms:
         """A comparison of two integers."""
         between = _minus(self.sum(a), self.sum(b))
         self._compared.append(between)
-        x = self.linear(between)
-        return {"lt": x < 0, "le": x <= 0, "gt": x > 0, "ge": x >= 0, "eq": x == 0, "ne": x != 0}[op]
+        return self._made.compared(op, self.linear(between), 0)
 
     # --------------------------------------------------------------------------------------------------------------- integers
     def value(self, e: n.Expr) -> Any:
@@ -114,8 +113,9 @@ class Terms:
 
     def linear(self, s: Sum) -> Any:
         """A sum, with a symbol for each product."""
-        parts = [self._product(m) * c if m else self.z3.IntVal(c) for m, c in s.items()]
-        return self.z3.Sum(parts) if len(parts) > 1 else parts[0] if parts else self.z3.IntVal(0)
+        made = self._made
+        parts = [made.times(self._product(m), c) if m else made.number(c) for m, c in s.items()]
+        return made.added(parts) if len(parts) > 1 else parts[0] if parts else made.number(0)
 
     def _product(self, m: Product) -> Any:
         if len(m) == 1:
@@ -184,7 +184,8 @@ class Terms:
     def _bounded(self, symbol: Any, e: n.Expr) -> None:
         found = self.known.domain(e)
         low, high = dtype_of(e.type).range
-        self.side += [symbol >= (low if found.lo is None else found.lo), symbol <= (high if found.hi is None else found.hi)]
+        self.side += [self._made.compared("ge", symbol, low if found.lo is None else found.lo),
+                      self._made.compared("le", symbol, high if found.hi is None else found.hi)]
         if found.modulus > 1:
             self.side.append(symbol == self.z3.Int(f"{symbol}/{found.modulus}") * found.modulus + found.residue)
 
@@ -233,11 +234,11 @@ class Terms:
         symbol = self.atoms[name] = z3.Int(name)
         back = _minus(_times({(name,): 1}, b), a) if up else _minus(a, _times({(name,): 1}, b))
         self._compared += [back, _minus(back, b)]
-        rest, divisor, whole = self.linear(back), self.linear(b), self.linear(a)
-        down = z3.And(rest >= 0, rest < divisor)
-        told = [z3.Or(z3.And(whole >= 0, down), z3.And(whole < 0, rest <= 0, rest > -divisor)) if truncates else down,
-                z3.Implies(whole >= 0, z3.And(symbol >= 0, symbol <= whole)), z3.Implies(whole < 0, symbol <= 0)]
-        self.side += told if safe else [z3.Implies(divisor >= 1, z3.And(told))]
+        rest, divisor, whole, of = self.linear(back), self.linear(b), self.linear(a), self._made.compared
+        down, positive, negative = z3.And(of("ge", rest, 0), of("lt", rest, divisor)), of("ge", whole, 0), of("lt", whole, 0)
+        told = [z3.Or(z3.And(positive, down), z3.And(negative, of("le", rest, 0), rest > -divisor)) if truncates else down,
+                z3.Implies(positive, z3.And(of("ge", symbol, 0), of("le", symbol, whole))), z3.Implies(negative, of("le", symbol, 0))]
+        self.side += told if safe else [z3.Implies(of("ge", divisor, 1), z3.And(told))]
         return {(name,): 1}
 
     def _divided(self, e: n.Binary) -> Sum:
@@ -364,6 +365,42 @@ class Terms:
             if model.eval(ab, model_completion=True).as_long() != prod(value[x] for x in m):
                 out += [self.z3.Implies(self.atoms[x] == value[x], ab == value[x] * self._product(_without(m, x))) for x in dict.fromkeys(m)]
         return out
+
+
+class _Made:
+    """Integer terms, made through z3's C interface: they are those that its operators make, which ask for the sort of each operand of each, and that takes
+    most of the time of a question."""
+
+    def __init__(self, z3: Any) -> None:
+        self.z3, self.context = z3, z3.main_ctx()
+        self.ref = self.context.ref()
+        self._numbers: dict[int, Any] = {}
+
+    def number(self, c: int) -> Any:
+        """A literal."""
+        found = self._numbers.get(c)
+        if found is None:
+            found = self._numbers[c] = self.z3.IntVal(c)
+        return found
+
+    def _array(self, *terms: Any) -> Any:
+        return (self.z3.Ast * len(terms))(*(x.as_ast() for x in terms))
+
+    def times(self, a: Any, c: int) -> Any:
+        """a * c."""
+        return self.z3.ArithRef(self.z3.Z3_mk_mul(self.ref, 2, self._array(a, self.number(c))), self.context)
+
+    def added(self, terms: list[Any]) -> Any:
+        """The sum of some terms."""
+        return self.z3.ArithRef(self.z3.Z3_mk_add(self.ref, len(terms), self._array(*terms)), self.context)
+
+    def compared(self, op: str, a: Any, b: Any) -> Any:
+        """a op b, where b is a term or a number."""
+        z3, b = self.z3, self.number(b) if isinstance(b, int) else b
+        if op == "ne":
+            return z3.BoolRef(z3.Z3_mk_distinct(self.ref, 2, self._array(a, b)), self.context)
+        make = {"lt": z3.Z3_mk_lt, "le": z3.Z3_mk_le, "gt": z3.Z3_mk_gt, "ge": z3.Z3_mk_ge, "eq": z3.Z3_mk_eq}[op]
+        return z3.BoolRef(make(self.ref, a.as_ast(), b.as_ast()), self.context)
 
 
 def _low_bits(e: n.Expr) -> int | None:

@@ -102,7 +102,7 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
     for name in chosen.shapes:
         problem.shape(name)
     seen = _Seen(chosen.secret if chosen.secret is not None else secrets.randbits(64))
-    with Ahead(gpu, problem, 2 if against is None else 3, chosen.sanitize) as ahead:
+    with Ahead(gpu, problem, 1 + chosen.replay + (against is not None), chosen.sanitize) as ahead:
         return _gated(gpu, program, problem, surface, against, dict(names or {}), chosen, first, seen, ahead)
 
 

@@ -37,6 +37,8 @@ EXECUTOR, ORACLE, PANEL = "kir.hardware.device.executor:serve", "kir.gate.gpu.or
 HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
+THREADS = "OPENBLAS_NUM_THREADS"
+"""Says how many threads an oracle's products take; those of several oracles side by side would wait for one another."""
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
@@ -138,17 +140,18 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {"OPENBLAS_NUM_THREADS": "1"}))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {THREADS: "1"}))
 
     @cached_property
     def oracles(self) -> Server:
         """The fork server of oracles. It sees no device."""
-        return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": ""}))
+        threads = {THREADS: os.environ[THREADS]} if THREADS in os.environ else {}
+        return self._served(Server(ORACLE, [ORACLE.partition(":")[0]], {"CUDA_VISIBLE_DEVICES": "", **threads}))
 
     @cached_property
     def interpreters(self) -> Server:
         """The fork server of interpreters. It sees no device."""
-        return self._served(Server(INTERPRETER, list(INTERPRETER_MODULES), {"CUDA_VISIBLE_DEVICES": "", "OPENBLAS_NUM_THREADS": "1"}))
+        return self._served(Server(INTERPRETER, list(INTERPRETER_MODULES), {"CUDA_VISIBLE_DEVICES": "", THREADS: "1"}))
 
     @cached_property
     def sanitizers(self) -> Standbys:
@@ -175,7 +178,7 @@ class Gpu:
         """Confine a child and load cubins in it. Raises ChildGone."""
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
         opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow)}
-        with self.turns.beside():
+        with self.turns.opening():
             return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
     def opened(self) -> tuple[Child, dict[str, Any]]:

@@ -159,6 +159,8 @@ class Checker(Happened):
             if memory.unfenced is None:
                 memory.unfenced = np.zeros(memory.lanes, np.bool_)
                 self.dirty.append(memory)
+            elif memory.unfenced.all():
+                return
             memory.unfenced[self.lanes_of(memory, f)] = True
 
     def on_atomic(self, place: Place, f: Frame, want: Mask, values: list[Val], attrs: dict[str, n.Attr], shape: tuple[int, ...]) -> Mask:

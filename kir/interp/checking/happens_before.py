@@ -146,7 +146,7 @@ class Happened:
 
     def lanes_of(self, memory: Memory, f: Frame) -> Array | slice:
         """The instances of a memory that the active lanes of a frame have; all where the memory belongs to none around it."""
-        if memory.owner is None or memory.lanes == 1:
+        if memory.owner is None or memory.lanes == 1 or (memory.owner is f and f.live is None):
             return slice(None)
         lanes = f.lane_in(memory.owner)
         lanes = np.arange(f.lanes) if lanes is None else lanes

@@ -76,7 +76,9 @@ def _alloc(m: Machine, s: n.Alloc, f: Frame) -> None:
     if m.checking:
         m.checker.undefine(handle, f)
     if s.init is not None:
-        load_store.write(m, resolve(m, n.Region(b), f), f, m.evaluate(s.init, f))
+        whole, value = n.Region(b), m.evaluate(s.init, f)
+        if not load_store.filled(m, whole, f, value):
+            load_store.write(m, resolve(m, whole, f), f, value)
 
 
 def _view(m: Machine, s: n.View, f: Frame) -> None:
@@ -100,6 +102,8 @@ def _store(m: Machine, s: n.Store, f: Frame) -> None:
         if whole is not None:
             whole[...] = lift(value.data, whole.ndim - 1)
             return
+    if s.mask is None and load_store.filled(m, s.at, f, value):
+        return
     mask = None if s.mask is None else m.evaluate(s.mask, f)
     load_store.write(m, resolve(m, s.at, f, mask), f, value, mask, s.clip)
 

@@ -36,6 +36,22 @@ def direct(m: Machine, region: Region, f: Frame) -> Array | None:
     return flat[:, :count].reshape(handle.memory.lanes, *handle.shape)
 
 
+def filled(m: Machine, region: Region, f: Frame, value: Val) -> bool:
+    """Whether a whole buffer of this very frame could be written as one, in the active lanes: as `write` does, where nobody checks."""
+    whole = None if m.checking else direct(m, region, f)
+    if whole is None:
+        return False
+    data = lift(value.data, whole.ndim - 1)
+    if f.live is None:
+        whole[...] = data
+        written = whole.nbytes
+    else:
+        whole[f.live] = data[f.live] if data.shape[0] > 1 else data
+        written = int(f.live.sum()) * (whole.nbytes // max(1, whole.shape[0]))
+    m.counters.count_bytes("write", region.buffer.space, written)
+    return True
+
+
 def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, verb: str) -> Mask:
     """Which elements an access touches, inactive lanes left out of account: mask and bounds; None for all."""
     want: Mask = None
@@ -49,6 +65,8 @@ def wanted(m: Machine, place: Place, f: Frame, mask: Val | None, clip: bool, ver
         want = both(want, place.inside)
     if m.coverage is not None and (mask is not None or clip):
         m.coverage.access(m.site, verb, want, f)
+    if m.coverage is not None and place.memory.space == "global":
+        m.coverage.touched(place.memory, place.index, storage(place.dtype).itemsize, want, f)
     return want
 
 

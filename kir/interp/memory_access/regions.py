@@ -24,16 +24,20 @@ def resolve(machine: Machine, region: Region, frame: Frame, mask: Val | None = N
     index: tuple[Expr | Span, ...] = region.index
     if handle.peers is not None:
         return _of_peer(machine, region, handle, frame)
-    if index and handle.direct and frame.live is None and not any(isinstance(i, Span) for i in index):
-        found = _scalars(machine, region, handle, frame)
+    values: list[Val] | None = None
+    if index and handle.direct and all(not isinstance(i, Span) or (type(i.extent) is int and type(i.step) is int) for i in index):
+        values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
+        found = _within(machine, region, handle, frame, values)
         if found is not None:
             return found
+        if frame.live is None and not any(isinstance(i, Span) for i in index):
+            values = None
     if not index:
         indices = [np.arange(d).reshape((1,) + (1,) * i + (d,) + (1,) * (len(handle.shape) - 1 - i)) for i, d in enumerate(handle.shape)]
         extents = [(d, 1) for d in handle.shape]
         ranges = [(0, d - 1) for d in handle.shape]
     else:
-        indices, extents, ranges = _indices(machine, index, frame, mask)
+        indices, extents, ranges = _indices(machine, index, frame, mask, values)
     contiguous = extents[-1][0] if extents and extents[-1][1] == 1 and handle.strides and handle.strides[-1] == 1 else 1
     if handle.view is not None and handle.view.axes:
         return _through(machine, handle, indices, frame)
@@ -54,21 +58,22 @@ def _of_peer(machine: Machine, region: Region, handle: Handle, frame: Frame) -> 
     return locate(there, indices, frame, contiguous, ranges)
 
 
-def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> Place | None:
-    """The place of a region whose indices are all scalars, in bounds; None when it is another. The part of the address that comes from
-    indices that differ between lanes is kept, and used again as long as they are the same values: a loop over k in A[i, k] then costs
-    one addition."""
-    values: list[Val] = []
-    for i in region.index:
-        assert not isinstance(i, Span)
-        v = machine.evaluate(i, frame)
+def _within(machine: Machine, region: Region, handle: Handle, frame: Frame, values: list[Val]) -> Place | None:
+    """The place of a region whose indices, or the first of each span, have these values, the same for all elements of a lane, in bounds; None when it is
+    another. The part of the address that comes from spans and from indices that differ between lanes is kept, and used again as long as they are the same
+    values: a loop over k in A[i, k] then costs one addition."""
+    base, spans, varied = 0, 0, []
+    for i, v, stride, extent in zip(region.index, values, handle.strides, handle.shape, strict=True):
         if v.ok is not None or v.data.ndim > 1:
             return None
-        values.append(v)
-    base, varied = 0, []
-    for v, stride, extent in zip(values, handle.strides, handle.shape, strict=True):
         wide, low, high = v.index()
-        if low < 0 or high >= extent:
+        if isinstance(i, Span):
+            assert isinstance(i.extent, int) and isinstance(i.step, int)
+            reach = (i.extent - 1) * i.step
+            if i.extent < 1 or low + min(0, reach) < 0 or high + max(0, reach) >= extent:
+                return None
+            spans += 1
+        elif low < 0 or high >= extent:
             return None
         if wide.size == 1:
             base += low * stride
@@ -77,29 +82,53 @@ def _scalars(machine: Machine, region: Region, handle: Handle, frame: Frame) -> 
     kept = machine.places.get(id(region))
     if kept is not None and kept[0] is handle and kept[1] is frame and len(kept[2]) == len(varied) and all(
             a is v for a, (v, _) in zip(kept[2], varied, strict=True)):
-        partial = kept[3]
+        partial, steps = kept[3], kept[5]
     else:
-        partial = np.zeros((1,), np.int64)
-        for v, stride in varied:
-            partial = partial + v.index()[0] * stride
-        memory = handle.memory
-        if memory.owner is not None and memory.lanes > 1:
-            mapped = frame.lane_in(memory.owner)
-            lane = np.arange(memory.lanes) if mapped is None else mapped
-            partial = partial + lane * (memory.size // storage(handle.buffer.dtype).itemsize)
-        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region)
-    return Place(handle, handle.memory, partial + base if base else partial, None, [v.data for v in values])
+        partial, steps = _partial(region, handle, frame, varied, spans)
+        machine.places[id(region)] = (handle, frame, tuple(v for v, _ in varied), partial, region, steps)
+    tall, last = (-1,) + (1,) * spans, region.index[-1]
+    indices = [v.data if not spans else v.index()[0].reshape(tall) + step for v, step in zip(values, steps, strict=True)]
+    whole = isinstance(last, Span) and last.step == 1 and handle.strides[-1] == 1
+    return Place(handle, handle.memory, partial + base if base else partial, None, indices,
+                 contiguous=last.extent if whole and isinstance(last, Span) and isinstance(last.extent, int) else 1)
 
 
-def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None) -> tuple[list[Array], list[tuple[int, int]],
-                                                                                                               list[tuple[int, int]]]:
-    """Per dimension the indices [l, *tile]; per span its extent and step (0 unless it is the last index); least and largest index."""
+def _partial(region: Region, handle: Handle, frame: Frame, varied: list[tuple[Val, int]], spans: int) -> tuple[Array, list[Array | int]]:
+    """The offsets in elements that spans, `varied` indices (with their strides) and the lanes' own memory bring, and the steps of each span from its
+    first index, [1, *tile]."""
+    tall = (-1,) + (1,) * spans
+    partial = np.zeros((1,) * (spans + 1), np.int64)
+    for v, stride in varied:
+        partial = partial + (v.index()[0] * stride).reshape(tall)
+    steps: list[Array | int] = []
+    axis = 0
+    for i, stride in zip(region.index, handle.strides, strict=True):
+        if isinstance(i, Span):
+            assert isinstance(i.extent, int) and isinstance(i.step, int)
+            step = (np.arange(i.extent, dtype=np.int64) * i.step).reshape((1,) * (axis + 1) + (-1,) + (1,) * (spans - 1 - axis))
+            partial, axis = partial + step * stride, axis + 1
+            steps.append(step)
+        else:
+            steps.append(0)
+    memory = handle.memory
+    if memory.owner is not None and memory.lanes > 1:
+        mapped = frame.lane_in(memory.owner)
+        lane = np.arange(memory.lanes) if mapped is None else mapped
+        partial = partial + (lane * (memory.size // storage(handle.buffer.dtype).itemsize)).reshape(tall)
+    return partial, steps
+
+
+def _indices(machine: Machine, index: tuple[Expr | Span, ...], frame: Frame, mask: Val | None = None,
+             values: list[Val] | None = None) -> tuple[list[Array], list[tuple[int, int]], list[tuple[int, int]]]:
+    """Per dimension the indices [l, *tile]; per span its extent and step (0 unless it is the last index); least and largest index. `values` where those
+    of the indices are known."""
     spans = [i for i in index if isinstance(i, Span)]
     out: list[Array] = []
     extents: list[tuple[int, int]] = []
     ranges: list[tuple[int, int]] = []
     axis = 0
-    values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
+    if values is None:
+        values = [machine.evaluate(i.lo if isinstance(i, Span) else i, frame) for i in index]
     rank = max((v.data.ndim for v in values), default=1) - 1
     for i, v in zip(index, values, strict=True):
         if v.ok is not None:

@@ -30,9 +30,11 @@ FULL, PARTIAL, EMPTY = 1, 2, 4
 class Coverage:
     """Collects what one run reaches. Places are statements by identity until `by_anchor` names them."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends: bool = False) -> None:
         self._bits: dict[tuple[Kind, int], int] = {}
         self._grids: dict[Place, int] = {}
+        self.ends: dict[int, int] | None = {} if ends else None
+        """Where it is asked for: by the identity of a memory, one past the last byte that an access touched."""
 
     def grid(self, k: n.Kernel, extents: Sequence[int]) -> None:
         """A kernel was launched over so many CTAs along each axis."""
@@ -71,6 +73,17 @@ class Coverage:
         rows = known.reshape(known.shape[0], -1)
         every, some = rows.all(1), rows.any(1)
         self._note(kind, s, (FULL if every.any() else 0) | (EMPTY if not some.all() else 0) | (PARTIAL if (some & ~every).any() else 0))
+
+    def touched(self, memory: object, index: Array, itemsize: int, want: Mask, f: Frame) -> None:
+        """Elements at `index` [lanes or 1, *tile] of a memory were read or written where `want` holds."""
+        if self.ends is None:
+            return
+        live = None if f.live is None else f.live.reshape((-1,) + (1,) * (index.ndim - 1))
+        held = live if want is None else want if live is None else np.logical_and(want, live)
+        known = index if held is None else index[held] if held.shape == index.shape else np.broadcast_to(index, shape := np.broadcast_shapes(
+            index.shape, held.shape))[np.broadcast_to(held, shape)]
+        if known.size:
+            self.ends[id(memory)] = max(self.ends.get(id(memory), 0), (int(known.max()) + 1) * itemsize)
 
     def reached(self, kind: Kind, s: n.Stmt, bits: int) -> None:
         """So much of a place was reached."""

@@ -112,6 +112,8 @@ class Result:
     """After a checked run: who wrote an element of an output last; None for what nobody wrote."""
     reached: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
     """Where it was asked for: what the run reached (`kir.interp.state.coverage`)."""
+    ends: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where it was asked for: for each tensor one past the last element, as it lies in memory, that an access touched."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

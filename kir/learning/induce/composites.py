@@ -1,8 +1,8 @@
 """Steps that come together: sequences of kinds of steps that many kernels take close to one another, far more often than by chance.
 
-Frequent sequences are grown item by item (PrefixSpan, Pei et al. 2001) with a bound on the gap between two items. Of two of which one contains the other and
-that the same kernels take, only the longer is kept (closed sequences), and none is grown into which another item fits without the loss of a kernel
-(BIDE, Wang and Han 2004): a sequence so found has all kernels of each that is merged into it.
+Frequent sequences are grown item by item (PrefixSpan, Pei et al. 2001) with a bound on the gap between two items. Of two of which one contains the other
+only the longer is kept, where all kernels that take the shorter one take it (closed sequences), and none is grown into which another item fits without
+the loss of a kernel (BIDE, Wang and Han 2004): a sequence so found has all kernels of each that is merged into it.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Together:
 
 def together(sequences: Mapping[str, Sequence[str]]) -> tuple[Together, ...]:
     """The sequences of steps that come together, from the steps of each kernel in forward order; those with most support first, and none within another
-    that the same kernels take. A step that is repeated at once counts once."""
+    that all its kernels take. A step that is repeated at once counts once."""
     runs = {kernel: _without_repeats(steps) for kernel, steps in sequences.items()}
     where: dict[str, set[str]] = {}
     for kernel, run in runs.items():
@@ -48,7 +48,7 @@ def together(sequences: Mapping[str, Sequence[str]]) -> tuple[Together, ...]:
                 found.append(Together(chain, len(kernels), round(lift, 3), kernels))
                 longer += [(*chain, b) for a, b in sorted(pairs) if a == chain[-1] and b not in chain]
         grown = longer
-    return tuple(sorted((each for each in found if not any(each.kernels == other.kernels and _within(each.items, other.items) for other in found)),
+    return tuple(sorted((each for each in found if not any({*each.kernels} <= {*other.kernels} and _within(each.items, other.items) for other in found)),
                         key=lambda each: (-each.support, each.items)))
 
 

@@ -110,7 +110,7 @@ def _what(card: Card) -> Iterator[str]:
 
 
 def _place(node: str, pattern: str) -> str:
-    if re.fullmatch(r"\w*\(?\.\.\)?", pattern):
+    if pattern == node or re.fullmatch(r"\w*\(?\.\.\)?", pattern):
         return f"It acts at {PLACES.get(node, _article(node))}."
     free = ", where each `?` stands for what differed from kernel to kernel" if "?" in pattern else ""
     return f"It acts at {_article(node)} of the form `{pattern}`{free}."
@@ -121,7 +121,8 @@ def _relation(r: Relation, parameters: Collection[str]) -> str:
     left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
     said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
     seen = f"in {r.kernels} of {r.of} kernels" if r.of else f"in every use, in {r.kernels} kernels"
-    otherwise = "if each kernel had the parameters of another one" if parameters & set(words_of(r.text)) else "at places of this kind drawn at random"
+    free = any(word in parameters for word in words_of(r.text))
+    otherwise = "if each kernel had the parameters of another one" if free else "at places of this kind drawn at random"
     return f"{said} {seen}; {otherwise} the probability of that would be {r.chance:.2g}."
 
 
@@ -159,9 +160,9 @@ def _right(card: Card) -> Iterator[str]:
     else:
         yield _list([f"{_sentence(p.sentence)} {_came_out(p.proved, p.guarded, p.assumed, p.open, len(card.evidence.uses))}" + (f" ({p.id})" if p.id else "")
                      for p in validity])
-    for says, some in (("It needs a program with", card.scope.requires), ("It is not for a program with", card.scope.conflicts)):
+    for says, some in (("It needs, in the program before it,", card.scope.requires), ("It is not for a program that has", card.scope.conflicts)):
         if some:
-            yield _paragraph(f"{says}: {_and([f'{KINDS.get(each, each)} (`{each}`)' for each in some])}.")
+            yield _paragraph(f"{says} {_and([f'`{each}` ({KINDS.get(each, each)})' for each in some])}.")
     if card.scope.prior:
         yield _paragraph(f"In every use these had been done before: {_and([f'`{each}`' for each in card.scope.prior])}.")
 
@@ -180,6 +181,8 @@ def _pays(card: Card) -> Iterator[str]:
     rows = [f"{name}: {_spread(s)}, forecast by the cost model" for name, s in effect.forecast.items()]
     rows += [f"{name}: {_spread(s)}, measured" for name, s in effect.measured.items()]
     for name, change in effect.predicted.items():
+        if not (change.low or change.median or change.high):
+            continue
         span = f" (half of the uses from {_more(change.low)} to {_more(change.high)})" if change.low != change.high else ""
         rows.append(f"{name.replace('_', ' ')}: {_more(change.median)}{span}, as the step itself predicts")
     if rows:
@@ -199,12 +202,12 @@ def _pays(card: Card) -> Iterator[str]:
 
 
 def _then(card: Card, group: Sequence[Use]) -> Iterator[str]:
-    """What the same kernels did next, where the step by itself is forecast to bring nothing."""
-    if any(spread.median > 1.0 for spread in card.effect.forecast.values()):
+    """What the same kernels did next, where the step by itself is forecast to bring nothing, and nothing was measured."""
+    if any(spread.median > 1.0 for found in (card.effect.forecast, card.effect.measured) for spread in found.values()):
         return
     later = Counter(t.name for use in group for t in use.walked.transitions if t.number == use.transition.number + 1)
-    rows = [f"`{name}` ({count} times)" for name, count in sorted(later.items(), key=lambda row: (-row[1], row[0]))[:3]]
-    yield _paragraph("By itself it is not forecast to gain anything." + (f" It makes way for others: most often {_and(rows)} came next." if rows else ""))
+    rows = [f"`{name}` ({_times(count)})" for name, count in sorted(later.items(), key=lambda row: (-row[1], row[0]))[:3]]
+    yield _paragraph("By itself it is not forecast to gain anything." + (f" What came next was most often {_and(rows)}." if rows else ""))
 
 
 def _spread(s: Spread) -> str:
@@ -216,7 +219,7 @@ def _spread(s: Spread) -> str:
 
 
 def _more(number: float) -> str:
-    return f"{number:+,.0f}" if abs(number) >= 1 else f"{number:+.3g}"
+    return f"{number:+,.0f}" if abs(number) >= 1 else f"{number:+.3g}" if number else "0"
 
 
 def _wrong(card: Card) -> Iterator[str]:

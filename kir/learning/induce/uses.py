@@ -5,10 +5,11 @@ One expert counts once, however often its kernel was launched, and however it wa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Literal, get_args, get_origin
 
 from kir.base.dataclass import dataclass
@@ -126,10 +127,11 @@ def _is_word(value: object) -> bool:
 
 
 def decided(group: Sequence[Use], name: str) -> bool:
-    """Whether a place decides a parameter: with all others given and this one left open, the pattern offers the value that was used."""
+    """Whether a place decides a parameter: with all others given and this one left open, the pattern offers the value that was used. Found out in a few
+    kernels, in turns over the values that were used, so that one that most kernels have does not stand for all."""
     asked = found = 0
     seen: set[str] = set()
-    for use in group:
+    for use in _in_turns(group, name):
         if use.kernel in seen:
             continue
         seen.add(use.kernel)
@@ -141,3 +143,12 @@ def decided(group: Sequence[Use], name: str) -> bool:
             open_ = type(use.item).with_options(options)
             found += any(site.params == use.item for site in found_sites(open_.match(use.before, use.path, use.node)))
     return asked > 0 and found >= MOSTLY * asked
+
+
+def _in_turns(group: Sequence[Use], name: str) -> Iterator[Use]:
+    """Uses, one of each value of a parameter after the other."""
+    by_value: dict[object, list[Use]] = defaultdict(list)
+    for use in group:
+        by_value[use.parameters[name]].append(use)
+    for turn in zip_longest(*by_value.values()):
+        yield from (use for use in turn if use is not None)

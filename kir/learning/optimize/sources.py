@@ -281,13 +281,13 @@ class PassSource:
 
 @dataclass(frozen=True)
 class ThreadsSource:
-    """Other numbers of threads for a kernel that has some: its statements belong to the CTA, so that they may be taken back, and others given."""
+    """Other numbers of threads for a kernel that has some: its statements belong to the CTA, so that they may be undone, and others given."""
 
     name: str = "threads"
     counts: tuple[int, ...] = tuple(sorted((*THREADS, 64, 32)))
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """Half and twice as many first, then what is further off."""
+        """Half and twice as many first, then what is further off; each number is a family, since one says little of another."""
         cls = pass_class("multi-threaded-block")
         for kernel in program.kernels:
             now = int_value(kernel.threads)
@@ -296,13 +296,31 @@ class ThreadsSource:
             for count in sorted((c for c in self.counts if c != now), key=lambda c: (max(c, now) / min(c, now), c)):
                 back = Step.of(cls.with_options({"threads": now}), kernel.name, "backward")
                 steps = back, Step.of(cls.with_options({"threads": count}), kernel.name)
-                yield Plan(f"threads {kernel.name}", steps, cls.claim, point={"threads": count}, family=f"threads {kernel.name}", surface=setting.surface)
+                yield Plan(f"threads {kernel.name}", steps, cls.claim, point={"threads": count}, family=f"threads {count}", surface=setting.surface)
+
+
+@dataclass(frozen=True)
+class ScanSource:
+    """Running sums of rows as scans of tiles: a loop is lengthened to a power of two, becomes a scan, and its tile is spread over threads."""
+
+    name: str = "scan"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """Threads by how much each has to do; none where no loop folds what it stores as it goes."""
+        loops = [s for k in program.kernels for s in statements(k.body) if isinstance(s, n.For) and any(isinstance(x, n.Store) for x in s.body)]
+        if not loops:
+            return
+        facts, claim = narrowing(program, setting), pass_class("tile-scan").claim
+        for extent in (x for x in sorted({_up(x) for x in loop_extents(program, setting)}) if x <= LONGEST_ROW):
+            for threads in _threads(program, setting) or THREADS:
+                steps = (Step("mask-tail", {"extent": extent}), Step("tile-scan"), Step("multi-threaded-block", {"threads": threads}))
+                yield Plan("scan", steps, claim, True, {"extent": extent, "threads": threads}, "scan", setting.surface, facts, ALIGN)
 
 
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), CardSource(), PassSource()
+    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), PassSource()
 
 
-__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing", "sources",
-           "stored_lineages"]
+__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing",
+           "sources", "stored_lineages"]

@@ -105,7 +105,8 @@ def pointwise(g: Graph, node: Node, of: Callable[[Any, str], str], dtype_of: Cal
                 return {0.5: f"sqrt({base})", -0.5: f"rsqrt({base})", 1: base, -1: f"1.0 / ({base})"}[power]
         return f"pow({of(a, own)}, {of(power, own)})"
     if op == "relu":
-        return f"max_nan({of(args[0], own)}, {literal(0, own)})"
+        x, nothing = of(args[0], own), literal(0, own)
+        return f"select(({x}) < {nothing}, {nothing}, {x})"  # a negative zero stays one
     if op in ("clamp", "clip"):
         low = args[1] if len(args) > 1 else node.words.get("min")
         high = args[2] if len(args) > 2 else node.words.get("max")

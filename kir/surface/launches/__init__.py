@@ -1,4 +1,4 @@
 """A kernel's launch, found where its caller makes it: what host code says of a kernel's arguments, as a binding.
 
-Order: values, record, assembled, extents, axes, questions, recorded, remembered.
+Order: values, record, assembled, whole, reach, extents, axes, questions, recorded, remembered.
 """

@@ -123,7 +123,7 @@ class _Assembly:
 
     def _tensors(self) -> dict[str, Tensor]:
         arrays = {k: v for k, v in self.named.items() if isinstance(v, Array)}
-        known = [a.dtype for a in arrays.values() if a.dtype in DTYPES and DTYPES[a.dtype].is_float]
+        known = [a.dtype for a in arrays.values() if a.dtype in DTYPES and DTYPES[a.dtype].is_float and DTYPES[a.dtype].bits > 8]
         out: dict[str, Tensor] = {}
         for name, t in self.skeleton.tensors.items():
             v = self.named.get(name)
@@ -154,9 +154,9 @@ class _Assembly:
                 absent.append(name)
                 continue
             tuned = name in {k for c in self.skeleton.configs for k in c}
-            before = len(self.known.assumed)
+            before, capped = len(self.known.assumed), isinstance(v, n.Expr) and is_number(v) and self.known.capped(v) is not None
             made = default if tuned and not isinstance(v, n.Const) else self._setting(v)
-            if len(self.known.assumed) > before:
+            if len(self.known.assumed) > before or capped:
                 self.assumed.append(Assumed(f"{name} is {made}", ("metas", name)))
             if isinstance(v, Dtype) and not v.name:
                 self.assumed.append(Assumed(f"{name} is f32", ("metas", name)))
@@ -176,7 +176,9 @@ class _Assembly:
             if isinstance(e, n.Const) and isinstance(e.value, (bool, int)):
                 return e.value
             if isinstance(e, n.Expr) and is_number(e):
-                value = self.known.pinned(e, self.pins)
+                atoms = {x for term in build.polynomial(e) for x in term}
+                short = any(len(a.shape or ()) > 2 and not atoms.isdisjoint(a.shape or ()) for a in self.named.values() if isinstance(a, Array))
+                value = self.known.pinned(e, max(self.pins, 2) if short else self.pins)  # tensors of many axes have short ones
                 self.known.same(e, build.const(value))
                 return value
         return None
@@ -210,7 +212,7 @@ class _Assembly:
         return expr_text(_canonical(substitute(e, {x: n.Var(self.sizes[x], I32) for x in own})))
 
     def _name(self, variable: str) -> str:
-        hint = re.sub(r"\W", "_", self.known.names.get(variable, (9, ""))[1]) or "n"
+        hint = re.sub(r"\W", "_", self.known.names.get(variable, (9, ""))[1]).strip("_") or "n"
         hint = hint if not hint[0].isdigit() else f"n{hint}"
         name, k = hint, 1
         while name in self.taken or name in self.sizes.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -14,33 +14,57 @@ from kir.ir.build import polynomial
 from kir.ir.types import I32
 from kir.ir.visit import statements
 
-MOST_FACTORS = 3
+MOST_FACTORS = 4
+Axes = tuple[str | int, ...]
 
 
 def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with a shape of several axes for each flat tensor of a product of sizes, where the kernel's accesses become regions of it; others
-    stay flat. `made` gives the program under a binding."""
-    for name, orders in {k: list(_orders(binding, k)) for k in binding.tensors}.items():
-        for order in orders:
-            tried = binding.changed(tensors={k: replace(t, shape=list(order)) if k == name else t for k, t in binding.tensors.items()})
-            try:
-                program = raised(made(tried))
-            except KirError:
-                continue
-            if not any(isinstance(s, n.View) and s.at.buffer.name == (tried.tensors[name].name or name) for k in program.kernels for s in statements(k.body)):
-                binding = tried
-                break
+    stay flat. Tensors of the same product are tried together: rows of each factor first, then what the rows are made of. `made` gives the program
+    under a binding."""
+    alike: dict[frozenset[str], list[str]] = {}
+    for name in binding.tensors:
+        if factors := _factors(binding, name):
+            alike.setdefault(frozenset(factors), []).append(name)
+    for names in alike.values():
+        factors = _factors(binding, names[0])
+        flat = {name: binding.tensors[name].shape for name in names}
+        for last in factors:
+            rest = [x for x in factors if x != last]
+            binding = _raised(binding, made, [x for x in names if binding.tensors[x].shape == flat[x]], (" * ".join(rest), last))
+        for last in factors if len(factors) > 2 else ():
+            rows: Axes = (" * ".join(x for x in factors if x != last), last)
+            for order in permutations(x for x in factors if x != last):
+                binding = _raised(binding, made, [x for x in names if tuple(binding.tensors[x].shape) == rows], (*order, last))
     return binding
 
 
-def _orders(binding: Binding, name: str) -> Iterator[tuple[str | int, ...]]:
+def _raised(binding: Binding, made: Callable[[Binding], n.Program], names: Sequence[str], axes: Axes) -> Binding:
+    """The binding with these axes for those of the tensors whose accesses become regions of them."""
+    if not names:
+        return binding
+    try:
+        program = raised(made(_shaped(binding, dict.fromkeys(names, axes))))
+    except KirError:
+        return binding
+    viewed = {s.at.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View)}
+    return _shaped(binding, {name: axes for name in names if (binding.tensors[name].name or name) not in viewed})
+
+
+def _shaped(binding: Binding, shapes: Mapping[str, Axes]) -> Binding:
+    return binding.changed(tensors={k: replace(t, shape=list(shapes[k])) if k in shapes else t for k, t in binding.tensors.items()})
+
+
+def _factors(binding: Binding, name: str) -> list[str]:
+    """The sizes whose product a flat tensor's extent is; [] for others."""
     shape = binding.tensors[name].shape
     if len(shape) != 1 or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
-        return
+        return []
     e = plain_expression(shape[0], {x: n.Var(x, I32) for x in binding.sizes})
     terms = polynomial(e) if e is not None else {}
     if len(terms) == 1:
         (atoms, count), = terms.items()
         factors = [x.name for x in atoms if isinstance(x, n.Var)]
         if count == 1 and len(factors) == len(atoms) and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
-            yield from permutations(factors)
+            return factors
+    return []

@@ -6,30 +6,23 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
+from itertools import combinations
 
-import numpy as np
-
+from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.interp.launch import run
-from kir.interp.numerics.number import storage
 from kir.interp.state.result import Result
 from kir.ir import nodes as n
-from kir.ir.binding import Binding, fact_expressions
-from kir.ir.build import const, int_value
-from kir.ir.types import DTYPES, I32, DType
-from kir.ir.visit import substitute, walk
-from kir.surface.launches.values import decided
+from kir.ir.binding import Binding, expressions
+from kir.ir.printer import expr_text
+from kir.ir.types import DTYPES, I32
+from kir.surface.launches.reach import PLACES, PRIMES, divisions, grid_extents, leaves, ran, small_sizes, tiles
+from kir.surface.launches.values import evaluated
 
-MOST_ELEMENTS = 1 << 22
-MOST_STEPS = 400_000
-"""How large a run may be by which shapes are tried: elements of a tensor, statements."""
-PRIMES = ((3, 5, 7, 11, 13, 17), (7, 3, 11, 5, 17, 13))
-"""What sizes are in the two runs: no product of some is one of others."""
-STRIDES = (101, 211, 431, 863, 1733, 3467)
-"""What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
-FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
-"""By how much those sizes that facts speak of are enlarged until every fact holds; powers of two first."""
+ENDLESS = 1 << 20
+"""Elements of a tensor of which it is not known yet how large it is."""
+MORE_PLACES = 6
+"""What whole numbers are less than in the run that shows which tensors are looked up by them."""
+MOST_FACTORS = 4
 
 
 def open_shapes(binding: Binding) -> list[str]:
@@ -37,32 +30,175 @@ def open_shapes(binding: Binding) -> list[str]:
     return [name for name, t in binding.tensors.items() if "?" in t.shape]
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """A shape that may be proposed, and how many elements it has at each of the sizes that are tried. One that is `exact` must have as many as
+    are reached."""
+
+    of: tuple[str | int, ...]
+    elements: tuple[int, ...]
+    exact: bool = False
+
+
 def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
-    """The binding with a shape for each tensor that has none: the smallest of the products of sizes at which runs at small sizes never leave
-    the tensor. One that leaves them all keeps its question mark. `made` gives the program under a binding."""
-    left = dict.fromkeys(open_shapes(binding), 0)
-    tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
-    if not left or len(tried) < len(PRIMES):
+    """The binding with a shape for each tensor that has none: the smallest, of those that its sizes give, in which runs at small sizes stay. Where tiles
+    reach beyond every one of them, or beyond a shape that is stated, a fact says that a size is a multiple of its tile; a tensor that is looked up by
+    numbers of another is a table with a length of its own; one whose first axes alone are stated gets another. One that no shape fits keeps its
+    question mark. `made` gives the program under a binding."""
+    names = open_shapes(binding)
+    try:
+        program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
+    except KirError:
         return binding
-    candidates = sorted(_products(binding.sizes), key=lambda c: max(math.prod(sizes[x] for x in str(c).split(" * ") if x != "1") for sizes in tried))
-    while True:
-        now = binding.changed(tensors={k: replace(t, shape=[candidates[left[k]]]) if k in left else t for k, t in binding.tensors.items()})
+    found = _fitted(binding, program, names)
+    if found.ran and found.amiss != (0, 0):
+        tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
+        other = _fitted(tiled, program, names)
+        if other.amiss < found.amiss:
+            found = other
+            for fact in [f for f in tiled.facts if f not in binding.facts]:
+                other = _fitted(binding.changed(facts=[f for f in found.binding.facts if f != fact and f in tiled.facts]), program, names)
+                found = other if other.amiss <= found.amiss else found
+    wrong, found = found.wrong, found.binding
+    for name in () if open_shapes(found) else wrong:
+        found = _with_axis(found, made, name)
+    sizes = small_sizes(found)
+    rows = _of_rows(found, made, sizes, [name for name in names if "?" not in found.tensors[name].shape]) if sizes is not None else ()
+    return found.changed(facts=list(dict.fromkeys([*found.facts, *rows])))
+
+
+def _with_axis(binding: Binding, made: Callable[[Binding], n.Program], name: str) -> Binding:
+    """The binding with another axis for a tensor that a kernel leaves: as many elements as it reaches in each of its rows, or a size of rows. Unchanged
+    where it is neither."""
+    tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+    try:
+        program = made(_shaped(binding, {name: (ENDLESS,), **dict.fromkeys(open_shapes(binding), (ENDLESS,))}))
+    except KirError:
+        return binding
+    runs = [found for sizes in tried if (found := ran(program, sizes)) is not None]
+    own = next((c for c in _candidates(binding, tried) if c.of == tuple(binding.tensors[name].shape)), None)
+    if own is None or len(runs) < len(PRIMES) or any(leaves(found, name, binding) for found in runs):
+        return binding
+    times = [divmod(found.ends.get(name, 0), have) for found, have in zip(runs, own.elements)]
+    if any(rest or k < 2 for k, rest in times):
+        return binding
+    if len(set(times)) == 1:
+        return _shaped(binding, {name: (*own.of, times[0][0])})
+    rows = next((x for x in binding.sizes if [sizes[x] for sizes in tried] == [k for k, _ in times]), None)
+    return _shaped(binding, {name: (rows, *own.of)}) if rows is not None else binding
+
+
+def _shaped(binding: Binding, shapes: Mapping[str, Sequence[str | int]]) -> Binding:
+    return binding.changed(tensors={k: replace(t, shape=list(shapes[k])) if k in shapes else t for k, t in binding.tensors.items()})
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A binding with shapes, the tensors that none fits or whose shape the kernel leaves, and how many have more elements than are reached."""
+
+    binding: Binding
+    wrong: tuple[str, ...]
+    loose: int = 0
+    ran: bool = True
+    """Whether the program could be run at all."""
+
+    @property
+    def amiss(self) -> tuple[int, int]:
+        """How far it is from certain."""
+        return (len(self.wrong), self.loose) if self.ran else (len(self.binding.tensors) + 1, 0)
+
+
+def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitted:
+    """The binding with shapes for those tensors that one fits, by how far `program` reaches where they are endless."""
+    tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+    runs: list[Result] = []
+    for sizes in tried:
+        if len(tried) < len(PRIMES) or (run := ran(program, sizes)) is None:
+            return _Fitted(binding, tuple(names), ran=False)
+        runs.append(run)
+    if not runs:
+        return _Fitted(binding, tuple(names), ran=False)
+    places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
+    further = [found for sizes in tried if (found := ran(program, sizes, MORE_PLACES)) is not None] if places and names else []
+    parts = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
+    candidates = list(_candidates(binding, tried, parts))
+    shapes: dict[str, Sequence[str | int]] = {}
+    loose = 0
+    known, facts = list(binding.sizes), list(binding.facts)
+    alike: dict[tuple[tuple[int, ...], ...], Sequence[str | int]] = {}
+    for name in names:
+        if any(leaves(found, name, binding) for found in runs):
+            continue
+        ends = tuple(found.ends.get(name, 0) for found in runs)
+        more = tuple(found.ends.get(name, 0) for found in further) if len(further) == len(runs) else ends
+        if more != ends:
+            if (ends, more) in alike:  # looked up at the same places
+                shapes[name] = alike[ends, more]
+            elif (table := _table(binding, name, ends, more, candidates)) is not None:
+                length, shapes[name] = table
+                alike[ends, more] = shapes[name]
+                known.append(str(shapes[name][0]))
+                facts.append(f"{shapes[name][0]} >= {length}")
+        elif (shape := _smallest(candidates, ends)) is not None:
+            shapes[name] = shape.of
+            loose += shape.elements != ends
+    left = [name for name in binding.tensors if name not in names and any(leaves(found, name, binding) for found in runs)]
+    return _Fitted(_shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
+
+
+def _smallest(candidates: Sequence[_Shape], ends: Sequence[int]) -> _Shape | None:
+    """The shape of as many elements as are reached, else the smallest that has them all."""
+    same = next((c for c in candidates if c.elements == tuple(ends)), None)
+    return same or next((c for c in candidates if not c.exact and all(have >= end for have, end in zip(c.elements, ends))), None)
+
+
+def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int], candidates: Sequence[_Shape]) -> tuple[int, Sequence[str | int]] | None:
+    """The shape of a tensor that is looked up by numbers of another: a length of its own, and rows as far apart as one more in a number reaches; with the
+    least length. None where no shape of a row fits."""
+    rows = tuple((b - a) // (MORE_PLACES - PLACES) for a, b in zip(ends, more))
+    if any(r <= 0 or (b - a) % (MORE_PLACES - PLACES) for r, a, b in zip(rows, ends, more)):
+        return None
+    row = next((c for c in candidates if c.elements == rows), None)
+    lengths = {-(-end // r) for end, r in zip(ends, rows)}
+    if row is None or len(lengths) != 1:
+        return None
+    own = f"{name}_{'elements' if row.of == (1,) else 'rows'}"
+    while own in binding.sizes or own in binding.tensors:
+        own += "_"
+    return max(PLACES, lengths.pop()), (own, *(row.of if row.of != (1,) else ()))
+
+
+def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Sequence[str] = ()) -> Iterator[_Shape]:
+    """Shapes that may be proposed, the smallest first: those of other tensors, one element, products of sizes; and, where they are exactly as large as what is
+    reached, products of these, extents of the grid and `parts` of sizes, such products times a small number, and a size and one more."""
+    held = {x: n.Var(x, I32) for x in binding.sizes}
+    out: list[_Shape] = []
+
+    def offer(of: Sequence[str | int], exact: bool = False) -> None:
         try:
-            program = made(now)
+            parts = list(expressions({str(k): d for k, d in enumerate(of)}, held, "extent").values())
         except KirError:
-            return binding
-        outside = set()
-        for sizes in tried:
-            found = _ran(program, sizes)
-            if found is None:
-                return binding
-            outside |= {name for name in left if _leaves(found, name, now)}
-        if not outside:
-            return now.changed(facts=list(dict.fromkeys([*now.facts, *_of_rows(now, made, tried[0], [name for name in left if left[name]])])))
-        for name in outside:
-            left[name] += 1
-            if left[name] == len(candidates):
-                return binding
+            return
+        counts = [[evaluated(e, sizes) for e in parts] for sizes in tried]
+        if all(None not in count for count in counts):
+            out.append(_Shape(tuple(of), tuple(math.prod(c for c in count if c is not None) for count in counts), exact))
+
+    offer((1,))
+    for t in binding.tensors.values():
+        if "?" not in t.shape and t.strides is None and not all(isinstance(d, int) for d in t.shape):
+            offer(t.shape)
+    extents = [expr_text(g) for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
+    single = [*binding.sizes, *dict.fromkeys((*extents, *parts))]
+    for k in range(1, MOST_FACTORS + 1 if len(single) <= 7 else MOST_FACTORS):
+        for each in combinations(single, k):
+            offer((" * ".join(each),), not set(each) <= set(binding.sizes))
+    lengths = [d for t in binding.tensors.values() for d in t.shape if isinstance(d, int) and d > 1]
+    for x in binding.sizes:
+        offer((f"{x} + 1",), True)
+    for shape in [c.of for c in out if not c.exact]:
+        for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *lengths)):
+            offer((*shape, factor) if shape != (1,) else (factor,), True)
+    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of)))
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
@@ -72,21 +208,45 @@ def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
     places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
     for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
-        others = [x for x in binding.sizes if x != size]
-        for other in sorted(others, key=lambda x: max((sizes[x] for sizes in tried), default=0)):
+        others = sorted((x for x in binding.sizes if x != size), key=lambda x: max((sizes[x] for sizes in tried), default=0))
+        if axis == 0:
+            rows = _rows(_without(binding, size), made, name, tried)
+            others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
+        for other in others:
             shape = [other if k == axis else d for k, d in enumerate(binding.tensors[name].shape)]
-            now = binding.changed(sizes=others, facts=[f for f in binding.facts if not re.search(rf"\b{size}\b", f)],
-                                  tensors={**binding.tensors, name: replace(binding.tensors[name], shape=shape)})
+            now = _shaped(_without(binding, size), {name: shape})
             try:
-                runs = [_ran(made(now), sizes) for sizes in tried]
+                runs = [ran(made(now), sizes) for sizes in tried]
             except KirError:
                 break
             if None in runs or not runs:
                 break
-            if not any(_leaves(found, name, now) for found in runs if found is not None):
+            if not any(leaves(found, name, now) for found in runs if found is not None):
                 binding = now
                 break
     return binding
+
+
+def _without(binding: Binding, size: str) -> Binding:
+    return binding.changed(sizes=[x for x in binding.sizes if x != size], facts=[f for f in binding.facts if not re.search(rf"\b{size}\b", f)])
+
+
+def _rows(binding: Binding, made: Callable[[Binding], n.Program], name: str, tried: Sequence[Mapping[str, int]]) -> list[int] | None:
+    """How many rows of a tensor are reached at each of these sizes; None where that cannot be said."""
+    t = binding.tensors[name]
+    held = {x: n.Var(x, I32) for x in binding.sizes}
+    parts = list(expressions({str(k): d for k, d in enumerate(t.shape[1:])}, held, "extent").values())
+    lengths = [math.prod(evaluated(e, sizes) or 1 for e in parts) for sizes in tried]
+    if t.strides is not None or not lengths:
+        return None
+    try:
+        program = made(_shaped(binding, {name: [ENDLESS // max(lengths), *t.shape[1:]]}))
+    except KirError:
+        return None
+    runs = [ran(program, sizes) for sizes in tried]
+    if any(found is None or leaves(found, name, binding) for found in runs):
+        return None
+    return [-(-found.ends.get(name, 0) // length) for found, length in zip(runs, lengths) if found is not None]
 
 
 def _lone(binding: Binding) -> list[tuple[str, int, str]]:
@@ -109,66 +269,10 @@ def _of_rows(binding: Binding, made: Callable[[Binding], n.Program], sizes: Mapp
         for length in sorted((x for x in binding.sizes if x not in parts and "stride" not in x), key=lambda x: one[x]):
             now = binding.changed(tensors={**binding.tensors, name: replace(binding.tensors[name], shape=[length])})
             try:
-                found = _ran(made(now), one)
+                found = ran(made(now), one)
             except KirError:
                 break
-            if found is not None and not _leaves(found, name, now):
+            if found is not None and not leaves(found, name, now):
                 yield f"{strides[0]} >= {length}"
                 yield from (fact.replace(length, strides[0], 1) for fact in binding.facts if re.fullmatch(rf"{length} % \d+ == 0", fact))
                 break
-
-
-def _products(sizes: Sequence[str]) -> Iterator[str | int]:
-    """One element, and products of up to three different sizes."""
-    yield 1
-    for k in (1, 2, 3):
-        for each in combinations_with_replacement(sizes, k):
-            if len(set(each)) == k:
-                yield " * ".join(each)
-
-
-def _leaves(found: Result, name: str, binding: Binding) -> bool:
-    """Whether a run left a tensor."""
-    return any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat", binding.tensors[name].name) for x in found.findings)
-
-
-def _ran(program: n.Program, sizes: Mapping[str, int]) -> Result | None:
-    """A run at small sizes, in checking mode; None where it cannot be made."""
-    scalars: dict[str, int | float] = {
-        p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
-    known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
-    random, arrays = np.random.default_rng(0), {}
-    for p in program.params:
-        if isinstance(p.of, n.Buffer) and p.role != "out":
-            shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
-            if np.prod(shape) > MOST_ELEMENTS:
-                return None
-            drawn = random.standard_normal(shape) if p.of.dtype.is_float else random.integers(0, 2, shape)
-            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
-    try:
-        return run(program, arrays, scalars, mode="check", most_steps=MOST_STEPS)
-    except KirError:
-        return None
-
-
-def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[str, int] | None:
-    """Small sizes that keep the facts of a binding, no two alike: those that facts speak of and strides may be larger; None where a few tries
-    find none."""
-    names = {x: n.Var(x, I32) for x in binding.sizes}
-    try:
-        facts = fact_expressions(binding.facts, names)
-    except KirError:
-        return None
-    strides = dict(zip((name for name in binding.sizes if "stride" in name), sorted(STRIDES, reverse=primes[0] > primes[1])))
-    base = {**dict(zip(binding.sizes, [*primes, *range(19, 99, 2)])), **strides}
-    told = {x.name for f in facts if not _least(f) for x in walk(f) if isinstance(x, n.Var)}
-    for factor in FACTORS:
-        values = {name: value * (factor if name in told or name in strides else 1) for name, value in base.items()}
-        if all(decided(f, values) is not False for f in facts):
-            return values
-    return None
-
-
-def _least(fact: n.Expr) -> bool:
-    """Whether a fact only says that a size is at least so much."""
-    return isinstance(fact, n.Binary) and fact.op == "ge" and isinstance(fact.a, n.Var) and isinstance(fact.b, n.Const)

@@ -118,8 +118,8 @@ class Array:
             return
         axes = [*self.asked, *self.stepped]
         rank = max([k + 1 if k >= 0 else -k for k in axes], default=0)
-        if any(k < 0 for k in self.asked) and any(k >= 0 for k in axes):
-            rank = max(rank, 2)
+        if any(k < 0 for k in self.asked) and (any(k >= 0 for k in axes) or self.count is not None):
+            rank = max(rank, 2)  # `numel() / size(-1)` are its rows
         if rank == 1 and self.stepped and not any(k == 0 for k in self.asked) and self.count is None:
             rank = 2  # one that is walked by the stride of its first axis has rows
         if not rank and self.count is not None:
@@ -180,8 +180,10 @@ class Known:
             self._replace(a.name, b)
         elif isinstance(b, n.Var) and not _mentions(a, b.name):
             self._replace(b.name, a)
+        elif (solved := _solved(a, b) or _solved(b, a)) is not None:
+            self._replace(*solved)
         elif b.type == I32 and a.type == I32 and not isinstance(a, n.Const):
-            self.facts.append(build.compare("eq", a, b))
+            self.facts.append(_bounding(a, b) or build.compare("eq", a, b))
 
     def _replace(self, name: str, by: n.Expr) -> None:
         self.replaced[name] = by
@@ -207,14 +209,23 @@ class Known:
         return [x.name for x in walk(self.resolved(e)) if isinstance(x, n.Var) and x.name not in self.examples]
 
     def pinned(self, e: n.Expr, sizes: int = 1) -> int:
-        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for."""
+        """A number that is a compile-time value: as in the call that was seen, else with each size as one of so many `sizes` is taken for; of the
+        lesser of a number and a constant the constant, as calls that are worth their time have it."""
         value = self.example(e)
         if value is not None:
             return value
+        if (cap := self.capped(e)) is not None:
+            return cap
         for name in dict.fromkeys(self.unseen(e)):
             self.examples[name] = taken_for(sizes)
             self.assumed.append(name)
         return self.example(e) or 0
+
+    def capped(self, e: n.Expr) -> int | None:
+        """The constant of a lesser of a number and a constant, where no call that was seen decides it."""
+        if self.example(e) is None and isinstance(e := self.resolved(e), n.Binary) and e.op == "min":
+            return next((int(x.value) for x in (e.a, e.b) if isinstance(x, n.Const)), None)
+        return None
 
     def power_of_two(self, e: n.Expr) -> n.Expr:
         """`next_power_of_2` of a number: the power that the call that was seen has, and the fact that no call exceeds it."""
@@ -287,10 +298,42 @@ def rounded_up(over: n.Expr, under: n.Expr) -> n.Expr:
 
 def floored(over: n.Expr, under: n.Expr) -> n.Expr:
     """A quotient rounded down; `(n + b - 1) // b` is what everybody writes for one rounded up."""
+    exact = _divided(over, under)
+    if exact is not None:
+        return exact
     less = build.sub(over, build.sub(under, 1))
     if len(build.polynomial(less)) < len(build.polynomial(over)):
         return build.ceildiv(less, under)
     return build.floordiv(over, under)
+
+
+def _divided(over: n.Expr, under: n.Expr) -> n.Expr | None:
+    """A product divided by one of its factors, which are sizes; None for other quotients."""
+    if not isinstance(under, n.Var) or over == under:
+        return build.const(1) if over == under else None
+    left = {}
+    for atoms, count in build.polynomial(over).items():
+        if under not in atoms:
+            return None
+        at = atoms.index(under)
+        left[(*atoms[:at], *atoms[at + 1:])] = count
+    return build.from_polynomial(left, I32) if left else None
+
+
+def _solved(a: n.Expr, b: n.Expr) -> tuple[str, n.Expr] | None:
+    """What the one number is in a multiple of it that is a constant; None for other equations."""
+    if isinstance(b, n.Const) and a.type == I32 and len(terms := build.polynomial(a)) == 1:
+        (atoms, count), = terms.items()
+        if len(atoms) == 1 and isinstance(atoms[0], n.Var) and int(b.value) % count == 0:
+            return atoms[0].name, build.const(int(b.value) // count)
+    return None
+
+
+def _bounding(a: n.Expr, b: n.Expr) -> n.Expr | None:
+    """That the lesser (greater) of a number and a constant is that constant, as a bound of the number; None for another equation."""
+    if isinstance(b, n.Const) and isinstance(a, n.Binary) and a.op in ("min", "max") and b in (a.a, a.b):
+        return build.compare("ge" if a.op == "min" else "le", a.a if a.b == b else a.b, b)
+    return None
 
 
 def _mentions(e: n.Expr, name: str) -> bool:

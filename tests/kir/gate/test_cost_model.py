@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from kir.gate import kernel_cost, occupancy, program_cost, realized, summary
+from kir.gate.cost import CLUSTER_CYCLES
 from kir.gate.counts.work import declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
+from kir.learning.tune.rank import given_of
+from kir.learning.tune.space import find_space
 from kir.problem import load_problem
+from kir.rewrite import Context, Pipeline, run
 from kir.surface import Artifact, CompiledKernel
 
 NAIVE = load_problem("gemm").naive
@@ -219,3 +223,19 @@ kernel main grid (b: 1024) threads 32
 """, "p.kir")
         return sum(c.seconds for c in program_cost(program, {"N": 1}, target("h200")))
     assert seconds("atomic_add(&S[0], X[b, i])") > 1.2 * seconds("S[0] = S[0] + X[b, i]")
+
+
+def test_clusters_cost_what_their_ctas_lose_together_and_loads_of_peers_that_wait_for_stores() -> None:
+    space, problem, device = find_space("gemm_sm90_nt_skinny"), load_problem("gemm_nt:bf16"), target("h100")
+    values = space.values({"rows": 64, "columns": 64, "stages": 6, "parts": 2}, given_of(space, problem, problem.shapes[0], device))
+    steps = Pipeline.parse(space.filled(values)).steps
+    assert str(steps[-1]).startswith("stage-epilogue{space=fragment}")
+    at_once, in_turn = (run(problem.naive, Pipeline(taken), Context(device)).program for taken in (steps, steps[:-1]))
+    sizes = {"M": 64, "N": 4096, "K": 4096}
+    alone = replace(at_once, kernels=(replace(at_once.kernels[0], cluster=()), *at_once.kernels[1:]))
+    free, fast, slow = (program_cost(p, sizes, device)[0] for p in (alone, at_once, in_turn))
+    assert fast.seconds > free.seconds + 0.5 * CLUSTER_CYCLES / device.device.clock
+    assert slow.work is not None and fast.work is not None
+    assert slow.work.cycles > fast.work.cycles + 15 * 180.0  # 16 elements a thread, each load after the store before it
+    four = replace(at_once, kernels=(replace(at_once.kernels[0], cluster=(1, 1, 4)), *at_once.kernels[1:]))
+    assert program_cost(four, sizes, device)[0].work.together == 132 - 8  # type: ignore[union-attr]  # it is counted

@@ -99,6 +99,17 @@ def test_it_computes_what_the_model_does(name: str) -> None:
 
 
 @needs_torch
+def test_a_negative_zero_is_rectified_as_torch_does() -> None:
+    """The gate tells it from zero where nothing is rounded."""
+    import torch
+
+    x = np.array([[-0.0, 0.0, -1.0, np.nan]], dtype=np.float32)
+    found = run(made(torch.relu, [("b", "n")]), {"x0": x, "out": np.ones_like(x)}).outputs["out"]
+    expected = torch.relu(torch.from_numpy(x)).numpy()
+    assert np.array_equal(found, expected, equal_nan=True) and np.array_equal(np.signbit(found[0, :3]), np.signbit(expected[0, :3]))
+
+
+@needs_torch
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("turned", [False, True])
 def test_convolutions(groups: int, turned: bool) -> None:

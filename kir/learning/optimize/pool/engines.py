@@ -148,7 +148,7 @@ class Devices:
         while self._ready and (place := self._free(self._ready[0].single)) is not None:
             begun = self._ready.popleft()
             if place not in self._pools:
-                self._pools[place] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(place[0],))
+                self._pools[place] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_sees, initargs=(place[0], self.parallel))
             self._running[place] = begun
             begun.placed.set()
             try:
@@ -255,8 +255,9 @@ def _end(pool: ProcessPoolExecutor) -> None:
             each.kill()
 
 
-def _sees(number: int) -> None:
-    """In a worker, before anything else: it sees one GPU."""
+def _sees(number: int, beside: int) -> None:
+    """In a worker, before anything else: it sees one GPU, and its share of the cores is what oracles take, where nothing else is said."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // beside)))
     known = [x for x in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if x]
     os.environ["CUDA_VISIBLE_DEVICES"] = known[number] if number < len(known) else str(number)
 

@@ -17,6 +17,8 @@ from kir.gate import Verdict
 from kir.gate.gpu import Gpu, Options, gate_gpu
 from kir.hardware.device.client import Child
 from kir.ir.nodes import Program
+from kir.learning.optimize.judge import GpuJudge
+from kir.learning.optimize.plan import Setting
 from kir.problem import Problem, load_problem
 from kir.problem.ordering import split
 
@@ -282,3 +284,11 @@ def test_of_two_gates_on_one_device_nothing_overlaps_what_one_of_them_times(gpu:
     timed = [row for row in seen if row[0]]
     assert len(timed) >= 2 * 9
     assert not [(a, b) for a in timed for b in seen if a is not b and a[1] < b[2] and b[1] < a[2]]
+
+
+def test_a_judge_says_where_a_candidate_s_seconds_went(gpu: Gpu, problem: Problem) -> None:
+    shape = problem.tagged("timed")[0]
+    judge = GpuJudge(gpu, Setting(problem, shape, gpu.target, "text"), seconds=0.05, replays=False)
+    assert judge.judge(program("double_spent"), "text").accepted
+    assert {"cpu gate", "compile", "start", "correctness", "timing", "turn"} <= judge.spent.keys()
+    assert 0 <= judge.spent["turn"] <= sum(v for k, v in judge.spent.items() if k != "turn")

@@ -22,17 +22,18 @@ turns, draw = Turns(Path(sys.argv[1])), random.Random(int(sys.argv[2]))
 print("up", flush=True)
 sys.stdin.readline()
 for _ in range(30):
-    alone = draw.random() < 0.4
-    with (turns.alone if alone else turns.beside)():
+    kind = draw.choice(["alone", "alone", "beside", "beside", "opening"])
+    with getattr(turns, kind)():
         begun = time.monotonic()
-        with turns.beside():  # what is called within a turn has it
+        with turns.beside(), turns.opening():  # what is called within a turn has it
             time.sleep(draw.random() * 4e-3)
-        print(int(alone), begun, time.monotonic(), flush=True)
+        print(kind, begun, time.monotonic(), flush=True)
 """
 
 
 def test_nothing_of_any_process_overlaps_what_has_the_device_alone(tmp_path: Path) -> None:
-    """Some hundred turns of three processes and two threads: those alone overlap nothing, and the others do overlap one another."""
+    """Some hundred turns of three processes and two threads: those alone overlap nothing, and the others do overlap one another, but for contexts that are
+    being opened."""
     command = [sys.executable, "-c", TAKES, str(tmp_path / "turn")]
     others = [subprocess.Popen([*command, str(k)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for k in range(3)]
     for each in others:
@@ -42,14 +43,14 @@ def test_nothing_of_any_process_overlaps_what_has_the_device_alone(tmp_path: Pat
         each.stdin.write("go\n")
         each.stdin.flush()
 
-    def here(turns: Turns, seed: int) -> list[tuple[int, float, float]]:
+    def here(turns: Turns, seed: int) -> list[tuple[str, float, float]]:
         draw, out = random.Random(seed), []
         for _ in range(30):
-            alone = draw.random() < 0.4
-            with turns.alone() if alone else turns.beside():
+            kind = draw.choice(["alone", "alone", "beside", "beside", "opening"])
+            with getattr(turns, kind)():
                 begun = time.monotonic()
                 time.sleep(draw.random() * 4e-3)
-                out.append((int(alone), begun, time.monotonic()))
+                out.append((kind, begun, time.monotonic()))
         return out
 
     shared = Turns(tmp_path / "turn")
@@ -57,10 +58,11 @@ def test_nothing_of_any_process_overlaps_what_has_the_device_alone(tmp_path: Pat
         seen = [row for rows in threads.map(lambda k: here(shared, k), (10, 11)) for row in rows]
     for each in others:
         lines = each.communicate()[0].splitlines()
-        seen += [(int(a), float(b), float(c)) for a, b, c in (line.split() for line in lines)]
+        seen += [(a, float(b), float(c)) for a, b, c in (line.split() for line in lines)]
     assert len(seen) == 150
-    overlaps = [bool(a[0] or b[0]) for i, a in enumerate(seen) for b in seen[:i] if a[1] < b[2] and b[1] < a[2]]
-    assert overlaps and not any(overlaps)
+    overlaps = [{a[0], b[0]} for i, a in enumerate(seen) for b in seen[:i] if a[1] < b[2] and b[1] < a[2]]
+    assert {"beside"} in overlaps and {"beside", "opening"} in overlaps
+    assert not any("alone" in both or both == {"opening"} for both in overlaps)
 
 
 def test_who_waits_to_be_alone_is_not_starved_and_the_dead_hold_nothing(tmp_path: Path) -> None:

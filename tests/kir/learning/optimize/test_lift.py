@@ -2,22 +2,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.ir.visit import statements, walk
 from kir.learning.optimize import lift
 from kir.learning.optimize.lift import Left, Lifted, lifted, taken
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.sources import LineageSource, PipelineSource, loop_sizes, narrowing
+from kir.learning.optimize.sources import LineageSource, PipelineSource, ScanSource, loop_sizes, narrowing
 from kir.learning.optimize.words import in_words_of, renamed
 from kir.learning.tune.rank import promised
 from kir.learning.tune.space import find_space
-from kir.problem import load_problem
+from kir.problem import Shape, load_problem
 from kir.rewrite import Context, Step, pass_class
 from kir.rewrite.anchor import anchor_text
 
@@ -163,3 +165,29 @@ def test_promises_hold_at_the_sizes_that_they_are_made_for(size: int, facts: tup
     shape = problem.shapes[0].model_copy(update={"sizes": {"M": 4, "N": size}})
     assert loop_sizes(problem.naive) == ("N",)
     assert narrowing(problem.naive, Setting(problem, shape, H200, "cuda")) == facts
+
+
+SUMS = """kir 1
+program sums
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+  fact N >= 1
+  fact N <= 1024
+kernel main grid (row: M) threads 1
+{body}
+"""
+RUNNING = "  register total: f32 = 0.0\n  for j in 0..N\n    total = total + X[row, j]\n    Y[row, j] = total"
+
+
+def test_running_sums_become_scans_of_tiles_and_what_has_none_has_no_such_plan() -> None:
+    at = Shape(name="asked", tags=("timed",), sizes={"M": 64, "N": 1000})
+    setting = Setting(cast(Any, SimpleNamespace(dtype="f32")), at, target("h200"), "triton")
+    program = parse_program(SUMS.format(body=RUNNING))
+    plans = [*ScanSource().plans(program, setting)]
+    assert plans and {p.point["extent"] for p in plans} == {1024} and all("N <= 1024" in p.facts for p in plans)
+    for plan in plans:
+        found = lifted(program, plan, setting.context)
+        assert not found.left and "scan(" in program_text(found.program) and "for " not in program_text(found.program)
+    assert not [*ScanSource().plans(parse_program(SUMS.format(body="  Y[row, 0] = X[row, 0]")), setting)]

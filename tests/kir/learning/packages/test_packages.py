@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.statistics import Estimate
 from kir.hardware.target import target
 from kir.ir.build import int_value
 from kir.ir.parser import parse_program
@@ -28,8 +29,9 @@ from kir.learning.packages.calls import Call, calls_of
 from kir.learning.packages.overlay import series
 from kir.learning.packages.run import Asked, Outcome, optimized
 from kir.learning.packages.sample import CallJudge, CallTask, judged_call, sampled
-from kir.learning.packages.trial import DeviceTask, tried_on_device
+from kir.learning.packages.trial import DeviceJudge, DeviceTask, tried_on_device
 from kir.learning.packages.twin import twin
+from kir.rewrite import Context
 
 H200 = target("h200")
 SOURCE = '''import triton
@@ -296,6 +298,21 @@ def test_ctas_that_wait_for_one_another_are_not_run_without_the_others() -> None
     assert len(sampled(parse_program(WAITS.format(read="seen"), "counts.kir")).kernels) == 1
     with pytest.raises(ValueError, match="wait for one another"):
         sampled(parse_program(WAITS.format(read="F[0]"), "waits.kir"))
+
+
+@pytest.mark.parametrize(("ratio", "seconds"), [((1.25, 1.2, 1.3), 8e-6), ((1.01, 0.99, 1.03), 1e-5), ((0.8, 0.7, 0.9), 1.25e-5)])
+def test_a_candidate_is_as_much_faster_as_it_was_in_turns_and_not_at_all_where_that_is_not_sure(
+        ratio: tuple[float, float, float], seconds: float, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own time says less: another process had other clocks."""
+    call = call_of(package)
+    given = call.read().program
+    other = lifted(given, next(iter(ThreadsSource().plans(given, Setting(cast(Any, None), cast(Any, None), H200, "triton")))), Context(H200)).program
+    times = Estimate(*ratio, 15).to_json()
+    monkeypatch.setattr("kir.learning.packages.trial._asked", lambda row: {
+        "right": True, "difference": 0.0, "seconds": 1e-5 if row["same"] else 7e-6, "low": 0.0, "high": 0.0, "ratio": times})
+    judge = DeviceJudge(call, given)
+    assert judge.judge(given, "triton").seconds == 1e-5
+    assert judge.judge(other, "triton").seconds == pytest.approx(seconds)
 
 
 def test_a_device_that_is_gone_is_an_error_and_no_refusal_of_the_candidate(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

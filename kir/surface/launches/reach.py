@@ -1,0 +1,163 @@
+"""How far a kernel reaches into its tensors at small sizes, and what those sizes are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kir.base.diagnostic import KirError
+from kir.interp.launch import run
+from kir.interp.numerics.number import storage
+from kir.interp.state.result import Result
+from kir.ir import nodes as n
+from kir.ir.binding import Binding, expressions, fact_expressions
+from kir.ir.build import compare, const, int_value
+from kir.ir.types import I32, DType
+from kir.ir.visit import substitute, walk
+from kir.surface.launches.values import decided
+
+MOST_ELEMENTS = 1 << 22
+MOST_STEPS, MOST_WORK = 50_000, 1 << 31
+"""How large a run may be by which shapes are tried: elements of a tensor, statements, statements of threads."""
+PRIMES = ((3, 2, 5, 7, 11, 13), (5, 3, 2, 11, 7, 17))
+"""What sizes are in the two runs: no product of some is one of others."""
+FURTHER = (4, 6, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+"""What those beyond are: few first, since a kernel of many sizes walks them all."""
+FEW = ((1, 2, 3, 5, 7, 11), (2, 3, 1, 7, 5, 13))
+"""How often sizes that are multiples of a number have it."""
+STRIDES = (101, 211, 431, 863, 1733, 3467)
+"""What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
+FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
+"""By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first."""
+TRIES = 1000
+"""How often factors are drawn for each size by itself where one for all does not do."""
+PLACES = 2
+"""Whole numbers that tensors hold are less than this, unless asked otherwise: they may be places in other tensors."""
+
+
+def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[str, int] | None:
+    """Small sizes that keep the facts of a binding, no two alike, with two CTAs or three along each axis of the grid that grows with them (one where that
+    cannot be); None where a few tries find none."""
+    names = {x: n.Var(x, I32) for x in binding.sizes}
+    try:
+        facts = fact_expressions(binding.facts, names)
+    except KirError:
+        return None
+    strides = dict(zip((name for name in binding.sizes if "stride" in name), sorted(STRIDES, reverse=primes != PRIMES[0])))
+    base = dict(zip((name for name in binding.sizes if name not in strides), [*primes, *FURTHER]))
+    multiples: dict[str, int] = {}
+    for f in facts:
+        if (found := _multiple(f)) is not None:
+            multiples[found[0]] = math.lcm(multiples.get(found[0], 1), found[1])
+    base |= {name: multiples[name] * few for name, few in zip((x for x in base if x in multiples), FEW[primes != PRIMES[0]])}
+    for f in facts:
+        match f:
+            case n.Binary(op="eq", a=n.Binary(op="mod", a=n.Var(name=a), b=n.Var(name=b)), b=n.Const(value=0)) if a in base and b in base and base[a] % base[b]:
+                base[a] *= base[b]
+            case _:
+                pass
+    grid = [g for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
+    for least in (2 if primes == PRIMES[0] else 3, 1, 0):  # another number of CTAs in the other run, or a tile would look like a constant
+        wanted = [*facts, *(compare("ge", g, least) for g in grid if least)]
+        broken = [f for f in wanted if decided(f, base) is False]
+        spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
+        for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} for each in (broken, spoken)]:
+            for factor in FACTORS:
+                values = {name: value * (factor if name in told else 1) for name, value in base.items()}
+                if (found := _striding(values, strides, wanted)) is not None:
+                    return found
+        free, random = [name for name in base if name in told], np.random.default_rng(primes[0])
+        for _ in range(TRIES if free else 0):  # each by a factor of its own
+            values = {**base, **{name: base[name] << int(k) for name, k in zip(free, random.integers(0, 8, len(free)))}}
+            if (found := _striding(values, strides, wanted)) is not None:
+                return found
+    return None
+
+
+def _striding(values: Mapping[str, int], strides: Mapping[str, int], wanted: Sequence[n.Expr]) -> Mapping[str, int] | None:
+    """Sizes with strides that are larger than all of them; None where these do not keep what is wanted."""
+    least = 1 << (max(values.values(), default=0) // min(STRIDES)).bit_length()
+    for factor in (least << k for k in range(5 if strides else 1)):
+        found = {**values, **{name: value * factor for name, value in strides.items()}}
+        if all(decided(f, found) is not False for f in wanted):
+            return found
+    return None
+
+
+def grid_extents(binding: Binding) -> list[n.Expr]:
+    """The extents of the grid over sizes, compile-time values put in; [] where they cannot be read."""
+    held: dict[str, n.Expr] = {x: n.Var(x, I32) for x in binding.sizes}
+    held |= {k: const(v) for k, v in binding.metas.items() if isinstance(v, int) and not isinstance(v, bool)}
+    try:
+        return list(expressions({str(k): g for k, g in enumerate(binding.grid)}, held, "extent").values())
+    except KirError:
+        return []
+
+
+def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Sizes that the grid, a loop or an index of a program takes in tiles, each with the extent of the tile."""
+    seen = set()
+    for e in (x for k in program.kernels for x in (*(y for a in k.grid for y in walk(a.extent)), *walk(k))):
+        over: n.Expr | None = None
+        match e:
+            case n.Binary(op="ceildiv" | "floordiv", a=over, b=n.Const(value=int() as by)) if by > 1:
+                pass
+            case n.For(hi=over, step=n.Const(value=int() as by)) if by > 1:
+                pass
+            case _:
+                continue
+        while isinstance(over, n.Cast):
+            over = over.x
+        if isinstance(over, n.Var) and over.name in sizes and (over.name, by) not in seen:
+            seen.add((over.name, by))
+            yield over.name, by
+
+
+def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
+    """That a size which is taken in tiles is a multiple of the tile, as facts that the binding does not have."""
+    yield from (fact for x, by in tiles(program, binding.sizes) if (fact := f"{x} % {by} == 0") not in binding.facts)
+
+
+def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
+    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count to `places`
+    (exclusive) and so again, the first from 0, the second from 1, .."""
+    scalars: dict[str, int | float] = {
+        p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
+    known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
+    random, arrays = np.random.default_rng(0), {}
+    turn = 0
+    for p in program.params:
+        if isinstance(p.of, n.Buffer) and p.role != "out":
+            shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
+            if np.prod(shape) > MOST_ELEMENTS:
+                return None
+            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else np.resize(np.roll(np.arange(places), -turn), shape)
+            turn += not p.of.dtype.is_float
+            arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
+    ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)
+    threads = ctas * (int_value(program.kernels[0].threads) or 1)
+    try:
+        return run(program, arrays, scalars, most_steps=min(MOST_STEPS, MOST_WORK // max(threads, 1)), ends=True)
+    except KirError:
+        return None
+
+
+def leaves(found: Result, name: str, binding: Binding) -> bool:
+    """Whether a run left a tensor."""
+    return any(x.kind == "bounds" and x.buffer in (name, f"{name}_flat", binding.tensors[name].name) for x in found.findings)
+
+
+def _multiple(fact: n.Expr) -> tuple[str, int] | None:
+    """The size and the number that a fact says it is a multiple of; None for other facts."""
+    match fact:
+        case n.Binary(op="eq", a=n.Binary(op="mod", a=n.Var(name=name), b=n.Const(value=int() as by)), b=n.Const(value=0)) if by > 0:
+            return name, by
+        case _:
+            return None
+
+
+def _least(fact: n.Expr) -> bool:
+    """Whether a fact only says that a size is at least so much."""
+    return isinstance(fact, n.Binary) and fact.op == "ge" and isinstance(fact.a, n.Var) and isinstance(fact.b, n.Const)
