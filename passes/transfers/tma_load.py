@@ -78,9 +78,9 @@ def _one_tap(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved("the box is one of the tensor")
     facts, channels, taps = Facts.at(program, site.path), view.at.buffer.shape[-1], at.index[-1]
     assert isinstance(taps, n.Span)
-    width = build.const(int(str(taps.extent)), dtype_of(channels.type))
-    begins = decided(build.compare("eq", build.mod(taps.lo, width), 0), facts, "a box begins at a multiple of its width", "a box begins within its width")
-    return begins and decided(build.compare("eq", build.mod(channels, width), 0), facts, f"a tap has whole boxes of {taps.extent} channels",
+    begins = decided(build.compare("eq", build.mod(taps.lo, int(str(taps.extent))), 0), facts, "a box begins at a multiple of its width",
+                     "a box begins within its width")
+    return begins and decided(build.compare("eq", build.mod(channels, int(str(taps.extent))), 0), facts, f"a tap has whole boxes of {taps.extent} channels",
                               f"{expr_text(channels)} channels are no multiple of {taps.extent}")
 
 

@@ -2,15 +2,20 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.proved.drawn import random_inputs
+from kir.interp import run
 from kir.ir.anchors import at
 from kir.ir.nodes import For, Mma, Store
 from kir.ir.parser import parse_program
+from kir.rewrite.meaning import difference
 from kir.surface import Backend, backend
 from tests.backends.conftest import program
+from tests.round_trips import ROUND_TRIPS
 
 HEAD = """kir 1
 program p
@@ -45,6 +50,17 @@ def test_maxima_and_minima_of_tiles_keep_nan(triton: Backend) -> None:
     p = parse_program("kir 1\nprogram p\n  in X: f32[64]\n  out Y: f32[64]\nkernel main grid (i: 1) threads 32\n"
                       "  Y[0 +: 64] = min_nan(max_nan(X[0 +: 64], 0.0), 1.0)\n")
     assert triton.accepts(p) == () and triton.emit(p).text.count("propagate_nan=tl.PropagateNan.ALL") == 2
+
+
+@pytest.mark.parametrize(("extreme", "dtype", "rounds"), [
+    ("max(x, 3.0:bf16)", "bf16", 1), ("min(max(x, W[0]), x)", "bf16", 2), ("max_nan(x, W[0])", "bf16", 1), ("max(x, W[0])", "f16", 0), ("max(x, W[0])", "f32", 0)])
+def test_an_extreme_of_bf16_is_one_again(triton: Backend, tmp_path: Path, extreme: str, dtype: str, rounds: int) -> None:
+    """`tl.maximum` and `tl.minimum` give f32 of bf16: what is computed with them would not be rounded."""
+    p = parse_program(f"kir 1\nprogram p\n  in X: {dtype}[64]\n  in W: {dtype}[1]\n  out Y: {dtype}[64]\nkernel main grid (i: 64) threads 1\n"
+                      f"  let x = X[i]\n  let y = {extreme}\n  Y[i] = (x * y + y) * y\n")
+    assert triton.emit(p).text.count(".to(tl.bfloat16)") == rounds
+    arrays, scalars = random_inputs(p, {}, 0)
+    assert not difference(run(p, arrays, scalars), run(ROUND_TRIPS["triton"].read_back(p, tmp_path), arrays, scalars))
 
 
 def test_every_statement_has_its_lines(triton: Backend) -> None:

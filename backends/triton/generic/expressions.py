@@ -198,7 +198,7 @@ class GenericExpressions(Expressions):
                 return f"tl.gather({self.text(args[0])}, {self.text(args[1])}, {int(attrs.get('axis', 0))})", ATOM
             case "max_nan" | "min_nan":
                 word = {"max_nan": "maximum", "min_nan": "minimum"}[e.fn]
-                return f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", ATOM
+                return self._as_it_was(f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", e), ATOM
             case "multiple_of" | "max_contiguous" | "max_constancy":
                 counts = [self.text(a) for a in args[1:]]
                 return f"tl.{e.fn}({self.text(args[0])}, {counts[0] if len(counts) == 1 else '[' + ', '.join(counts) + ']'})", ATOM

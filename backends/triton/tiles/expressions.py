@@ -15,6 +15,7 @@ from kir.base.diagnostic import KirError, error
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.build import from_polynomial, int_value, mul, polynomial
+from kir.ir.dtype_terms import rounded
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import names_read
@@ -234,8 +235,13 @@ class Expressions:
                 return f"tl.cdiv({left(0)}, {self.text(b)})", ATOM
             return f"{left(PRODUCT)} {'//' if e.op == 'floordiv' else '%'} {self.text(b, UNARY)}", PRODUCT
         if e.op in ("min", "max"):
-            return f"tl.{e.op}imum({left(0)}, {self.text(b)})", ATOM
+            return self._as_it_was(f"tl.{e.op}imum({left(0)}, {self.text(b)})", e), ATOM
         raise refuse("KIR-B002", f"Triton has no operator '{e.op}'")
+
+    def _as_it_was(self, extreme: str, e: n.Expr) -> str:
+        """The lesser or greater of two values in their own dtype: of bf16, Triton gives it in f32."""
+        own = dtype_of(e.type)
+        return extreme if rounded(own) == own else f"{extreme}.to({self.dtype(own)})"
 
     def _check_sign(self, e: n.Binary) -> None:
         """Integer division of Triton truncates: it rounds down only where the operands are known not to be negative."""
@@ -300,7 +306,7 @@ class Expressions:
                 return f"tl.{e.fn}({self.text(args[0])}, {counts[0] if len(counts) == 1 else '[' + ', '.join(counts) + ']'})", ATOM
             case "max_nan" | "min_nan":
                 word = {"max_nan": "maximum", "min_nan": "minimum"}[e.fn]
-                return f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", ATOM
+                return self._as_it_was(f"tl.{word}({self.tensor(args[0])}, {self.tensor(args[1])}, propagate_nan=tl.PropagateNan.ALL)", e), ATOM
             case "philox":
                 words = [*map(self.text, args), "0", "0", "0"][:5]
                 return f"tl.philox({', '.join(words)}, n_rounds={attrs.get('rounds', 10)})[{attrs.get('lane', 0)}]", ATOM

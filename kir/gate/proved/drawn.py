@@ -19,7 +19,8 @@ from kir.ir.visit import substitute
 
 
 def random_inputs(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
-    """Random tensors, and the sizes and scalars that they are drawn for. Raises UsageError KIR-C002 for a size that nothing gives, and MemoryError."""
+    """Random tensors, and the sizes and scalars that they are drawn for. Raises UsageError KIR-C002 for a size that nothing gives and for sizes that are
+    no launch, a tensor's extent being negative, and MemoryError."""
     free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
     found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
     values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
@@ -36,6 +37,8 @@ def random_inputs(program: Program, given: Mapping[str, int | float], seed: int)
         shapes[p.name] = [d for d in extents if d is not None]
         if len(shapes[p.name]) != len(extents):
             raise usage("KIR-C002", f"the shape of '{p.name}' is not given by sizes alone", needs="--problem")
+        if min(shapes[p.name], default=0) < 0:
+            raise usage("KIR-C002", f"these sizes are no launch: '{p.name}' would be of extents {shapes[p.name]}", needs="extents of 0 or more")
     fits_memory(shapes)
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":

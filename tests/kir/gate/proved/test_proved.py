@@ -7,7 +7,7 @@ import pytest
 
 from kir.analysis.proof import question
 from kir.analysis.proof.decide import decided
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, UsageError
 from kir.gate.mutants import spread
 from kir.gate.proved import proved
 from kir.gate.proved.confirm import OF_RUN
@@ -127,6 +127,18 @@ def test_facts_that_exclude_one_another_are_refused() -> None:
         proved(parse_program(text))
     assert refused.value.diagnostics[0].id == "KIR-Y001"
     assert len(refused.value.diagnostics[0].witness) == 2
+
+
+def test_sizes_of_a_negative_extent_are_no_launch() -> None:
+    """A counterexample at such sizes is not run, and not believed; the program is refuted where it does run, or is not decided."""
+    text = "kir 1\nprogram p\n  size N: i32\n  size M: i32\n  in X: f32[N - M]\n  out Y: f32[8]\n{fact}kernel main grid (i: 1) threads 1\n  Y[0] = X[0]\n"
+    never, some = (parse_program(text.format(fact=fact)) for fact in ("  fact N < M\n", ""))
+    with pytest.raises(UsageError, match=r"no launch: 'X' would be of extents \[-1\]"):
+        random_inputs(never, {"N": 1, "M": 2}, 0)
+    done = proved(never)
+    assert done.status("bounds") == "undecided" and not done.tried and "no launch" in done.not_run
+    assert "no run showed" in next(f.why for f in done.findings if f.kind == "bounds")
+    assert proved(some).status("bounds") == "refuted"
 
 
 def test_a_solver_that_gives_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
