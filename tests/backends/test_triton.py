@@ -53,7 +53,8 @@ def test_maxima_and_minima_of_tiles_keep_nan(triton: Backend) -> None:
 
 
 @pytest.mark.parametrize(("extreme", "dtype", "rounds"), [
-    ("max(x, 3.0:bf16)", "bf16", 1), ("min(max(x, W[0]), x)", "bf16", 2), ("max_nan(x, W[0])", "bf16", 1), ("max(x, W[0])", "f16", 0), ("max(x, W[0])", "f32", 0)])
+    ("max(x, 3.0:bf16)", "bf16", 1), ("min(max(x, W[0]), x)", "bf16", 2), ("max_nan(x, W[0])", "bf16", 1), ("max(x, W[0])", "f16", 0),
+    ("max(x, W[0])", "f32", 0)])
 def test_an_extreme_of_bf16_is_one_again(triton: Backend, tmp_path: Path, extreme: str, dtype: str, rounds: int) -> None:
     """`tl.maximum` and `tl.minimum` give f32 of bf16: what is computed with them would not be rounded."""
     p = parse_program(f"kir 1\nprogram p\n  in X: {dtype}[64]\n  in W: {dtype}[1]\n  out Y: {dtype}[64]\nkernel main grid (i: 64) threads 1\n"
@@ -61,6 +62,17 @@ def test_an_extreme_of_bf16_is_one_again(triton: Backend, tmp_path: Path, extrem
     assert triton.emit(p).text.count(".to(tl.bfloat16)") == rounds
     arrays, scalars = random_inputs(p, {}, 0)
     assert not difference(run(p, arrays, scalars), run(ROUND_TRIPS["triton"].read_back(p, tmp_path), arrays, scalars))
+
+
+@pytest.mark.parametrize(("dtype", "operand"), [
+    ("f16", "tl.full((), 0.5, tl.float16)"), ("f64", "tl.full((), 0.5, tl.float64)"), ("f32", "0.5"), ("i16", "tl.full((), 1, tl.int16)"), ("i64", "1")])
+def test_a_literal_beside_an_extreme_does_not_widen_it(triton: Backend, tmp_path: Path, dtype: str, operand: str) -> None:
+    """To `tl.maximum` a bare literal is i32 or f32, whatever is beside it."""
+    value = "0.5" if dtype.startswith("f") else "1"
+    p = parse_program(f"kir 1\nprogram p\n  in X: {dtype}[64]\n  out Y: {dtype}[64]\nkernel main grid (i: 64) threads 1\n"
+                      f"  let y = max(X[i], {value}:{dtype})\n  Y[i] = y * y + y\n")
+    assert f", {operand})\n" in triton.emit(p).text
+    ROUND_TRIPS["triton"].holds(p, tmp_path)
 
 
 def test_every_statement_has_its_lines(triton: Backend) -> None:

@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import from_polynomial, int_value, mul, polynomial
 from kir.ir.dtype_terms import rounded
 from kir.ir.printer import expr_text
-from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
+from kir.ir.types import BF16, F32, DType, TileType, Type, dtype_of, shape_of
 from kir.ir.visit import names_read
 from kir.surface.ptx.writing import LETTERS, spelled
 
@@ -235,8 +235,13 @@ class Expressions:
                 return f"tl.cdiv({left(0)}, {self.text(b)})", ATOM
             return f"{left(PRODUCT)} {'//' if e.op == 'floordiv' else '%'} {self.text(b, UNARY)}", PRODUCT
         if e.op in ("min", "max"):
-            return self._as_it_was(f"tl.{e.op}imum({left(0)}, {self.text(b)})", e), ATOM
+            return self._as_it_was(f"tl.{e.op}imum({self._beside(a, b)}, {self._beside(b, a)})", e), ATOM
         raise refuse("KIR-B002", f"Triton has no operator '{e.op}'")
+
+    def _beside(self, x: n.Expr, other: n.Expr) -> str:
+        """An operand of `tl.maximum` or `tl.minimum`, to which a bare literal is i32 or f32 whatever is beside it; what exceeds the dtype is rounded after."""
+        bare = dtype_of(x.type) in (F32, BF16) or (dtype_of(x.type).is_integer and dtype_of(x.type).bits >= 32)
+        return self.text(x) if bare and not isinstance(other, n.Const) else self.tensor(x)
 
     def _as_it_was(self, extreme: str, e: n.Expr) -> str:
         """The lesser or greater of two values in their own dtype: of bf16, Triton gives it in f32."""
