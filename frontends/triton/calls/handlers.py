@@ -9,7 +9,7 @@ from functools import partial
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.dtype_terms import int_like, join, quotient, rounded, uint_like
-from kir.ir.types import BOOL, F32, I32, I64, DType, symbolic
+from kir.ir.types import BOOL, F32, I32, I64, DType, dtype_of, symbolic
 
 from ..host.element_functions import element_row
 from ..host.known_packages import CALLS
@@ -142,7 +142,7 @@ def elementwise(r: State, row: str, args: list[Value]) -> Value:
 
 
 def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:
-    """`maximum`, `minimum`; bf16 is computed in f32, as Triton does."""
+    """`maximum`, `minimum`; bf16 is computed in f32, as Triton does, and a literal is i32 or f32 whatever is beside it (its `to_tensor`)."""
     if is_number(a) and is_number(b) and is_known(a) and is_known(b):
         return max(a, b) if op == "max" else min(a, b)  # type: ignore[type-var]  # numbers
     if is_number(a) and is_number(b):
@@ -151,7 +151,7 @@ def order(r: State, op: str, a: Value, b: Value, nan: Value = None) -> Value:
         return operators.folded(build.binary(op, operators.number(a, dtype), operators.number(b, dtype)))
     if not ((isinstance(a, Run) or is_number(a)) and (isinstance(b, Run) or is_number(b))):
         raise NotUnderstood(f"'{op}' of {describe(a)} and {describe(b)}")
-    dtype = rounded(operators.common(a, b))
+    dtype = rounded(join(*(operators.number_dtype(v) if is_number(v) else dtype_of(operators.run(v).type) for v in (a, b))))
     ea, eb = operators.shapes(operators.run(a, dtype), operators.run(b, dtype))
     if isinstance(nan, Builtin) and nan.name.endswith(".ALL"):
         return Run(build.call(f"{op}_nan", ea, eb))

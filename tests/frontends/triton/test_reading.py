@@ -283,6 +283,21 @@ def kernel(x, y):
     np.testing.assert_allclose(out["y"], w.max(-1), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("word", "given", "wide"), [("maximum", 0.1, np.float32), ("minimum", 3, np.float16)])
+def test_a_literal_beside_maximum_is_of_its_own_dtype(tmp_path: Path, word: str, given: float, wide: type[np.floating]) -> None:
+    """Unlike one beside `+`: Triton 3.6 makes a tensor of it first, of f32 or i32."""
+    x = np.arange(-32, 32).astype(np.float16) / 16
+    out = execute(tmp_path, f"""
+@triton.jit
+def kernel(x, y):
+    i = tl.arange(0, 64)
+    v = tl.{word}(tl.load(x + i), {given})
+    tl.store(y + i, v * v)
+""", {"x": x, "y": np.zeros(64, np.float32)})
+    v = getattr(np, word)(x.astype(wide), wide(given))
+    np.testing.assert_array_equal(out["y"], (v * v).astype(np.float32))
+
+
 def test_rounded_functions_of_libdevice_and_tiles_of_many_axes(tmp_path: Path) -> None:
     x = values(64) * 9
     out = execute(tmp_path, """
