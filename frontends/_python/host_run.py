@@ -140,9 +140,9 @@ class Follower:
         scope, own = self.module(file), next((name for name, g in file.functions.items() if g is f), "")
         forward = file.functions.get(f"{own.removesuffix('.backward')}.forward") if own.endswith(".backward") else None
         if forward is not None:
-            kept, names = self.entry(file, forward), [next(iter(parameters(g)), None) for g in (forward, f)]
+            held, names = self.entry(file, forward), [next(iter(parameters(g)), None) for g in (forward, f)]
             if names[0] is not None and names[1] is not None:
-                scope = {**scope, **{f"{names[1].arg}.{k.partition('.')[2]}": v for k, v in kept.items()}}
+                scope = {**scope, **{f"{names[1].arg}.{k.partition('.')[2]}": v for k, v in held.items()}}
         given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in parameters(f)}, **self._marked(file, f, scope)}
         optional = defaults(f)
         for p in parameters(f):

@@ -23,8 +23,8 @@ from kir.surface.launches.record import HostLaunch, Specialization
 from .kernel import read_kernel
 from .launch.arguments import compile_time, named_arguments
 from .launch.binding_skeleton import UNKNOWN, skeleton
+from .launch.entries import cuda_calls, cuda_launches
 from .launch.geometry import BLOCK, Geometry, words_of
-from .launch.host_code import cuda_calls, cuda_launches
 from .launch.host_parts import Passed
 from .launch.specializations import specializations
 from .reader import reading

@@ -100,3 +100,14 @@ def test_the_state_goes_on(tmp_path: Path) -> None:
     state.write(tmp_path)
     again = State.read(tmp_path)
     assert again == state and "3 programs" in page(again, "") and "| kind | 1 | 2 | why |" in page(again, "")
+
+
+def test_seeds_end_in_any_order_and_those_that_did_not_are_left(tmp_path: Path) -> None:
+    state = State()
+    for seed in (2, 0):
+        state.take(seed, "rows", Counter({"text and back": 1}), 0.5)
+    assert (state.seed, state.left, state.seconds) == (3, [1], 1.0)
+    state.write(tmp_path)
+    again = State.read(tmp_path)
+    again.take(1, "rows", Counter(), 0.5)
+    assert (again.seed, again.left) == (3, []) and "3 programs" in page(again, "")

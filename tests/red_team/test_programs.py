@@ -71,6 +71,32 @@ def test_an_output_may_be_used_before_it_holds_the_answer() -> None:
     assert verdict.accepted, verdict.reason
 
 
+ROWS = """kir 1
+program transpose
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[N, M]
+kernel main grid (i: 1, j: {extent}) threads 1
+  for r in 0..M
+    Y[j, r] = X[r, j]{more}
+"""
+
+
+@pytest.mark.parametrize(("more", "reason"), [("", ""), (" + 0.0", "is 0.0, the oracle says -0.0")])
+def test_signs_of_zeros_follow_the_oracle_where_nothing_is_rounded(more: str, reason: str) -> None:
+    verdict = gate_cpu(parse_program(ROWS.format(extent="N", more=more), "rows.kir"), load_problem("transpose"), "kir", [])
+    assert verdict.accepted is not bool(reason) and reason in verdict.reason
+
+
+def test_a_grid_that_cannot_be_launched_is_shown_with_its_sizes() -> None:
+    import kir
+
+    found = kir.prove(parse_program(ROWS.format(extent="N", more=""), "rows.kir")).findings
+    assert [(f.status, f.what, dict(f.sizes)) for f in found if "launched" in f.what] == [("refuted", "N CTAs along 'j' can be launched", {"N": 65536})]
+    assert not [f for f in kir.prove(parse_program(ROWS.format(extent="min(N, 64)", more=""), "rows.kir")).findings if "launched" in f.what]
+
+
 def test_every_honest_kernel_has_its_files() -> None:
     assert len(HONEST) >= 25
     for each in HONEST:

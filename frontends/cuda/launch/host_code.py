@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number
 
-from ..source.source import Node, Sources, Unit, fragment
+from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
-from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, host_instantiations, kernel_of, offered
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, kernel_of, offered
 from .host_parts import (
-    Passed,
-    beside,
     combined,
     divisor,
     function_name,
-    given,
     is_integer,
     literal,
     opposite,
@@ -34,67 +30,11 @@ from .host_parts import (
     template_of,
     words_of_kernels,
 )
-from .host_parts import functions as functions_of
 from .host_values import SCALARS, TYPES, Extents, Memory, Pointed, Sizes, allocated, bytes_of, method, named_types, torch_made, width_of
 
 DEEPEST, MOST_STATEMENTS = 8, 20_000
-MOST_LAUNCHES = 4_000
-"""Launches of one translation unit that are kept, each with its values."""
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "std::move", "std::forward"})
 _ROUNDED_UP = frozenset({"cdiv", "ceil_div", "ceildiv", "divup", "div_up", "divceil", "ceil_division"})
-
-
-def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> list[HostLaunch]:
-    """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first."""
-    units = [*sources.units, *beside(source, kernel, {u.path.resolve() for u in sources.units})]
-    functions = _launching_functions(units, main)
-    names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
-    found: dict[str, HostLaunch] = {}
-    for name in names:
-        unit, node = functions[name]
-        follower = _Follower(functions, units)
-        follower.entry(unit, node)
-        for each in follower.launches:
-            if each.kernel == kernel:
-                found.setdefault(each.place, each)
-    return list(found.values())
-
-
-def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[Unit, Node]]:
-    functions: dict[str, tuple[Unit, Node]] = {}
-    for unit in units:
-        if unit.launches or b"LaunchKernel" in unit.text or unit is main:
-            for f in functions_of(unit.root):
-                functions.setdefault(function_name(f), (unit, f))
-    return functions
-
-
-def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
-    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once."""
-    functions = _launching_functions(units, main)
-    follower = _Follower(functions, units, every=True)
-    wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
-    alone = sorted(functions.values(), key=lambda each: bool(template_names(each[1])))
-    for (unit, node), arguments in [*wanted, *((each, None) for each in alone)]:
-        follower.followed, known = 0, len(follower.launches)
-        follower.entry(unit, node, templates=arguments)
-        if arguments is None and template_names(node):  # types that nobody gives are guessed: only where no caller gives them
-            called = {each.kernel for each in follower.launches[:known]}
-            follower.launches[known:] = [each for each in follower.launches[known:] if each.kernel not in called]
-        if len(follower.launches) > MOST_LAUNCHES:
-            break
-    return follower.launches[:MOST_LAUNCHES]
-
-
-def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, arguments: Sequence[Passed]) -> list[HostLaunch]:
-    """The launches of every kernel that one call of a host function makes, with the arguments that it is given; [] where there is no such function."""
-    units = [*sources.units]
-    functions = {function_name(f): (unit, f) for unit in reversed(units) for f in functions_of(unit.root)}
-    if function not in functions:
-        return []
-    follower = _Follower(functions, units, True)
-    follower.entry(*functions[function], [given(follower.known, each) for each in arguments])
-    return follower.launches
 
 
 class _Return(Exception):
@@ -102,7 +42,9 @@ class _Return(Exception):
         self.value = value
 
 
-class _Follower:
+class Follower:
+    """Host code followed from its entries: what is known of its numbers, and the launches that it makes."""
+
     def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False, every: bool = False) -> None:
         self.functions, self.units = functions, units
         self.known = Known()

@@ -19,8 +19,8 @@ from ..symbols.symbols import Function, TParam
 from ..symbols.template_candidates import likely, samples
 from .arguments import compile_time
 from .dispatch import Written, instantiations
+from .entries import every_launch
 from .geometry import BLOCK, words_of
-from .host_code import every_launch
 from .launch_bounds import bounds_of
 
 MOST_EACH = 8

@@ -50,17 +50,17 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
         program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
-    found = _fitted(binding, program, names)
-    if found.ran and found.amiss != (0, 0):
+    best = _fitted(binding, program, names)
+    if best.ran and best.amiss != (0, 0):
         tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
         other = _fitted(tiled, program, names)
-        if other.amiss < found.amiss:
-            found = other
+        if other.amiss < best.amiss:
+            best = other
             for fact in [f for f in tiled.facts if f not in binding.facts]:
-                other = _fitted(binding.changed(facts=[f for f in found.binding.facts if f != fact and f in tiled.facts]), program, names)
-                found = other if other.amiss <= found.amiss else found
-    wrong, found = found.wrong, found.binding
-    for name in () if open_shapes(found) else wrong:
+                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), program, names)
+                best = other if other.amiss <= best.amiss else best
+    found = best.binding
+    for name in () if open_shapes(found) else best.wrong:
         found = _with_axis(found, made, name)
     sizes = small_sizes(found)
     rows = _of_rows(found, made, sizes, [name for name in names if "?" not in found.tensors[name].shape]) if sizes is not None else ()

@@ -49,8 +49,8 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
     base = dict(zip((name for name in binding.sizes if name not in strides), [*primes, *FURTHER]))
     multiples: dict[str, int] = {}
     for f in facts:
-        if (found := _multiple(f)) is not None:
-            multiples[found[0]] = math.lcm(multiples.get(found[0], 1), found[1])
+        if (pair := _multiple(f)) is not None:
+            multiples[pair[0]] = math.lcm(multiples.get(pair[0], 1), pair[1])
     base |= {name: multiples[name] * few for name, few in zip((x for x in base if x in multiples), FEW[primes != PRIMES[0]])}
     for f in facts:
         match f:

@@ -42,7 +42,7 @@ def _is_whole(e: n.Expr) -> bool:
     return isinstance(dtype, DType) and not dtype.is_symbolic and dtype.is_integer
 
 
-def _sources(e: n.Expr, held: Mapping[str, n.Expr], scalars: set[str], deep: int = 0) -> Iterator[str]:
+def _sources(e: n.Node, held: Mapping[str, n.Expr], scalars: set[str], deep: int = 0) -> Iterator[str]:
     """The tensors that a value is loaded from, and the scalars in it; not what it is chosen by."""
     match e:
         case n.Var(name=name) if name in held and deep < 32:
@@ -59,7 +59,7 @@ def _sources(e: n.Expr, held: Mapping[str, n.Expr], scalars: set[str], deep: int
             yield from _sources(a, held, scalars, deep)
             yield from _sources(b, held, scalars, deep)
         case n.Call(fn="broadcast" | "expand_dims" | "reshape", args=args):
-            for a in args:
-                yield from _sources(a, held, scalars, deep) if isinstance(a, n.Expr) else ()
+            for each in args:
+                yield from _sources(each, held, scalars, deep)
         case _:
             return

@@ -1,0 +1,70 @@
+"""The launches of CUDA kernels: those of one, all of a translation unit, and those that one call of a host function makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kir.surface.launches.record import HostLaunch
+
+from ..source.source import Node, Sources, Unit
+from .dispatch import host_instantiations
+from .host_code import Follower
+from .host_parts import Passed, beside, function_name, given, template_names
+from .host_parts import functions as functions_of
+
+MOST_LAUNCHES = 4_000
+"""Launches of one translation unit that are kept, each with its values."""
+
+
+def cuda_launches(sources: Sources, main: Unit, source: Path, kernel: str) -> list[HostLaunch]:
+    """Every launch of a kernel that its own file and its folder show; those of a main program first, of one place in the text the first."""
+    units = [*sources.units, *beside(source, kernel, {u.path.resolve() for u in sources.units})]
+    functions = _launching_functions(units, main)
+    names = sorted(functions, key=lambda name: (name != "main", list(functions).index(name)))
+    found: dict[str, HostLaunch] = {}
+    for name in names:
+        unit, node = functions[name]
+        follower = Follower(functions, units)
+        follower.entry(unit, node)
+        for each in follower.launches:
+            if each.kernel == kernel:
+                found.setdefault(each.place, each)
+    return list(found.values())
+
+
+def _launching_functions(units: Sequence[Unit], main: Unit) -> dict[str, tuple[Unit, Node]]:
+    functions: dict[str, tuple[Unit, Node]] = {}
+    for unit in units:
+        if unit.launches or b"LaunchKernel" in unit.text or unit is main:
+            for f in functions_of(unit.root):
+                functions.setdefault(function_name(f), (unit, f))
+    return functions
+
+
+def every_launch(units: Sequence[Unit], main: Unit) -> list[HostLaunch]:
+    """Each launch in these files under each of the values that branches, dispatch macros and callers in them give it, the same only once."""
+    functions = _launching_functions(units, main)
+    follower = Follower(functions, units, every=True)
+    wanted = [(functions[name], arguments) for name, arguments in host_instantiations(units) if name in functions]
+    alone = sorted(functions.values(), key=lambda each: bool(template_names(each[1])))
+    for (unit, node), arguments in [*wanted, *((each, None) for each in alone)]:
+        follower.followed, known = 0, len(follower.launches)
+        follower.entry(unit, node, templates=arguments)
+        if arguments is None and template_names(node):  # types that nobody gives are guessed: only where no caller gives them
+            called = {each.kernel for each in follower.launches[:known]}
+            follower.launches[known:] = [each for each in follower.launches[known:] if each.kernel not in called]
+        if len(follower.launches) > MOST_LAUNCHES:
+            break
+    return follower.launches[:MOST_LAUNCHES]
+
+
+def cuda_calls(sources: Sources, main: Unit, source: Path, function: str, arguments: Sequence[Passed]) -> list[HostLaunch]:
+    """The launches of every kernel that one call of a host function makes, with the arguments that it is given; [] where there is no such function."""
+    units = [*sources.units]
+    functions = {function_name(f): (unit, f) for unit in reversed(units) for f in functions_of(unit.root)}
+    if function not in functions:
+        return []
+    follower = Follower(functions, units, True)
+    follower.entry(*functions[function], [given(follower.known, each) for each in arguments])
+    return follower.launches
