@@ -96,7 +96,7 @@ def test_an_infinite_oracle_asks_for_an_infinity() -> None:
 
 def test_the_sign_of_a_zero_counts_where_a_problem_draws_it() -> None:
     """Values that are moved keep it; which of both zeros is the larger is left open, so that neither answer of a maximum is refused."""
-    got, exact, bound = np.float32([-0.0, 1.0]), np.float64([0.0, 1.0]), np.zeros(2)
+    got, exact, bound = np.array([-0.0, 1.0], np.float32), np.array([0.0, 1.0]), np.zeros(2)
     assert elementwise("Y", "f32", got, exact, bound, 1.0).ok
     assert not elementwise("Y", "f32", got, exact, bound, 1.0, signed_zeros=True).ok
     assert [name for name in ("transpose", "softmax") if load_problem(name).signed_zeros] == ["transpose"]
