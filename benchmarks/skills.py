@@ -414,12 +414,14 @@ def _side_by_side(work: Callable[..., list[tuple]], cases: Sequence[object], giv
     _GIVEN[:] = [given]
     pool = ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork"))
     try:
-        for rows in pool.map(_one, [(work, case) for case in cases], chunksize=2):
-            yield from rows
-            if time.monotonic() > until:
-                return
+        with suppress(TimeoutError):
+            for rows in pool.map(_one, [(work, case) for case in cases], timeout=given.within or None):
+                yield from rows
     finally:
+        running = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
+        for process in running if time.monotonic() > until else ():
+            process.kill()
 
 
 def _one(job: tuple[Callable[..., list[tuple]], object]) -> list[tuple]:  # type: ignore[type-arg]  # rows of any width

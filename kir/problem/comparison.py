@@ -42,10 +42,10 @@ def check_form(outputs: Mapping[str, Array], tensor: Tensor, dtype: str, shape: 
     return None
 
 
-def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, norm: float) -> Comparison:
+def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, norm: float, signed_zeros: bool = False) -> Comparison:
     """|got - oracle| <= bound everywhere; the Euclidean norm of the error at most `norm` of the bound's (more where there are few
-    elements); infinities where the oracle, rounded to `dtype`, has them; the sign of
-    a zero where nothing is rounded. `oracle` and `bound` are float64 of got's shape."""
+    elements); infinities where the oracle, rounded to `dtype`, has them; with `signed_zeros` also the sign of a zero where nothing is rounded.
+    `oracle` and `bound` are float64 of got's shape."""
     value = got.astype(np.float64)
     target = numpy_dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -61,7 +61,8 @@ def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, 
                          np.where(overflow, np.inf, error / np.where(limit > 0, limit, 1.0)))
         ratio = np.where((limit == 0) & ~overflow, np.where(error == 0, 0.0, np.inf), ratio)
     ratio = np.where(np.isnan(oracle), np.where(np.isnan(value), 0.0, np.inf), np.where(np.isnan(value) | np.isnan(ratio), np.inf, ratio))
-    ratio = np.where((bound == 0) & (oracle == 0) & (value == 0) & (np.signbit(value) != np.signbit(oracle)), np.inf, ratio)
+    if signed_zeros:
+        ratio = np.where((bound == 0) & (oracle == 0) & (value == 0) & (np.signbit(value) != np.signbit(oracle)), np.inf, ratio)
     place = np.unravel_index(int(np.argmax(ratio)), ratio.shape) if ratio.ndim else ()
     worst = float(ratio[place])
     where = f"{name}[{', '.join(str(int(i)) for i in place)}]" if place else name

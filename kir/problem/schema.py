@@ -87,8 +87,8 @@ class Draw(_Form):
     `log_uniform` (random sign, magnitude 2^low .. 2^high), `alternating` (+x, -x along the last axis but one and the last, with a
     small disturbance: sums cancel), `sparse` (one in `every` is normal * scale, the rest 0), `unit` (normal rows of length 1 along the
     last axis), `integers` (low .. high - 1; few values make ties), `constant` (low), `special` (normal, but one in `every` is one of `values`: `inf`,
-    `-inf`, `nan`), `partition` (where the pieces begin that a number of things is cut into, and where the last ends: from 0 up to `of`, an expression
-    over the sizes; one piece in `every` is empty, and the more `scale` is above 1, the more the first ones have)."""
+    `-inf`, `nan`, `-0.0`, whose sign counts then), `partition` (where the pieces begin that a number of things is cut into, and where the last ends: from
+    0 up to `of`, an expression over the sizes; one piece in `every` is empty, and the more `scale` is above 1, the more the first ones have)."""
 
     kind: Literal["normal", "uniform", "log_uniform", "alternating", "sparse", "unit", "integers", "constant", "special", "partition"]
     mean: float = 0.0

@@ -1,8 +1,6 @@
 """Emitted Triton compiled for real, without a device: resources, instruction mix, faults with their place."""
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
 
 import pytest
@@ -12,9 +10,6 @@ from kir.gate import realized
 from kir.hardware.target import target
 from kir.ir.nodes import For
 from kir.ir.visit import transform
-from kir.learning.tune.rank import built, given_of
-from kir.learning.tune.space import find_space
-from kir.problem import load_problem
 from kir.surface import Artifact, Backend, backend
 from tests.backends.conftest import program
 
@@ -64,16 +59,3 @@ def test_a_compiler_fault_is_located_in_the_program(triton: Backend) -> None:
         triton.compile(broken, target("sm_90a"))
     (found,) = refused.value.diagnostics
     assert found.id == "KIR-B010" and found.anchor == "main/2" and "nowhere" in str(found)
-
-
-def test_boxes_of_specialized_warps_bring_as_many_bytes_as_are_waited_for(triton: Backend) -> None:
-    """Triton 3.6 cuts a box with axes of extent 1 at its first axis when it deals out rows to two warpgroups: half of its bytes are waited for, for ever."""
-    space, problem, device = find_space("fmha_triton"), load_problem("fmha"), target("h200")
-    point = {name: values[0] for name, values in space.parameters.items()}
-    made = built(space, space.values(point, given_of(space, problem, problem.shapes[0], device)), problem, device)
-    emitted = triton.emit(made)
-    assert "shape=[L, 64], strides=[64, 1], block_shape=[128, 64])" in emitted.text and "reshape" not in emitted.text
-    text = dict(triton.compile(emitted, device).kernels[0].texts)["ttgir"]
-    waited = [int(x) for x in re.findall(r"ttng\.barrier_expect %\w+, (\d+)", text)]
-    boxes = [2 * math.prod(map(int, x.split("x"))) for x in re.findall(r"async_tma_copy_global_to_local.*!tt\.tensordesc<tensor<([0-9x]+)xf16", text)]
-    assert waited == boxes == [8192, 8192, 16384, 16384]

@@ -11,7 +11,7 @@ from kir.surface import Body, BodyLine, Entry
 
 from ..tiles.expressions import Expressions, refuse
 from ..tiles.memory import Memory
-from ..tiles.statements import Statements, common_stages, fixed_first
+from ..tiles.statements import Statements, common_stages
 from .emit import entry, program_refusals
 
 INDENT = "    "
@@ -21,7 +21,7 @@ def kernel_body(program: n.Program, names: Mapping[str, str]) -> Body:
     """The body of the program's one kernel; `names` spells everything that it mentions."""
     (k,) = program.kernels
     facts = Facts.from_program(program)
-    memory = Memory(fixed=fixed_first(k))
+    memory = Memory()
     to = Expressions(names, facts, {f.name: f for f in program.functions}, memory)
     for axis in k.grid:
         assert isinstance(axis.extent.type, DType)

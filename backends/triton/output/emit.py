@@ -23,7 +23,7 @@ from ..tiles.expressions import BODIES, DTYPES, Expressions, refuse
 from ..tiles.memory import Memory
 from ..tiles.names import spelled
 from ..tiles.scalar_fragments import with_scalars
-from ..tiles.statements import Line, Statements, common_stages, fixed_first
+from ..tiles.statements import Line, Statements, common_stages
 
 WARP = 32
 DIVISOR = 16
@@ -68,7 +68,7 @@ def write(program: n.Program) -> Written:
         params = _parameters(program, k)
         locals_ = [a.name for a in k.grid] + list(bound_names(k.body))
         names = {**top, **spelled([*(p.name for p in params), *locals_], top.values())}
-        memory = Memory(fixed=fixed_first(k))
+        memory = Memory()
         known = Facts.in_kernel(program, k.name)
         to = Expressions(names, known, functions, memory)
         for axis in k.grid:

@@ -11,7 +11,6 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType, dtype_of
-from kir.ir.visit import names_read
 
 from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
 from .one_piece import of_one_piece
@@ -90,13 +89,11 @@ def may_exceed_32_bits(facts: Facts, b: n.Buffer) -> bool:
 class Memory(LoadWriter):
     """Pointers, masks and options of accesses to global memory. `views` are the affine views in scope by name, `flat` those that see a
     buffer's own elements under another shape; `descriptors` collects the tensor descriptors that the kernel must make first: name to
-    (buffer, box, leading indices that all of its boxes have). `fixed` are names that have a value by then, where descriptors are to have no more axes than
-    their boxes: what Triton 3.6 makes of others in a loop that it specializes warps for waits for ever, for it cuts their first axis in two."""
+    (buffer, box)."""
 
     views: dict[str, n.View] = field(default_factory=dict)
     flat: dict[str, str] = field(default_factory=dict)
-    descriptors: dict[str, tuple[n.Buffer, tuple[int, ...], tuple[n.Expr, ...]]] = field(default_factory=dict)
-    fixed: frozenset[str] = frozenset()
+    descriptors: dict[str, tuple[n.Buffer, tuple[int, ...]]] = field(default_factory=dict)
 
     # -------------------------------------------------------------------------------------------------------------- pointers
     def pointer(self, to: Expressions, at: n.Region) -> str:
@@ -239,37 +236,30 @@ class Memory(LoadWriter):
         if not spans or any(i.step != 1 for i in spans) or any(isinstance(i, n.Expr) and isinstance(i.type, TileType) for i in at.index):
             raise refuse("KIR-B002", f"'{at.buffer.name}' is copied by tma from a place that is no box",
                          needs="spans of step 1, and single indices beside them")
-        extents, lead = iter(tile_shape(at.type)), self._leading(to, at)
-        shape = tuple(next(extents) if isinstance(i, n.Span) else 1 for i in at.index[len(lead):])
+        extents = iter(tile_shape(at.type))
+        shape = tuple(next(extents) if isinstance(i, n.Span) else 1 for i in at.index)
         name = f"{to.names[at.buffer.name]}_desc"
-        for known, found in self.descriptors.items():
-            if found == (at.buffer, shape, lead):
+        for known, (buffer, box) in self.descriptors.items():
+            if buffer == at.buffer and box == shape:
                 name = known
                 break
         else:
             while name in self.descriptors or name in to.names.values():
                 name += "_"
-            self.descriptors[name] = (at.buffer, shape, lead)
-        return name, f"[{', '.join(to.text(i.lo if isinstance(i, n.Span) else i) for i in at.index[len(lead):])}]"
+            self.descriptors[name] = (at.buffer, shape)
+        return name, f"[{', '.join(to.text(i.lo if isinstance(i, n.Span) else i) for i in at.index)}]"
 
-    def _leading(self, to: Expressions, at: n.Region) -> tuple[n.Expr, ...]:
-        """The single indices before the spans of a region, where a descriptor may be of what they leave of its buffer."""
-        lead = tuple(i for i in at.index if not isinstance(i, n.Span))
-        inside = all(names_read(i) <= self.fixed and not_negative(to.facts, i) and in_bounds(to.facts, i, 1, 1, d)
-                     for i, d in zip(lead, at.buffer.shape, strict=False))
-        return lead if self.fixed and inside and all(isinstance(i, n.Span) for i in at.index[len(lead):]) else ()
-
-    def box_shape(self, to: Expressions, at: n.Region) -> str:
+    def box_shape(self, at: n.Region) -> str:
         """What the box of a region is reshaped from, or its tile is reshaped to: the text of its extents, "" where they are the tile's."""
-        extents, index = iter(tile_shape(at.type)), at.index[len(self._leading(to, at)):]
-        return "" if all(isinstance(i, n.Span) for i in index) else ", ".join(str(next(extents)) if isinstance(i, n.Span) else "1" for i in index)
+        extents = iter(tile_shape(at.type))
+        return "" if all(isinstance(i, n.Span) for i in at.index) else ", ".join(str(next(extents)) if isinstance(i, n.Span) else "1" for i in at.index)
 
     def descriptor_lines(self, to: Expressions) -> list[str]:
         """The statements that make the descriptors collected so far."""
         out = []
-        for name, (buffer, box, lead) in self.descriptors.items():
-            shape, strides = (", ".join(to.text(x) for x in xs[len(lead):]) for xs in (buffer.shape, strides_of(buffer)))
-            base = self.pointer(to, n.Region(buffer, (*lead, *(build.const(0) for _ in box)))) if lead else to.names[self.flat.get(buffer.name, buffer.name)]
+        for name, (buffer, box) in self.descriptors.items():
+            shape, strides = (", ".join(to.text(x) for x in xs) for xs in (buffer.shape, strides_of(buffer)))
+            base = to.names[self.flat.get(buffer.name, buffer.name)]
             out.append(f"{name} = tl.make_tensor_descriptor({base}, shape=[{shape}], strides=[{strides}], "
                        f"block_shape=[{', '.join(map(str, box))}])")
         return out

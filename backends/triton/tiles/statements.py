@@ -56,12 +56,6 @@ def stages_of(loop: n.For) -> int:
     return int(dict(loop.attrs).get("stages", 1)) if loop.kind == "pipelined" else 1
 
 
-def fixed_first(k: n.Kernel) -> frozenset[str]:
-    """The numbers of a CTA, where the compiler is asked to give a loop of the kernel to warps of its own; else nothing (`Memory.fixed`)."""
-    asked = any(isinstance(s, n.For) and dict(s.attrs).get("warp_specialize") not in (None, False) for s in walk(k))
-    return frozenset(a.name for a in k.grid) if asked else frozenset()
-
-
 def common_stages(k: n.Kernel) -> int:
     """The stages that all mma loops of a kernel agree on (the launch option), else 1."""
     found = {stages_of(loop) for loop in mma_loops(k.body)}
@@ -277,13 +271,13 @@ class Statements:
             if s.src.clip and s.src.other is not None and not (isinstance(s.src.other, n.Const) and not s.src.other.value):
                 raise refuse("KIR-B002", "tensor descriptors fill with zero outside the tensor", needs="else 0")
             name, corner = self.memory.box(to, s.src.at)
-            shaped = f".reshape({', '.join(map(str, tile_shape(s.src.type)))})" if self.memory.box_shape(to, s.src.at) else ""
+            shaped = f".reshape({', '.join(map(str, tile_shape(s.src.type)))})" if self.memory.box_shape(s.src.at) else ""
             self.put(f"{to.names[dst.name]} = {name}.load({corner}){shaped}", depth, path)
         elif dst.space == "global" and src.space == "fragment" and not s.src.at.index:
             name, corner = self.memory.box(to, s.dst)
             carried = self._carried.get(src.name)
             value = to.names[src.name] if carried is None or carried.init is None else to.filled(carried.init, s.src.type)
-            box = self.memory.box_shape(to, s.dst)
+            box = self.memory.box_shape(s.dst)
             self.put(f"{name}.store({corner}, {value}{f'.reshape({box})' if box else ''})", depth, path)
         else:
             raise refuse("KIR-B002", f"Triton has no copy via tma from {src.space} to {dst.space} memory")

@@ -100,7 +100,7 @@ def test_it_computes_what_the_model_does(name: str) -> None:
 
 @needs_torch
 def test_a_negative_zero_is_rectified_as_torch_does() -> None:
-    """The gate tells it from zero where nothing is rounded."""
+    """A zero has the sign that torch gives it."""
     import torch
 
     x = np.array([[-0.0, 0.0, -1.0, np.nan]], dtype=np.float32)

@@ -94,6 +94,14 @@ def test_an_infinite_oracle_asks_for_an_infinity() -> None:
     assert not problem.compare({"C": np.full((64, 64), -np.inf, np.float16)}, inputs, "small").ok
 
 
+def test_the_sign_of_a_zero_counts_where_a_problem_draws_it() -> None:
+    """Values that are moved keep it; which of both zeros is the larger is left open, so that neither answer of a maximum is refused."""
+    got, exact, bound = np.array([-0.0, 1.0], np.float32), np.array([0.0, 1.0]), np.zeros(2)
+    assert elementwise("Y", "f32", got, exact, bound, 1.0).ok
+    assert not elementwise("Y", "f32", got, exact, bound, 1.0, signed_zeros=True).ok
+    assert [name for name in ("transpose", "softmax") if load_problem(name).signed_zeros] == ["transpose"]
+
+
 def test_a_bias_within_each_bound_is_no_rounding_noise() -> None:
     problem = load_problem("gemm")
     inputs = problem.inputs("small")
