@@ -10,6 +10,9 @@ from kir.gate import realized
 from kir.hardware.target import target
 from kir.ir.nodes import For
 from kir.ir.visit import transform
+from kir.learning.tune.rank import built, given_of
+from kir.learning.tune.space import find_space
+from kir.problem import load_problem
 from kir.surface import Artifact, Backend, backend
 from tests.backends.conftest import program
 
@@ -50,6 +53,19 @@ def test_stages_are_realized_and_names_are_not(triton: Backend, gemm: Artifact) 
     renamed = replace(emitted, text=emitted.text.replace("acc", "total") + "# a comment\n")
     same = realized(gemm, triton.compile(renamed, target("sm_80")))
     assert not same.realized and same.reason == "the compiler makes the same code of both"
+
+
+@pytest.mark.parametrize(("asked", "launched"), [(True, 384), (False, 128)])
+def test_warps_that_the_compiler_adds_to_a_specialized_loop_are_launched(triton: Backend, asked: bool, launched: int) -> None:
+    """Triton's compiler gives a specialized loop a warpgroup that loads and two that compute; the launch has all of them."""
+    space, device = find_space("gemm_triton"), target("h200")
+    problem = load_problem(space.home)
+    point = {name: values[0] for name, values in space.parameters.items()} | {"threads": 128}
+    p = built(space, space.values(point, given_of(space, problem, problem.shapes[0], device)), problem, device)
+    def specialized(old: object, new: object) -> object:
+        return replace(new, attrs=(*new.attrs, ("warp_specialize", True))) if asked and isinstance(new, For) and new.kind == "pipelined" else new
+    (kernel,) = triton.compile(triton.emit(transform(p, specialized)), target("sm_90a")).kernels
+    assert kernel.threads == launched and kernel.image is not None and (kernel.image.threads or kernel.threads) == launched
 
 
 def test_a_compiler_fault_is_located_in_the_program(triton: Backend) -> None:

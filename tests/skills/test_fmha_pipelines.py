@@ -62,17 +62,3 @@ def test_hopper_attention_is_hgmma_and_tma_without_spills(name: str) -> None:
     if artifact.mix:
         assert all(artifact.mix[opcode] > 0 for opcode in ("HGMMA", "UTMALDG", "UTMASTG", "USETMAXREG", "SYNCS"))
         assert "FCHK" not in artifact.mix
-
-
-@pytest.mark.triton
-@pytest.mark.parametrize(("point", "threads"), [({}, 384), ({"specialize": False, "threads": 256}, 256)])
-def test_warps_that_the_compiler_adds_to_a_specialized_loop_are_launched(point: dict[str, int], threads: int) -> None:
-    """Triton's compiler gives a specialized loop a warpgroup that loads and two that compute; the launch has all of them."""
-    space = load_space(FOLDER / "fmha_triton.toml")
-    problem = load_problem(space.home)
-    values = space.values({x: found[0] for x, found in space.parameters.items()} | point, given_of(space, problem, problem.shapes[0], H200))
-    by = backend("triton")
-    artifact = by.compile(by.emit(built(space, values, problem, H200)), target("sm_90a"))
-    (kernel,) = artifact.kernels
-    assert kernel.threads == threads and kernel.image is not None and (kernel.image.threads or kernel.threads) == threads
-    assert artifact.spills == 0
