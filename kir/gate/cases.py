@@ -248,6 +248,9 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     goals += [(0.5, np.array([c.sizes[name] % (2 * wide) == wide and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
               for name in cases[best].sizes for wide in WIDE]
     chosen, left, cost = [best], MORE_SECONDS, np.maximum(found.seconds, found.stepped) * CHECKED_TIMES
+    for a, b in _strides(program):
+        if cases[best].sizes.get(a) == cases[best].sizes.get(b):
+            cost[[c.sizes.get(a) != c.sizes.get(b) for c in cases]] = np.inf
     while len(chosen) <= MORE_CHECKED:
         gain = sum((w * where for w, where in goals if not where[chosen].any()), np.zeros(len(cases)))
         gain[cost > left] = 0
@@ -263,6 +266,12 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     if longest and within.max() > found.seconds[chosen].max():
         chosen.append(int(np.argmax(within)))
     return tuple(cases[i] for i in chosen)
+
+
+def _strides(program: n.Program) -> list[tuple[str, str]]:
+    """Sizes that facts hold to be no smaller than another one, as the stride of rows is: what then lies between rows is written by nobody, which checking
+    would report."""
+    return [(f.a.name, f.b.name) for f in program.facts if isinstance(f, n.Binary) and f.op == "ge" and isinstance(f.a, n.Var) and isinstance(f.b, n.Var)]
 
 
 def elements_of(problem: Problem, s: Shape) -> int:

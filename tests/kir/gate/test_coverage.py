@@ -184,3 +184,27 @@ def test_what_every_cta_assumes_of_sizes_chooses_them_and_a_candidate_s_own_word
     pool = [{"N": 12}, {"N": 13}]
     assert list(of_programs(plain, assuming).allowed(pool)) == [True, False], "the reference promises it"
     assert list(of_programs(assuming, plain).allowed(pool)) == [True, True], "the candidate cannot excuse itself"
+
+
+def test_what_lies_between_strided_rows_is_nobodys() -> None:
+    """A kernel that writes rows of M at a stride of at least M is right by itself: checked cases keep a stride that the first has no larger than it must be."""
+    p = parse_program("""kir 1
+program rows
+  size B: i32
+  size M: i32
+  size S: i32
+  fact B >= 1
+  fact M >= 1
+  fact M % 16 == 0
+  fact S >= M
+  in X: f32[B, M]
+  out Y: f32[S * B]
+kernel main grid (row: B) threads 32
+  for j in 0..ceildiv(M, 64)
+    for t in 0..64
+      if j * 64 + t < M
+        Y[row * S + j * 64 + t] = X[row, j * 64 + t] * 2.0
+""")
+    tests = relative_tests(p, p)
+    assert len(tests.checked) > 2 and any(c.sizes["S"] > c.sizes["M"] for c in tests.cases)
+    assert check(p, tests, "itself", relative=True).ok
