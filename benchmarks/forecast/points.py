@@ -1,9 +1,10 @@
 """``python -m benchmarks.forecast.points [--every N] [--rows I ..]``: where the cost model's first among points of GEMM's spaces stands that were all measured.
 
 `benchmarks/data/gemm-points.json` has seconds of up to 206 points of four pipelines at 26 layers with few rows (H100, each with its operands from memory), of
-which those at even places in the file were looked at when the costs of clusters were fitted, and those at odd places were not. When they were measured,
-split-K over a cluster did not add its parts in registers yet; that step is left out. For each row: the place of the model's first among the measured, how many
-times as long as the fastest it took, and the same of the fastest of the model's first eight.
+which the costs of clusters were fitted to those at even places in the file, and not to those at odd places; which costs are counted was chosen with both in
+view. They were taken once, on 28 November 2026, each point compiled and timed by itself; no command here takes them again. When they were measured, split-K
+over a cluster did not add its parts in registers yet; that step is left out. For each row: the place of the model's first among the measured, how many times
+as long as the fastest it took, and the same of the fastest of the model's first eight.
 """
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def main() -> None:
     found = standings(rows, given.every)
     for s in found:
         print(f"{' x '.join(map(str, s.sizes))} ({s.layer}): {s.place} of {s.of}, {s.loss:.3f}; of the first {FIRST} {s.of_eight:.3f}")
-    for name, some in (("fitted", found[::2]), ("not looked at", found[1::2])) if given.rows is None else ():
+    for name, some in (("fitted", found[::2]), ("not fitted", found[1::2])) if given.rows is None else ():
         losses = [s.loss for s in some]
         print(f"{name}: mean {math.exp(statistics.mean(map(math.log, losses))):.3f}, largest {max(losses):.3f}")
 

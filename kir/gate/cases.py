@@ -271,7 +271,8 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
 def _strides(program: n.Program) -> list[tuple[str, str]]:
     """Sizes that facts hold to be no smaller than another one, as the stride of rows is: what then lies between rows is written by nobody, which checking
     would report."""
-    return [(f.a.name, f.b.name) for f in program.facts if isinstance(f, n.Binary) and f.op == "ge" and isinstance(f.a, n.Var) and isinstance(f.b, n.Var)]
+    pairs = [(f.a, f.b) if f.op == "ge" else (f.b, f.a) for f in program.facts if isinstance(f, n.Binary) and f.op in ("ge", "le")]
+    return [(a.name, b.name) for a, b in pairs if isinstance(a, n.Var) and isinstance(b, n.Var)]
 
 
 def elements_of(problem: Problem, s: Shape) -> int:

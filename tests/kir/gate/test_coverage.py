@@ -186,9 +186,10 @@ def test_what_every_cta_assumes_of_sizes_chooses_them_and_a_candidate_s_own_word
     assert list(of_programs(assuming, plain).allowed(pool)) == [True, True], "the candidate cannot excuse itself"
 
 
-def test_what_lies_between_strided_rows_is_nobodys() -> None:
+@pytest.mark.parametrize("fact", ["S >= M", "M <= S"])
+def test_what_lies_between_strided_rows_is_nobodys(fact: str) -> None:
     """A kernel that writes rows of M at a stride of at least M is right by itself: checked cases keep a stride that the first has no larger than it must be."""
-    p = parse_program("""kir 1
+    p = parse_program(f"""kir 1
 program rows
   size B: i32
   size M: i32
@@ -196,7 +197,7 @@ program rows
   fact B >= 1
   fact M >= 1
   fact M % 16 == 0
-  fact S >= M
+  fact {fact}
   in X: f32[B, M]
   out Y: f32[S * B]
 kernel main grid (row: B) threads 32
