@@ -30,12 +30,23 @@ def past_end(e: n.Expr, maxima: set[str]) -> float | None:
         case n.Call(fn="exp" | "exp2", args=(n.Expr() as x,)):
             inner = value(x)
             return 0.0 if inner == -math.inf else 1.0 if inner == 0.0 else None
+        case n.Select(cond=n.Binary(op="ne" | "eq" as op) as cond) if (a := value(cond.a)) is not None and (b := value(cond.b)) is not None:
+            return value(e.a if (a == b) == (op == "eq") else e.b)
         case _:
             return None
 
 
+def never_holds(cond: n.Expr, maxima: set[str]) -> bool:
+    """Whether a condition is false past the end, whatever the loop has seen: nothing is below the lowest or above the highest value, nor is a NaN."""
+    if not isinstance(cond, n.Binary) or cond.op not in ("lt", "gt") or not dtype_of(cond.a.type).is_float:
+        return False
+    a, b = past_end(cond.a, maxima), past_end(cond.b, maxima)
+    return a == (math.inf if cond.op == "lt" else -math.inf) or b == (-math.inf if cond.op == "lt" else math.inf)
+
+
 def fill_value(fill: str, dtype: DType) -> n.Const:
-    """What a masked load gives: zero, or the lowest value of its dtype."""
+    """What a masked load gives: zero, or the lowest or highest value of its dtype."""
     if fill == "zero":
         return build.const(0, dtype)
-    return build.const(-math.inf if dtype.is_float else dtype.range[0], dtype)
+    high = fill == "highest"
+    return build.const((math.inf if high else -math.inf) if dtype.is_float else dtype.range[high], dtype)

@@ -57,7 +57,7 @@ from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import block_and_index, edited, is_counted, matched_as, node_as, params_as
 from kir.rewrite.match.materialize import is_pure
 
-from ._out_of_bounds_value import fill_value, past_end
+from ._out_of_bounds_value import fill_value, never_holds, past_end
 
 
 def _governed(loop: n.For, r: n.Region) -> bool:
@@ -98,10 +98,12 @@ def _effects(program: n.Program, site: Site) -> Verdict | None:
     """The verdict on what runs past the end of the loop and may have an effect; None where nothing may."""
     loop, params = node_as(program, site.path, n.For), params_as(site, MaskTail)
     maxima, read_later = running_maxima(kernel_of(program, site.path)), _read_later(program, site.path)
-    own, lets = set(bound_names(loop.body)), dict[str, n.Expr]()
-    if (r := _led_astray(loop)) is not None:
+    own, lets, never = set(bound_names(loop.body)), dict[str, n.Expr](), _never(loop, params, maxima)
+    if (r := _led_astray(loop, never)) is not None:
         return unknown(f"past the end {r} decides what is touched", needs="places and loops that do not depend on it")
     for s in statements(loop.body):
+        if id(s) in never:
+            continue
         match s:
             case n.Let() if is_pure(s.value) and len(s.names) == 1:
                 lets[s.names[0]] = substitute(params._masked(loop, s.value), lets)
@@ -125,7 +127,7 @@ def _effects(program: n.Program, site: Site) -> Verdict | None:
         got = past_end(substitute(params._masked(loop, _beyond(loop, v.b)), lets), maxima)
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
-                           needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill=lowest}}")
+                           needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill={'highest' if wanted == math.inf else 'lowest'}}}")
     return None
 
 
@@ -138,9 +140,24 @@ def _read_later(program: n.Program, path: Path) -> frozenset[str]:
     return frozenset(x.at.buffer.name for x in walk(loop) if isinstance(x, n.Store)) - ended
 
 
-def _led_astray(loop: n.For) -> str | None:
+def _never(loop: n.For, params: MaskTail, maxima: set[str]) -> set[int]:
+    """The statements, by identity, that no iteration past the end of the loop runs: their condition is false there."""
+    return {id(x) for s in statements(loop.body) if isinstance(s, n.If) and not s.orelse and never_holds(params._masked(loop, s.cond), maxima)
+            for x in statements(s.then)}
+
+
+def _as_sought(loop: n.For, old: n.If, new: n.If) -> n.If:
+    """A search for the place of the best element reads that as it reads the others, which changes nothing: it lies before the end."""
+    sought = old.then[0] if len(old.then) == 1 else None
+    if not (isinstance(sought, n.Store) and sought.value == loop.var and isinstance(old.cond, n.Binary) and isinstance(new.cond, n.Binary)):
+        return new
+    best: dict[str, n.Expr] = {loop.var.name: n.Load(sought.at)}
+    return replace(new, cond=replace(new.cond, b=substitute(new.cond.a, best))) if old.cond.b == substitute(old.cond.a, best) else new
+
+
+def _led_astray(loop: n.For, never: set[int]) -> str | None:
     """What says in the loop where something lies, or how often a loop runs, and is another value past the end than any before it."""
-    moved, before = {loop.var.name, *(s.at.buffer.name for s in statements(loop.body) if isinstance(s, n.Store))}, 0
+    moved, before = {loop.var.name, *(s.at.buffer.name for s in statements(loop.body) if isinstance(s, n.Store) and id(s) not in never)}, 0
     while len(moved) != before:
         before = len(moved)
         for s in statements(loop.body):
@@ -226,7 +243,7 @@ def running_maxima(kernel: n.Kernel) -> set[str]:
 
 @dataclass(frozen=True)
 class MaskTail(Pass):
-    """`extent` is the fixed number of elements; `fill` what masked loads give: `zero`, or the `lowest` value of their dtype."""
+    """`extent` is the fixed number of elements; `fill` what masked loads give: `zero`, or the `lowest` or `highest` value of their dtype."""
 
     intent: ClassVar[str] = "mask"
     catalogue: ClassVar[tuple[int, ...]] = (54,)
@@ -240,7 +257,7 @@ class MaskTail(Pass):
     )
 
     extent: int = 1024
-    fill: Literal["zero", "lowest"] = "zero"
+    fill: Literal["zero", "lowest", "highest"] = "zero"
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop whose end is not a literal, or is below `extent`, with accesses that end where it does."""
@@ -263,11 +280,12 @@ class MaskTail(Pass):
                     return replace(new, clip=True, other=fill_value(self.fill, new.at.buffer.dtype))
                 case n.Store() if _governed(loop, new.at) and new.mask is None:
                     return replace(new, clip=True)
+                case n.If() if isinstance(old, n.If):
+                    return _as_sought(loop, old, new)
                 case _:
                     return new
         made: n.Expr = transform(x, leave)
         return made
-
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over `extent` elements, with masked accesses."""
@@ -287,8 +305,8 @@ class MaskTail(Pass):
             return None
         if len(ends) != 1:
             return Miss(f"the clipped accesses have {len(ends)} ends")
-        lowest = any(isinstance(x, n.Load) and isinstance(x.other, n.Const) and x.other.value == -math.inf for x in clipped)
-        return Site(path, MaskTail(extent, "lowest" if lowest else "zero"), {"end": ends.pop()})
+        others = {x.other.value for x in clipped if isinstance(x, n.Load) and isinstance(x.other, n.Const)}
+        return Site(path, MaskTail(extent, "lowest" if -math.inf in others else "highest" if math.inf in others else "zero"), {"end": ends.pop()})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The loop over exactly as many elements as there are."""
@@ -302,6 +320,8 @@ class MaskTail(Pass):
                     return replace(new, clip=False, other=None)
                 case n.Store() if new.clip and _ends(new.at, loop.var, end) and _elsewhere_inside(new.at, loop.var, end, known):
                     return replace(new, clip=False)
+                case n.If() if isinstance(old, n.If):
+                    return _as_sought(loop, old, new)
                 case _:
                     return new
         body = tuple(transform(s, leave) for s in loop.body)

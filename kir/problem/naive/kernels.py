@@ -29,7 +29,7 @@ SCANS = ("cumsum", "cumprod")
 STARTS = {"sum": 0, "prod": 1, "amax": -math.inf, "amin": math.inf, "any": False, "all": True}
 STEPS: Mapping[str, Callable[..., str]] = {
     "sum": "{0} + ({1})".format, "prod": "{0} * ({1})".format, "amax": "max_nan({0}, {1})".format, "amin": "min_nan({0}, {1})".format,
-    "amax of all": "max({0}, {1})".format, "any": "{0} | ({1})".format, "all": "{0} & ({1})".format}
+    "amax of numbers": "max({0}, {1})".format, "amin of numbers": "min({0}, {1})".format, "any": "{0} | ({1})".format, "all": "{0} & ({1})".format}
 
 
 @dataclass
@@ -134,6 +134,10 @@ class Kernels:
             a, b = names[alike[0]], names[alike[0] + 1]
             both = {x: e for x, e in axes.items() if x != b} | {a: tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))}
             told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
+            return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
+        a, b = names[:2]
+        if len({*axes[b]}) == 1 and max(both := tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))) <= GRID_Y:
+            told, lets = self._grid({f"{a}{b}": both} | {x: axes[x] for x in names[2:]}, product)
             return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
         last, rest = names[-1], names[:-1]
         if max(axes[last]) > GRID_Y:
@@ -291,8 +295,10 @@ class Kernels:
         if how in ("argmax", "argmin"):
             return self._extreme(w, how, of, loops, body, value)
         dtype = "bool" if how in ("any", "all") else ops.computed(node.dtype)
+        if how in ("amax", "amin") and loops and dtype.startswith("f") and not self._subtracted(node):
+            return self._kept(w, how, dtype, loops, body, ops.cast(value, of, dtype))
         made = self._summed(w, {"sum": "sum", "prod": "product", "amax": "top", "amin": "least"}.get(how, how), dtype, STARTS[how], loops, body,
-                            STEPS[f"{how} of all" if self._subtracted(node) else how]("@@", ops.cast(value, of, dtype)))
+                            STEPS[f"{how} of numbers" if self._subtracted(node) else how]("@@", ops.cast(value, of, dtype)))
         return made
 
     def _blocked(self, w: Writing, number: int, index: tuple[str, ...], elements: int) -> bool:
@@ -315,9 +321,32 @@ class Kernels:
         mine = [x for x in self.g.nodes.values() if node.number in set(operands(x))] if node.words["how"] == "amax" else []
         return bool(mine) and all(x.op == "sub" and x.args[0] == node.args[0] for x in mine)
 
+    def _kept(self, w: Writing, how: str, dtype: str, loops: Sequence[tuple[str, str]], body: Body, value: str) -> str:
+        """An extreme value of elements, which is a NaN where one of them is: how many are is counted in a loop of its own, so that what folds the others is a
+        plain maximum or minimum, which every surface reduces over threads."""
+        other = [(self._loop(w, "j"), extent) for _, extent in loops]
+        for (old, _), (new, _) in zip(loops, other, strict=True):
+            if (several := self.g.parted.get(old)) is not None:
+                self.g.parted[new] = several
+        word = re.compile("|".join(rf"\b{old}\b" for old, _ in loops))
+        named = {old: new for (old, _), (new, _) in zip(loops, other, strict=True)}
+
+        def moved(text: str) -> str:
+            return word.sub(lambda found: named[found.group()], text)
+
+        beside = Body([moved(line) for line in body.lines])
+        made = self._summed(w, "top" if how == "amax" else "least", dtype, STARTS[how], loops, body, STEPS[f"{how} of numbers"]("@@", value))
+        odd = self._summed(w, "odd", "i32", 0, other, beside, f"@@ + select({moved(value)} != {moved(value)}, 1, 0)")
+        return f"select({odd} > 0, {ops.literal(math.nan, dtype)}, {made})"
+
     def _extreme(self, w: Writing, how: str, of: str, loops: Sequence[tuple[str, str]], body: Body, value: str) -> str:
         if len(loops) != 1:
             raise self.g.refused(f"{how} over several axes")
+        if not body.lines:  # the form that every surface reduces over threads
+            at, (var, extent) = w.name("at"), loops[0]
+            best = re.sub(rf"\b{var}\b", at, value)
+            w.before.lines += [f"register {at}: i32 = 0", f"for {var} in 0..{extent}", f"  if {value} {'>' if how == 'argmax' else '<'} {best}", f"    {at} = {var}"]
+            return f"cast({at}, i64)"
         best, at, now = w.name("best"), w.name("at"), w.name("now")
         inside = [*body.ended(f"let {now} = {value}"), f"if {now} {'>' if how == 'argmax' else '<'} {best}", f"  {best} = {now}", f"  {at} = {loops[0][0]}"]
         w.before.lines += [f"register {best}: {of} = {ops.literal(-math.inf if how == 'argmax' else math.inf, of)}", f"register {at}: i32 = 0",
