@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
@@ -12,9 +13,10 @@ from types import MappingProxyType
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
-from kir.ir.build import const, int_value
+from kir.ir.build import const, int_value, polynomial
+from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import statements, substitute, walk
+from kir.ir.visit import names_read, regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
@@ -317,10 +319,96 @@ class ScanSource:
                 yield Plan("scan", steps, claim, True, {"extent": extent, "threads": threads}, "scan", setting.surface, facts, ALIGN)
 
 
+COLUMNS = (32, 64, 16, 128)
+"""Neighbors along the axis that memory is contiguous along which a CTA takes, where what it folds lies across: 32 of 4 bytes are what DRAM is read in."""
+ROWS = (1, 4, 2, 8)
+"""Rows that a CTA takes, where what it folds is contiguous."""
+TILE = tuple((wide, high, each) for each in (4, 8, 2, 1) for wide in (128, 64, 256, 32) for high in (8, 4, 1, 16))
+"""Elements of a result that a CTA computes: neighbors in memory, lines of them, and how many a thread takes."""
+WINDOW = 32
+"""Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
+
+
+@dataclass(frozen=True)
+class FormSource:
+    """Plans that follow from the form of one kernel alone: how far its loops run, and which axis of its grid memory is contiguous along. What is folded over a
+    long loop is spread over the threads of a CTA, with neighbors beside it where they share what is read; else a CTA computes a tile of the result."""
+
+    name: str = "form"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """Each form's first plan, then its second."""
+        return _in_turns(self.streams(program, setting))
+
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        """A family for each form that the kernel has."""
+        if len(program.kernels) != 1 or int_value(program.kernels[0].threads) != 1:
+            return
+        long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
+        if long and long[-1] <= LONGEST_ROW:
+            yield "fold", "", self._folds(program, setting, long)
+        if program.kernels[0].grid:
+            yield "tile", "", self._tiles(program, setting)
+
+    def _folds(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
+        axis = contiguous_axis(program.kernels[0])
+        first = tuple(Step("mask-tail", {"extent": e, **fill}) for e in long for fill in ({}, {"fill": "lowest"}, {"fill": "highest"}))
+        first += Step("tree-reduction"), Step("partition-rows"), Step("retain-tile")
+        for each in A_THREAD:
+            for items in ROWS if axis is None else COLUMNS:
+                if items * long[-1] > LONGEST_ROW:
+                    continue
+                threads = min(1024, max(32, items * long[-1] // each))
+                tile = (Step("tile", {"axis": axis or 0, "extent": items}, program.kernels[0].name),) if items > 1 and program.kernels[0].grid else ()
+                yield Plan("form fold", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
+                           True, {"items": items, "threads": threads}, "fold", setting.surface, self._facts(program, setting), ALIGN)
+
+    def _tiles(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        kernel = program.kernels[0]
+        axis = contiguous_axis(kernel) or 0
+        other = next((k for k in range(len(kernel.grid)) if k != axis), None)
+        seen = set[tuple[int, int, int]]()
+        for wide, high, each in TILE:
+            wide, high = (min(x, _extent(program, setting, k)) for x, k in ((wide, axis), (high, other)))
+            threads = min(1024, max(32, wide * high // each))
+            if (wide, high, threads) in seen or wide == 1:
+                continue
+            seen.add((wide, high, threads))
+            steps = [Step("tile", {"axis": k, "extent": x}, kernel.name) for k, x in ((axis, wide), (other, high)) if k is not None and x > 1]
+            yield Plan("form tile", (Step("multi-threaded-block", {"threads": threads}), *steps), "a CTA computes a tile of the result", True,
+                       {"wide": wide, "high": high, "threads": threads}, "tile", setting.surface, self._facts(program, setting), ALIGN)
+
+    def _facts(self, program: n.Program, setting: Setting) -> tuple[str, ...]:
+        """What may be promised: of sizes that loops run to, and that there is something to compute."""
+        told, sizes = narrowing(program, setting), {p.name for p in program.params if p.role == "size"}
+        extents = [expr_text(a.extent) for a in program.kernels[0].grid if names_read(a.extent) <= sizes]
+        return tuple(dict.fromkeys((*told, *(f"{x} >= 1" for x in (*sorted(sizes), *extents)))))
+
+
+def contiguous_axis(kernel: n.Kernel) -> int | None:
+    """The axis of the grid along which most accesses to global memory are contiguous; None where that is none."""
+    names, votes = [a.name for a in kernel.grid], Counter[int]()
+    for r in regions(kernel):
+        last = r.index[-1] if r.index and r.buffer.space == "global" else None
+        if isinstance(last, n.Expr):
+            votes.update(names.index(m[0].name) for m, c in polynomial(last).items()
+                         if c == 1 and len(m) == 1 and isinstance(m[0], n.Var) and m[0].name in names)
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _extent(program: n.Program, setting: Setting, axis: int | None) -> int:
+    """The next power of two of how far an axis of the grid runs at a setting's sizes; 1 for none, a large one where sizes do not say it."""
+    if axis is None:
+        return 1
+    values = {p.name: const(setting.shape.sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in setting.shape.sizes}
+    found = int_value(substitute(program.kernels[0].grid[axis].extent, values))
+    return LONGEST_ROW if found is None else _up(found)
+
+
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), PassSource()
+    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), FormSource(), PassSource()
 
 
-__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing",
+__all__ = ["CardSource", "FormSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing",
            "sources", "stored_lineages"]

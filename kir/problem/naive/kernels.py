@@ -345,7 +345,8 @@ class Kernels:
         if not body.lines:  # the form that every surface reduces over threads
             at, (var, extent) = w.name("at"), loops[0]
             best = re.sub(rf"\b{var}\b", at, value)
-            w.before.lines += [f"register {at}: i32 = 0", f"for {var} in 0..{extent}", f"  if {value} {'>' if how == 'argmax' else '<'} {best}", f"    {at} = {var}"]
+            better = f"{value} {'>' if how == 'argmax' else '<'} {best}"
+            w.before.lines += [f"register {at}: i32 = 0", f"for {var} in 0..{extent}", f"  if {better}", f"    {at} = {var}"]
             return f"cast({at}, i64)"
         best, at, now = w.name("best"), w.name("at"), w.name("now")
         inside = [*body.ended(f"let {now} = {value}"), f"if {now} {'>' if how == 'argmax' else '<'} {best}", f"  {best} = {now}", f"  {at} = {loops[0][0]}"]
