@@ -122,9 +122,10 @@ def _effects(program: n.Program, site: Site) -> Verdict | None:
             continue
         v = s.value
         wanted = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(v.op if isinstance(v, n.Binary) else "")
-        if not (isinstance(v, n.Binary) and v.a == n.Load(s.at)) or wanted is None:
+        folded = v.b if isinstance(v, n.Binary) and v.a == n.Load(s.at) else v.a if isinstance(v, n.Binary) and v.b == n.Load(s.at) else None
+        if folded is None or wanted is None:
             return unknown(f"'{s.at.buffer.name}' is not a running sum, maximum or minimum")
-        got = past_end(substitute(params._masked(loop, _beyond(loop, v.b)), lets), maxima)
+        got = past_end(substitute(params._masked(loop, _beyond(loop, folded)), lets), maxima)
         if got != wanted:
             return unknown(f"past the end {'something unknown' if got is None else got} is folded into '{s.at.buffer.name}'",
                            needs=f"{wanted} there", attempt=f"mask-tail{{extent={params.extent} fill={'highest' if wanted == math.inf else 'lowest'}}}")

@@ -25,18 +25,22 @@ def guarded_folds(program: n.Program, site: Site) -> Iterator[Step]:
     if not isinstance(loop, n.For):
         return
     inside = {id(s) for s in statements(loop.body)}
-    when = expr_text(build.compare("lt", loop.var, loop.hi))
+    ended = build.compare("lt", loop.var, loop.hi)
+    when = expr_text(ended)
     for path, s in places(program):
         if not (isinstance(s, n.Store) and id(s) in inside and isinstance(s.value, n.Binary) and s.at.buffer.space == "register"):
             continue
         held = n.Load(s.at)
         value = s.value.b if s.value.a == held else s.value.a if s.value.b == held else None
-        if value is None or any(isinstance(x, n.Select) for x in walk(value)):
+        if value is None or any(isinstance(x, n.Select) and x.cond == ended for x in walk(value)):
             continue
         neutral = {"add": 0.0, "max": -math.inf, "min": math.inf}.get(s.value.op)
         if neutral is None:
             continue
-        other = "0.0" if neutral == 0.0 else "-inf" if neutral < 0 else "inf"
+        dtype = s.at.buffer.dtype
+        if not dtype.is_float and neutral:
+            continue
+        other = expr_text(build.const(neutral if dtype.is_float else int(neutral), dtype))
         yield Step("guard-value", {"value": expr_text(value), "when": when, "other": other}, anchor_text(program, path))
 
 

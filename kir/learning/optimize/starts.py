@@ -1,4 +1,4 @@
-"""Where a search begins: the kernel as it is, what walking it back gives, and the problem's naive program."""
+"""Where a search begins: the kernel as it is, what walking it back gives, the problem's naive program, and what fusing kernels makes of each."""
 from __future__ import annotations
 
 import time
@@ -11,6 +11,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.several import fused
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import plan
 from kir.problem import Problem
@@ -44,6 +45,11 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[St
         at = len(back) * k // (KEPT + 1)
         if 0 < at < len(back):
             found.append(Start(f"{at} steps back", back[at - 1][1], tuple(text for text, _ in back[:at])))
+    for each in [x for x in found if len(x.program.kernels) > 1]:
+        one, steps = fused(each.program, setting.context)
+        if steps:
+            found.append(Start(f"{each.name}, {len(steps) + 1} kernels fused" if len(one.kernels) == 1 else f"{each.name}, {len(steps)} kernels fewer", one,
+                               (*each.steps, *steps)))
     unique: dict[str, Start] = {}
     for each in found:
         unique.setdefault(content_hash(normalize(each.program)), each)

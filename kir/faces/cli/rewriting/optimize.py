@@ -2,7 +2,8 @@
 
 FILE is FILE.kir, FILE[::KERNEL] of a surface with its --bind, a binding that `kir capture` wrote, or a FlashInfer-Trace definition (.json); without it the
 search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times are modelled, with --on gpu measured.
---log keeps every event: a search that was killed goes on from it. --learn trains the policy from logs and writes it to -o.
+--log keeps every event: a search that was killed goes on from it. With several --shape the budget is shared among them, and -o gets one kernel file that
+launches at each of these sizes what was fastest there, and the kernel as given at all others. --learn trains the policy from logs and writes it to -o.
 With --package, FILE is a folder of calls that `kir capture` recorded: those of a package are ranked by what would be saved and searched under one budget;
 what is found goes to the folder -o, as patches, and as an overlay for PYTHONPATH. The same command over the same folder goes on where it ended.
 """
@@ -30,7 +31,8 @@ def command(
     file: Annotated[str, typer.Argument(help="what to make faster; without it, the naive program of --problem")] = "",
     problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, a folder, or a file in the form of KernelBench")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
-    shape: Annotated[str, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one")] = "",
+    shape: Annotated[list[str] | None, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one. Repeated: "
+                                                         "a table, at each of these sizes what is fastest there")] = None,
     target: Annotated[str, typer.Option(help="the device that is modelled, and compiled for on the CPU")] = "h200",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are gated")] = "cpu",
     budget: Annotated[str, typer.Option(help="where to stop: candidates gated, seconds, dollars for models")] = "candidates=20,seconds=180,usd=0",
@@ -55,7 +57,7 @@ def command(
 
     if learn:
         return _learned(learn, output)
-    from kir.faces.cli.rewriting._optimizing import Where, package_run, search_run
+    from kir.faces.cli.rewriting._optimizing import Where, package_run, search_run, table_run
     from kir.hardware.target import target as named
     from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
@@ -72,10 +74,13 @@ def command(
         belong("optimize", "--on gpu", {"--gpus": gpus})
     where = Where(on, workers, cluster, compile, cache, gpus)
     if package:
-        belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape, "--in-place": in_place, "--log": log})
+        belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape or [], "--in-place": in_place, "--log": log})
         return package_run(file, package, named(target), allowed, output, where)
     one = subject(file, bind, problem)
-    at = shape_for(one, shape)
+    if shape is not None and len(shape) > 1:
+        belong("optimize", "one --shape", {"--in-place": in_place, "--log": log, "-o OUT.patch": output is not None and output.suffix == ".patch"})
+        return table_run(one, [shape_for(one, each) for each in shape], named(target), _surface(surface, one), allowed, load(policy), where, output)
+    at = shape_for(one, shape[0] if shape else "")
     setting = Setting(with_shape(one.problem, at), at, named(target), _surface(surface, one))
     with claimed(log) if log is not None else nullcontext():
         found = search_run(one, setting, allowed, load(policy), log, where)

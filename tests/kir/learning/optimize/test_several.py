@@ -15,10 +15,11 @@ from kir.learning.optimize.judge import CpuJudge
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.report import data
 from kir.learning.optimize.search import KERNELS, Budget, Search
-from kir.learning.optimize.several import alone, put_back, together
+from kir.learning.optimize.several import alone, fused, put_back, together
 from kir.learning.optimize.sources import LineageSource
-from kir.learning.optimize.starts import Start
+from kir.learning.optimize.starts import Start, starts
 from kir.problem import load_problem
+from kir.rewrite import Context
 
 PROBLEM = load_problem("softmax")
 TWO = parse_program("""kir 1
@@ -60,6 +61,43 @@ def test_the_budget_of_the_whole_stops_the_search_of_a_kernel() -> None:
                   budget=Budget(candidates=2, seconds=1e-6), from_starts=[Start("as it is", TWO)])
     found = made.run()
     assert found.best is None and found.ended == "1e-06 s are over" and found.built == 0
+
+
+FUSED = {
+    "a row's two kernels": (TWO, "fuse-kernels"),
+    "the epilogue of a product": (parse_program("""kir 1
+program gemm
+  size M: i32
+  size N: i32
+  size K: i32
+  in A: f16[M, K]
+  in B: f16[K, N]
+  out C: f16[M, N]
+  workspace raw: f32[M, N]
+kernel main grid (j: N, i: M) threads 1
+  register acc: f32 = 0.0
+  for k in 0..K
+    acc = acc + cast(A[i, k], f32) * cast(B[k, j], f32)
+  raw[i, j] = acc
+kernel out grid (j: N, i: M) threads 1
+  C[i, j] = cast(raw[i, j], f16)
+""", "epilogue.kir"), "fuse-epilogue"),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_search_also_begins_from_kernels_that_are_fused(name: str) -> None:
+    program, by = FUSED[name]
+    problem = load_problem(program.name)
+    setting = Setting(problem, problem.tagged("timed")[0], target("h200"), "triton")
+    found = [s for s in starts(program, setting, 0.0) if "2 kernels fused" in s.name]
+    assert len(found) == 1 and len(found[0].program.kernels) == 1 and found[0].steps[0].startswith(by)
+    assert gate_cpu(found[0].program, problem, "kir", []).accepted
+
+
+def test_kernels_that_need_one_another_whole_are_not_fused() -> None:
+    turned = replace(TWO, kernels=(TWO.kernels[0], replace(TWO.kernels[1], grid=(replace(TWO.kernels[1].grid[0], extent=const(7)),))))
+    assert fused(turned, Context(target("h200"))) == (turned, ())
 
 
 def test_a_kernel_put_back_as_it_was_changes_nothing() -> None:
