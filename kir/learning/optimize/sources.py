@@ -351,9 +351,7 @@ class FormSource:
             yield "tile", "", self._tiles(program, setting)
 
     def _folds(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
-        axis = contiguous_axis(program.kernels[0])
-        first = tuple(Step("mask-tail", {"extent": e, **fill}) for e in long for fill in ({}, {"fill": "lowest"}, {"fill": "highest"}))
-        first += Step("tree-reduction"), Step("partition-rows"), Step("retain-tile")
+        axis, first = contiguous_axis(program.kernels[0]), tuple(self._folded(program.kernels[0], long))
         for each in A_THREAD:
             for items in ROWS if axis is None else COLUMNS:
                 if items * long[-1] > LONGEST_ROW:
@@ -362,6 +360,19 @@ class FormSource:
                 tile = (Step("tile", {"axis": axis or 0, "extent": items}, program.kernels[0].name),) if items > 1 and program.kernels[0].grid else ()
                 yield Plan("form fold", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
                            True, {"items": items, "threads": threads}, "fold", setting.surface, self._facts(program, setting), ALIGN)
+
+    def _folded(self, kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:
+        """What makes tiles of loops, as far as the kernel has what each step is for."""
+        loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
+        inside = [x for loop in loops for s in loop.body for x in walk(s)]
+        ops = {x.op for x in inside if isinstance(x, n.Binary)}
+        fills = [{}, *({"fill": word} for word, of in (("lowest", {"max", "gt"}), ("highest", {"min", "lt"})) if ops & of)]
+        yield from (Step("mask-tail", {"extent": e, **fill}) for e in long for fill in fills)
+        yield Step("tree-reduction")
+        if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in inside):
+            yield Step("partition-rows")
+        if len(loops) > 1:
+            yield Step("retain-tile")
 
     def _tiles(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
         kernel = program.kernels[0]

@@ -69,12 +69,14 @@ def functions() -> Mapping[str, tuple[Callable[..., Any], Sequence[tuple[str, ..
     rows = {"softmax": lambda x: torch.softmax(x, 1), "log_softmax": lambda x: torch.log_softmax(x, 1), "down_columns": lambda x: torch.softmax(x, 0),
             "rms": lambda x: x / torch.sqrt(torch.mean(x**2, 1, keepdim=True) + 1e-5), "layer_norm": lambda x: f.layer_norm(x, x.shape[1:]),
             "l2": lambda x: x / torch.norm(x, p=2, dim=1, keepdim=True), "logsumexp": lambda x: torch.logsumexp(x, 1), "max": lambda x: torch.max(x, 1)[0],
+            "least": lambda x: torch.amin(x, 0),
             "argmax": lambda x: torch.argmax(x, 1), "argmin": lambda x: torch.argmin(x, 0), "sum": lambda x: x.sum(0), "all": lambda x: (x * x).mean(),
             "prefix": lambda x: torch.cumsum(x, 1), "suffix": lambda x: torch.cumsum(x.flip(1), 1).flip(1), "product": lambda x: torch.cumprod(x, 0),
             "spread": lambda x: torch.var(x, 1), "joined": lambda x: torch.cat([x, x * 2], 1)[:, 1:], "padded": lambda x: f.pad(x, (1, 2)),
             "lower": lambda x: torch.tril(x), "parts": lambda x: x.chunk(2, 0)[0] + 1, "diagonal": lambda x: torch.diag(x[0]) @ x.T}
     images = {"group_norm": lambda x: f.group_norm(x, 2), "instance_norm": f.instance_norm, "max_pool": lambda x: f.max_pool2d(x, 3, 2, 1),
               "avg_pool": lambda x: f.avg_pool2d(x, 2), "global_pool": lambda x: f.adaptive_avg_pool2d(x, 1), "sums": lambda x: x.sum((1, 2, 3)),
+              "tops": lambda x: x.amax((1, 2, 3)), "top_of_flat": lambda x: x.flatten(1).amax(1),
               "turned": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4), "over_batch": lambda x: x.mean((0, 2, 3)), "flat": lambda x: x.flatten(1)}
     pairs = {"mse": f.mse_loss, "huber": f.smooth_l1_loss, "hinge": lambda a, b: torch.clamp(1 - a * b, min=0).mean(),
              "cosine": lambda a, b: 1 - f.cosine_similarity(a, b, dim=1).mean(), "product": lambda a, b: torch.relu(a @ b.T + 1)}
@@ -107,6 +109,18 @@ def test_a_negative_zero_is_rectified_as_torch_does() -> None:
     found = run(made(torch.relu, [("b", "n")]), {"x0": x, "out": np.ones_like(x)}).outputs["out"]
     expected = torch.relu(torch.from_numpy(x)).numpy()
     assert np.array_equal(found, expected, equal_nan=True) and np.array_equal(np.signbit(found[0, :3]), np.signbit(expected[0, :3]))
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_a_nan_is_what_an_extreme_value_is(name: str) -> None:
+    """Wherever it stands, also beside infinities."""
+    import torch
+
+    x = np.array([[1.0, np.nan, 2.0], [np.inf, 0.0, -np.inf], [-np.inf, -np.inf, -np.inf], [np.nan, np.inf, 1.0]], dtype=np.float32)
+    forward = getattr(torch, name)
+    found = run(made(lambda x: forward(x, 1), [("b", "n")]), {"x0": x, "out": np.ones(4, np.float32)}).outputs["out"]
+    assert np.array_equal(found, forward(torch.from_numpy(x), 1).numpy(), equal_nan=True)
 
 
 @needs_torch

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.gate.cost import program_cost
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -23,10 +25,10 @@ from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
-from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, stored_lineages
+from kir.learning.optimize.sources import CardSource, FormSource, LineageSource, PassSource, contiguous_axis, stored_lineages
 from kir.learning.optimize.starts import Start
 from kir.learning.tune.search import Measured
-from kir.problem import load_problem
+from kir.problem import Shape, load_problem
 from kir.rewrite import Step
 
 PROBLEM = load_problem("softmax")
@@ -216,3 +218,61 @@ def test_a_policy_of_another_version_is_refused(tmp_path: Path, text: str) -> No
     with pytest.raises(KirError) as refused:
         load(file)
     assert refused.value.diagnostics[0].id == "KIR-U023"
+
+
+FORMS = {
+    "the place of the least of a column": ("""kir 1
+program least
+  size G: i32
+  size R: i32
+  size C: i32
+  in X: f32[G, R, C]
+  out Y: i32[G, C]
+kernel main grid (c: C, g: G) threads 1
+  register at: i32 = 0
+  for j in 0..R
+    if X[g, j, c] < X[g, at, c]
+      at = j
+  Y[g, c] = at
+""", {"G": 32, "R": 512, "C": 1023}, "fold", 2.0),
+    "the sum of a column": ("""kir 1
+program sums
+  size G: i32
+  size R: i32
+  size C: i32
+  in X: f32[G, R, C]
+  out Y: f32[G, C]
+kernel main grid (c: C, g: G) threads 1
+  register s: f32 = 0.0
+  for j in 0..R
+    s = s + X[g, j, c]
+  Y[g, c] = s
+""", {"G": 32, "R": 512, "C": 1023}, "fold", 2.0),
+    "an element of an image": ("""kir 1
+program shifted
+  size G: i32
+  size W: i32
+  in X: f32[G, 3, W, W]
+  out Y: f32[G, 3, W - 1, W - 1]
+kernel main grid (x: W - 1, y: W - 1, gc: G * 3) threads 1
+  let g = gc // 3
+  let c = gc % 3
+  Y[g, c, y, x] = X[g, c, y + 1, x + 1] - X[g, c, y, x]
+""", {"G": 128, "W": 257}, "tile", 3.0),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_alone_says_how_a_kernel_comes_near_what_the_device_allows(name: str) -> None:
+    """Without anything stored: the naive program is more than 30 times slower than reading and writing its tensors once; of the first plans one is near."""
+    text, sizes, family, times = FORMS[name]
+    program = parse_program(text, name)
+    problem = SimpleNamespace(spec=SimpleNamespace(operator=""), dtype="f32", name=name)
+    setting = Setting(cast(Any, problem), Shape(name="timed", tags=("timed",), sizes=sizes), target("h200"), "triton")
+    search = Search(program, setting, CpuJudge(setting), (FormSource(),), budget=Budget(seconds=1e4, plans=12), from_starts=[Start("as it is", program)])
+    found = search.proposals(8)
+    (cost,) = program_cost(program, sizes, setting.target, None, "triton")
+    least = cost.compulsory / setting.target.device.bandwidth
+    best = min(found, key=lambda c: c.seconds)
+    assert cost.seconds > 30 * least and best.seconds < times * least and best.plan.family == family
+    assert contiguous_axis(program.kernels[0]) == 0
