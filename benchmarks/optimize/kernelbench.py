@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -17,7 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.references import COMPILED_REFERENCE
 from kir.hardware.device.client import ChildGone
-from kir.learning.optimize.plan import PlanSource
+from kir.ir.parser import parse_program
+from kir.learning.optimize.judge import GpuJudge
+from kir.learning.optimize.plan import PlanSource, Setting
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.learning.optimize.search import Budget
 from kir.learning.optimize.sources import FormSource, LineageSource, PassSource, PipelineSource, ScanSource
@@ -37,6 +40,8 @@ from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
 LEVELS = ("level1", "level2")
+STAGES = ("opening", "recording", "search", "torch", "compiling", "gating")
+"""Where the seconds of a model go on a device."""
 BUDGET = Budget(candidates=20, seconds=180.0)
 """What one model may take: candidates that are gated, and seconds of a wall clock for the search, the gate and the compilers."""
 MODELLED = Budget(candidates=4, seconds=180.0, plans=160)
@@ -149,12 +154,28 @@ class Rows:
         )
         yield ""
         yield from self._counts(rows)
+        yield from self._cost(rows)
         yield ""
         yield "| " + " | ".join(HEAD if self.about["measured"] else MODELLED_HEAD) + " |"
         yield "| " + " | ".join("---" for _ in (HEAD if self.about["measured"] else MODELLED_HEAD)) + " |"
         for r in rows:
             cells = _cells(r) if self.about["measured"] else _modelled_cells(r)
             yield "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
+
+    def _cost(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """What of the time the search itself takes."""
+        if self.about["measured"]:
+            spent = [r["stages"] for r in rows if r.get("stages")]
+            whole = sum(r["took"] for r in rows if r.get("stages"))
+            if spent:
+                told = ", ".join(f"{name} {sum(s.get(name, 0.0) for s in spent) / whole:.0%}" for name in STAGES)
+                yield f"- Of the models' wall time: {told}. The search and torch run side by side."
+            return
+        spent = [(r["took"], r["gate"]) for r in rows if r.get("took")]
+        if spent:
+            took, gate = (sum(x) for x in zip(*spent, strict=True))
+            yield (f"- The search itself takes {took - gate:.0f} of {took:.0f} processor seconds ({(took - gate) / len(spent):.1f} a model), the gate "
+                   "the others; nothing is compiled.")
 
     def _counts(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for level in LEVELS:
@@ -235,7 +256,6 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
     from kir.hardware.target import target
     from kir.ir.printer import program_text
     from kir.learning.optimize.judge import CpuJudge
-    from kir.learning.optimize.plan import Setting
     from kir.learning.optimize.policy import load
     from kir.learning.optimize.search import Search
 
@@ -268,10 +288,8 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
         rows.about["device"] = str(gpu.about["name"])
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
     engine = Devices((0,), workers or max(1, len(os.sched_getaffinity(0)) - 1))
-    order = [*asked]
-    random.Random(0).shuffle(order)  # a run that is cut short has met all kinds
     try:
-        begun = {(task := engine.begin(device_row, Model(one.path, surface))).said: (one, task) for one in order}
+        begun = {(task := engine.begin(device_row, Model(one.path, surface))).said: (one, task) for one in spread(asked)}
         while begun and time.monotonic() < until:
             for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
                 one, task = begun.pop(said)
@@ -285,26 +303,59 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
         engine.close()
 
 
+def spread(asked: Sequence[Asked]) -> list[Asked]:
+    """The models in an order in which a run that is cut short has met all kinds: one of each (a level, and the first word of the name) in turn."""
+    order, kinds = [*asked], dict[str, list[Asked]]()
+    random.Random(0).shuffle(order)
+    for one in order:
+        kinds.setdefault(one.name.partition("_")[0], []).append(one)
+    return [one for row in itertools.zip_longest(*kinds.values()) for one in row if one is not None]
+
+
 def device_row(task: Model) -> dict[str, Any]:
-    """What a worker does: proposals, torch, then candidates, within the budget of a model."""
+    """What a worker does within the budget of a model: proposals while torch is timed in a process of its own, then candidates. `stages` says where the
+    seconds went; those of the search and of torch overlap."""
     from benchmarks.optimize.heldout import measured_more
 
     one, begun = Asked(task.path), time.monotonic()
     row: dict[str, Any] = {"seconds": None, "tried": []}
-    try:
-        gpu = _gpu()
-        row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
+    stages: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def stage(name: str) -> Iterator[None]:
+        since = time.monotonic()
         try:
-            row.update(beside(gpu, one))
-        except ChildGone as gone:  # ours is measured all the same
-            row["eager_remark"] = gone.said
-        row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
+            yield
+        finally:
+            stages[name] = round(time.monotonic() - since, 1)
+
+    def torch_beside() -> dict[str, Any]:
+        with stage("torch"):
+            try:
+                return beside(gpu, one)
+            except ChildGone as gone:  # ours is measured all the same
+                return {"eager_remark": gone.said}
+    try:
+        with stage("opening"):
+            gpu = _gpu()
+        with stage("recording"):
+            _ = one.posed().naive
+        with ThreadPoolExecutor(1) as other:
+            rival = other.submit(torch_beside)
+            with stage("search"):
+                row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
+            with stage("compiling"):
+                setting = Setting(one.posed(), one.shape, gpu.target, task.surface)
+                GpuJudge(gpu, setting).prepare([(parse_program(p.text, p.key), p.surface) for p in told[:MEASURED]])
+            row.update(rival.result())
+        with stage("gating"):
+            row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
     except KirError as refused:
         row |= _refused(refused)
     except Exception as fault:  # one model that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
     one.closed()
-    return {**row, "took": round(time.monotonic() - begun, 1)}
+    return {**row, "took": round(time.monotonic() - begun, 1), "stages": stages}
 
 
 GATING_SECONDS = 60.0
