@@ -65,3 +65,20 @@ def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeyp
     rectified.write_text(SOFTMAX.format(name="softmax", which="").replace("torch.softmax(x, dim=1)", "torch.relu(x)"))
     kernels, told = kb.proposals(str(rectified), "h200", "triton")
     assert kernels == 1 and told and all(p.surface == "triton" for p in told), "a surface that is asked for has proposals"
+
+
+def test_a_run_that_is_cut_short_has_met_all_kinds(tmp_path: Path) -> None:
+    asked = [kb.Asked(str(f)) for f in written(tmp_path)]
+    order = kb.spread(asked)
+    kinds = [one.name.partition("_")[0] for one in order]
+    assert sorted(one.name for one in order) == sorted(one.name for one in asked)
+    assert len({*kinds[:len({*kinds})]}) == len({*kinds}), "one of each kind before a second of any"
+
+
+def test_a_table_says_what_the_search_itself_takes(tmp_path: Path) -> None:
+    rows = kb.Rows(tmp_path / "rows.json", "", "gpu")
+    rows.keep("level1/a", {"seconds": None, "took": 20.0, "stages": {"search": 4.0, "torch": 10.0, "gating": 6.0}})
+    assert "search 20%, torch 50%, compiling 0%, gating 30%" in "\n".join(rows.table())
+    modelled = kb.Rows(tmp_path / "modelled.json", "", "cpu")
+    modelled.keep("level1/a", {"seconds": None, "took": 8.0, "gate": 2.0})
+    assert "The search itself takes 6 of 8 processor seconds (6.0 a model)" in "\n".join(modelled.table())
