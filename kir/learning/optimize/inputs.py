@@ -50,13 +50,13 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
         return definition(Path(file))
     if file.endswith(".toml"):
         return captured(Path(file), problem)
-    wanted = load_problem(problem) if problem else None
-    binding: Path | Binding | None = binding_of(file, bind, wanted.spec.name if wanted is not None else "")
+    named = load_problem(problem) if problem else None
+    binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
     expert = load_expert(file, binding)
-    if wanted is None:
-        wanted = program_problem(expert.program, expert.program)
+    if named is None:
         binding = binding or (Binding.parse(expert.binding) if expert.binding else None)
-    return Subject(expert.program, wanted, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
+    posed = named if named is not None else program_problem(expert.program, expert.program)
+    return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
 
 
 def captured(path: Path, problem: str) -> Subject:

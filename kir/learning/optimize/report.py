@@ -136,7 +136,8 @@ def data(found: Found) -> dict[str, Any]:
     near = limit(subject.program, setting, subject.surface or "cuda", found.baseline.program)
     base = found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds
     out: dict[str, Any] = {
-        "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name, "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
+        "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name,
+        "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
         "built": found.built, "forecasts": found.spent.to_json(),
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
