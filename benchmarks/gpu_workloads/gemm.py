@@ -35,8 +35,8 @@ from kir.problem import Shape, load_problem
 KEPT = ROOT / "build" / "gemm"
 FEW, SOME, EVERY = 256, 1024, 1 << 20
 SPACES: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
-    "nt": {"cuda": {"gemm_sm90_nt": (128, EVERY), "gemm_sm90_nt_multicast": (128, EVERY), "gemm_sm90_nt_pingpong": (128, EVERY), "gemm_sm90_nt_odd": (64, EVERY),
-                    "gemm_sm90_nt_split": (64, SOME), "gemm_sm90_nt_skinny": (1, FEW), "gemm_sm90_nt_wide": (1, SOME),
+    "nt": {"cuda": {"gemm_sm90_nt": (128, EVERY), "gemm_sm90_nt_multicast": (128, EVERY), "gemm_sm90_nt_pingpong": (128, EVERY),
+                    "gemm_sm90_nt_odd": (64, EVERY), "gemm_sm90_nt_split": (64, SOME), "gemm_sm90_nt_skinny": (1, FEW), "gemm_sm90_nt_wide": (1, SOME),
                     "gemm_sm90_nt_wide_multicast": (32, SOME)}},
     "nn": {"cuda": {"gemm_sm90": (128, EVERY), "gemm_sm90_multicast": (128, EVERY), "gemm_sm90_pingpong": (128, EVERY)},
            "triton": {"gemm_triton": (128, EVERY), "gemm_triton_halves": (128, EVERY)},
@@ -160,7 +160,8 @@ def suits(space: str, row: Row, rows: tuple[int, int]) -> bool:
 
 def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> list[Found]:
     """The candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number: one point of each tile is forecast, then all of the best few."""
-    problem, known, found, of, device = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found](), find_space(space), target("h200")
+    problem, of, device = load_problem(f"{PROBLEMS[order]}:{dtype}"), find_space(space), target("h200")
+    known, found = dict[tuple[str, ...], Program](), list[Found]()
     for row in [r for r in ROWS if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
         if not suits(space, row, SPACES[order][surface][space]):
             continue
