@@ -30,7 +30,7 @@ MOST_WRONG = 5e-3
 SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 WHOLE = 128
-"""Keys of the largest tile: pipelines `_even` and `_masked` are for lengths that it divides."""
+"""Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Kernel:
 def kernels(row: Row) -> tuple[Kernel, ...]:
     """Those for a row: of each surface every point of its pipelines."""
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
-    ways = ("", *(("_even", "_masked") if row.length % WHOLE == 0 else ()))
+    ways = ("", *(("_even", "_even_masked") if row.length % WHOLE == 0 else ()))
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
     return (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
 
