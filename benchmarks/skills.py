@@ -330,17 +330,19 @@ def retrieval(given: Given) -> str:
     families = sorted({each.family for each in states})
     given = replace(given, states=states)
     given = replace(given, ranks=dict(zip(families, (rank for rank, in _side_by_side(_ranked, families, given)), strict=False)))
-    scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    scores: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     cases = [(w.key, k) for w in given.walks if w.family in given.ranks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
     for arm, *row in _side_by_side(_retrieved, cases[:given.most], given):
-        scores[arm].append((row[0], row[1], row[2]))
+        scores[arm].append(tuple(row))
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
     return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make "
-                      f"a step which the expert has from there on. Precision at {TOP} is of the first {TOP} that apply (1 only where as many are relevant), "
-                      "precision at R of as many as are relevant. The order of cards is learned without the family of the state's kernel; *usual order*: "
+                      f"a step which the expert has from there on. Precision at {TOP} is of the first {TOP} that apply (few are relevant: the most that it can "
+                      "be stands beside it), precision at R of as many as are relevant. The order of cards is learned without the family of the state's "
+                      "kernel; *usual order*: "
                       "without anything learned. States are taken in an order that the seed decides, those without a relevant card left out.", "",
-                      "| arm | states | precision at 5 | precision at R, at most 5 | recall at 5 |", "| --- | ---: | ---: | ---: | ---: |", *rows, "",
+                      "| arm | states | precision at 5 | at most | precision at R, at most 5 | recall at 5 |",
+                      "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
                       f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
                       f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
 
@@ -349,8 +351,8 @@ def _ranked(family: str, given: Given) -> list[tuple[Rank]]:
     return [(learned(given.admitted, [each for each in given.states if each.family != family]),)]
 
 
-def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, float, float]]:
-    """For each arm its precision at five and at R, and recall, at one state; nothing where no card is relevant."""
+def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, float, float, float]]:
+    """For each arm its precision at five, the most that it can be there, its precision at R, and recall, at one state; nothing where no card is relevant."""
     walk, before, offers, relevant = offered(case, given)
     if not relevant:
         return []
@@ -362,7 +364,7 @@ def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, fl
     out, many = [], min(TOP, len(relevant))
     for arm, top in arms.items():
         hits = len(relevant & set(top))
-        out.append((arm, hits / max(1, len(top)), len(relevant & set(top[:many])) / many, hits / many))
+        out.append((arm, hits / max(1, len(top)), many / max(1, len(top)), len(relevant & set(top[:many])) / many, hits / many))
     return out
 
 
