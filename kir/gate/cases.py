@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from kir.problem.problem import widened
 from kir.problem.schema import Draw, Tensor
 
 Array = NDArray[Any]
+S = TypeVar("S")
 SECONDS = 1.0
 """Interpreted time, as it is foreseen, of the cases of one program beyond those that are never left out."""
 CHECKED_SECONDS, CHECKED_TIMES, ENOUGH = 3.0, 10, 0.85
@@ -177,14 +178,20 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
-    may[:0] = [(s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far)]
-    may += [(far[i % len(far)], f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for i, d in enumerate(adverse) if far]
+    may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns(adverse, far)),
+               *((s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far))]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
     chosen = [*must, *(may[i] for i in kept)]
     cases = tuple(ProblemCase(problem, s, d, seed, problem.inputs(s, seed, d), names) for s, d, seed in chosen)
     return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at), longest=True),
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def _turns(names: Sequence[str], far: Sequence[S]) -> Iterator[tuple[str, S]]:
+    """Every name with every shape, so that neither has all of its turns before the others."""
+    for shift in range(len(far)):
+        yield from ((name, far[(i + shift) % len(far)]) for i, name in enumerate(names))
 
 
 def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
@@ -370,6 +377,9 @@ def _truth(fact: n.Expr, at: Mapping[str, n.Const]) -> bool | None:
 OTHER = {
     "positive": Draw(kind="uniform", low=0.25, high=2.0), "negative": Draw(kind="uniform", low=-2.0, high=-0.25), "tiny": Draw(kind="normal", scale=2.0**-10),
     "large": Draw(kind="normal", scale=16.0), "wide": Draw(kind="log_uniform", low=-6, high=6), "sparse": Draw(kind="sparse", scale=4.0, every=5)}
+APART = {"apart": Draw(kind="log_uniform", low=-8, high=9)}
+"""Where a size is large: what stands behind may be far above all that came before."""
+KINDS = {**OTHER, **APART}
 """How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
 LATER_TURNS = (1, 2, 3, 4, 5)
 """Seeds of further orders at the most telling shape, as long as there is time."""
@@ -387,7 +397,8 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     adverse = names[turn % len(names):] + names[:turn % len(names)]
     shapes = _needed(program, plan)
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
-    may = [*((at, f"normal{by_size}", TURNS[1]) for at in plan.far), *((first, name, 0) for name in adverse[1:]),
+    may = [*((at, f"{name}{by_size}", TURNS[1]) for name in (*APART, "normal") for at in plan.far), *((first, name, 0) for name in adverse[1:]),
+           *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
@@ -426,7 +437,7 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
     normal ones of which the reference makes something else in float64: they would test its rounding."""
     sizes = {p.name: dict(at)[p.name] for p in against.params if p.name in dict(at)}
     base, ordering = split(distribution)
-    how = OTHER.get(base, Draw(kind="normal"))
+    how = KINDS.get(base, Draw(kind="normal"))
     values = {name: const(value, p.of) for p in against.params if isinstance(p.of, DType) and (name := p.name) in sizes for value in (sizes[name],)}
     reference = content_hash(against)
     arrays: dict[str, Array] = {}
@@ -449,7 +460,7 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             scalars[p.name] = 0.5 if p.of.is_float else 1
     with np.errstate(all="ignore"):
         expected, also = expected_of(against, arrays, scalars)
-        if base in OTHER and not _exact_enough(against, arrays, scalars, expected):
+        if base in KINDS and not _exact_enough(against, arrays, scalars, expected):
             return None
     return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also)
 
