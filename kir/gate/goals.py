@@ -20,7 +20,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.launch import largest_value, may_block
-from kir.interp.native.signature import taken
+from kir.interp.native import signature
 from kir.interp.numerics.values import Val
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
 from kir.interp.state.frame import Frame
@@ -397,7 +397,7 @@ class _Walker:
             inner.weight = inner.weight * np.maximum(ahead, 1) if len(last) else inner.weight * trips[index]
         else:
             inner.weight = inner.weight * (ahead == 0)
-        if self.inside or not serial or not taken(s):
+        if self.inside or not serial or not signature.taken(s):
             self.block(s.body, inner)
             return
         before, self.inside = self.owners.copy(), True

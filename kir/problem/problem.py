@@ -155,6 +155,11 @@ class Problem:
         return {**shape.sizes, **self.spec.scalars, **self.spec.constants}
 
     # -------------------------------------------------------------------------------------------------- inputs and oracle
+    def usual_draw(self, t: Tensor) -> Draw:
+        """How the elements of an input are drawn where no distribution says it."""
+        usual = self.spec.distributions["normal"]
+        return usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+
     def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
         """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. A distribution may say in which order
         (`kir.problem.ordering`). Raises KirError KIR-G902, KIR-G903."""
@@ -163,10 +168,10 @@ class Problem:
         if base not in self.spec.distributions:
             raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
                         attempt=did_you_mean(base, self.distributions), needs=f"one of {', '.join(self.distributions)}")
-        draws, usual = self.spec.distributions[base], self.spec.distributions["normal"]
+        draws = self.spec.distributions[base]
 
         def how(t: Tensor) -> Draw:
-            return draws.get(t.name) or draws.get("*") or usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+            return draws.get(t.name) or draws.get("*") or self.usual_draw(t)
         out: Arrays = {}
         for t in self.spec.tensors:
             if t.role != "out":
