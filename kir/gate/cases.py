@@ -178,7 +178,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
-    may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns(adverse, far)),
+    may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns([d for d in adverse if problem.orderable(d)], far)),
                *((s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far))]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
@@ -286,9 +286,6 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     goals += [(0.5, np.array([c.sizes[name] % (2 * wide) == wide and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
               for name in cases[best].sizes for wide in WIDE]
     chosen, left, cost = [best], MORE_SECONDS, np.maximum(found.seconds, found.stepped) * CHECKED_TIMES
-    for a, b in _strides(program):
-        if cases[best].sizes.get(a) == cases[best].sizes.get(b):
-            cost[[c.sizes.get(a) != c.sizes.get(b) for c in cases]] = np.inf
     while len(chosen) <= MORE_CHECKED:
         gain = sum((w * where for w, where in goals if not where[chosen].any()), np.zeros(len(cases)))
         gain[cost > left] = 0
@@ -304,13 +301,6 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     if longest and within.max() > found.seconds[chosen].max():
         chosen.append(int(np.argmax(within)))
     return tuple(cases[i] for i in chosen)
-
-
-def _strides(program: n.Program) -> list[tuple[str, str]]:
-    """Sizes that facts hold to be no smaller than another one, as the stride of rows is: what then lies between rows is written by nobody, which checking
-    would report."""
-    pairs = [(f.a, f.b) if f.op == "ge" else (f.b, f.a) for f in program.facts if isinstance(f, n.Binary) and f.op in ("ge", "le")]
-    return [(a.name, b.name) for a, b in pairs if isinstance(a, n.Var) and isinstance(b, n.Var)]
 
 
 def elements_of(problem: Problem, s: Shape) -> int:

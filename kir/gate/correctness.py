@@ -12,12 +12,13 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.base.instructions import instruction
-from kir.gate.cases import Case, Tests
+from kir.gate.cases import Case, RelativeCase, Tests
 from kir.gate.covered import covered
 from kir.gate.goals import UNKNOWN_TRIPS
 from kir.gate.verdict import CorrectnessRecord, Run
 from kir.interp import run
 from kir.interp.state.coverage import SKIPPED, TAKEN, Place, joined
+from kir.interp.state.result import Finding
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import const, int_value
@@ -154,4 +155,12 @@ def outcome(program: n.Program, case: Case, mode: Mode) -> Outcome:
     if mode != "check":
         return Outcome(found, reached=result.reached)
     weak = tuple(f.diagnostic() for f in result.findings if f.severity == "weak")
-    return Outcome(found, tuple(f.diagnostic() for f in result.errors), weak, result.reached)
+    errors = tuple(f.diagnostic() for f in result.errors if not (found.ok and isinstance(case, RelativeCase) and _nobodys(program, f)))
+    return Outcome(found, errors, weak, result.reached)
+
+
+def _nobodys(program: n.Program, f: Finding) -> bool:
+    """Whether elements of an output are left that the reference leaves too, as it does where comparing has found them alike: what nobody has written holds
+    a value that none is given by chance (of truth values it is one of both). So it is between rows at a stride."""
+    left = f.id == "KIR-I012" and bool(f.accesses) and f.accesses[-1].verb == "read by the caller"
+    return left and any(p.name == f.buffer and isinstance(p.of, n.Buffer) and not p.of.dtype.is_bool for p in program.params)

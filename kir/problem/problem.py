@@ -24,7 +24,7 @@ from kir.ir.visit import substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
 from kir.problem.draws import draw, generator, numpy_dtype, smallest_step, unit_roundoff
-from kir.problem.ordering import ordered, split
+from kir.problem.ordering import INDEPENDENT, ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]
@@ -159,6 +159,10 @@ class Problem:
         """How the elements of an input are drawn where no distribution says it."""
         usual = self.spec.distributions["normal"]
         return usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+
+    def orderable(self, distribution: str) -> bool:
+        """Whether what a distribution draws may be put in any order, all of it."""
+        return all(draw.kind in INDEPENDENT for draw in self.spec.distributions[distribution].values())
 
     def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
         """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. A distribution may say in which order
