@@ -203,7 +203,6 @@ def _numbers(program: n.Program) -> set[float]:
     return {float(x.value) for k in program.kernels for x in walk(k) if isinstance(x, n.Const) and x.dtype.is_float and 2 < abs(float(x.value)) < LARGEST}
 
 
-@lru_cache(maxsize=64)
 def _fair(problem: Problem, at: Shape, distribution: str, seed: int) -> bool:
     """Whether a problem's own program is right on inputs that the problem does not draw."""
     naive = _naive(problem)
