@@ -182,7 +182,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
-    may[:0] = [(s, d, i) for s in (shapes or [uneven])[:1] for i, d in enumerate(_around(program, *_naive(problem))) if _fair(problem, s, d, i)]
+    may[:0] = [(s, d, i) for s in (shapes or [uneven])[:1] for i, d in enumerate(_around(program, *_naive(problem)), 1) if _fair(problem, s, d, i)]
     may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns([d for d in adverse if problem.orderable(d)], far)),
                *((s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far))]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
@@ -462,7 +462,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     numbers = [name for name in WHOLE if any(isinstance(p.of, n.Buffer) and p.role != "out" and p.of.dtype.is_integer for p in program.params)]
     numbers += _around(program, against)
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
-    may = [*((first, name, i) for i, name in enumerate(numbers)), *((at, f"{name}{by_size}", TURNS[1]) for name in (*APART, "normal") for at in plan.far),
+    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((at, f"{name}{by_size}", TURNS[1]) for name in (*APART, "normal") for at in plan.far),
            *((first, name, 0) for name in adverse[1:]),
            *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
