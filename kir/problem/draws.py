@@ -93,7 +93,7 @@ def around(a: Array, value: float, random: np.random.Generator, turn: int = 0) -
     rows = out.reshape(a.shape[0] if a.ndim > 1 else 1, -1)
     c = abs(value)
     for i in range(rows.shape[0]):
-        far = c * random.uniform(1.05, 1.9, rows.shape[1])
+        far = c * random.uniform(2.4, 2.6, rows.shape[1])
         near = value * random.choice([1.0, 1.0, 0.75, 1.25, -1.0, -1.25], rows.shape[1])
         chosen = random.integers(0, 4, rows.shape[1]) == 0
         chosen[:1], near[:1] = True, value
