@@ -32,7 +32,7 @@ from kir.hardware.device.client import ChildGone
 from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.learning.optimize.search import Budget
-from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource, TileSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
@@ -201,7 +201,7 @@ def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def sources() -> tuple[PlanSource, ...]:
     """Where plans come from: what is stored, and single passes."""
-    return PipelineSource(), LineageSource(), ScanSource(), PassSource()
+    return TileSource(), PipelineSource(), LineageSource(), ScanSource(), PassSource()
 
 
 def modelled(path: str) -> dict[str, Any]:
