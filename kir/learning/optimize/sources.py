@@ -14,9 +14,8 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, polynomial
-from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import names_read, regions, statements, substitute, walk
+from kir.ir.visit import regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
 from kir.learning.cards.use import applications
@@ -323,77 +322,91 @@ COLUMNS = (32, 64, 16, 128)
 """Neighbors along the axis that memory is contiguous along which a CTA takes, where what it folds lies across: 32 of 4 bytes are what DRAM is read in."""
 ROWS = (1, 4, 2, 8)
 """Rows that a CTA takes, where what it folds is contiguous."""
-TILE = tuple((wide, high, each) for each in (4, 8, 2, 1) for wide in (128, 64, 256, 32) for high in (8, 4, 1, 16))
-"""Elements of a result that a CTA computes: neighbors in memory, lines of them, and how many a thread takes."""
 WINDOW = 32
 """Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
 
 
 @dataclass(frozen=True)
-class FormSource:
-    """Plans that follow from the form of one kernel alone: how far its loops run, and which axis of its grid memory is contiguous along. What is folded over a
-    long loop is spread over the threads of a CTA, with neighbors beside it where they share what is read; else a CTA computes a tile of the result."""
+class TileSource:
+    """Schedules of a naive kernel that need no kernel like it: tiles of its results along one axis or two, with threads that hold some elements each; what
+    long loops fold spread over threads, with neighbors beside it where they share what is read; loops
+    in tiles, or a few iterations at once; contracted axes in panels, or dealt to several CTAs where there are few results."""
 
-    name: str = "form"
+    name: str = "tiles"
 
     def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        """Each form's first plan, then its second."""
+        """The first plan of each family, then the second of each, and so on."""
         return _in_turns(self.streams(program, setting))
 
     def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
-        """A family for each form that the kernel has."""
-        if len(program.kernels) != 1 or int_value(program.kernels[0].threads) != 1:
+        """A stream for each form that the kernel has room for. None where there are several kernels (each is planned alone), or threads already."""
+        kernel = program.kernels[0]
+        if len(program.kernels) != 1 or int_value(kernel.threads) != 1:
             return
+        rows, column = _axes_of_results(kernel)
+        loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
+        folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
+        if column is not None:
+            yield "tiles", "", self._planned("tiles", self._along(kernel, column, bool(folds)), program, setting)
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
-            yield "fold", "", self._folds(program, setting, long)
-        if program.kernels[0].grid:
-            yield "tile", "", self._tiles(program, setting)
+            yield "tiles folded", "", self._folds(program, setting, long)
+        if rows is not None and column is not None and folds:
+            yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
+            if len(folds) == 1:
+                yield "tiles split", "", self._planned("tiles split", self._split(kernel, rows, column, folds[0]), program, setting)
+        if len(folds) < len(loops):
+            yield "tiles of loops", "", self._planned("tiles of loops", self._loops(kernel), program, setting)
+
+    def _planned(self, family: str, points: Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]], program: n.Program, setting: Setting) -> Iterator[Plan]:
+        facts = tuple(f for f in narrowing(program, setting) if "%" in f)
+        for point, steps in points:
+            yield Plan(family, steps, pass_class("tile").claim, True, point, family, setting.surface, facts, ALIGN)
+
+    def _along(self, kernel: n.Kernel, column: int, folds: bool) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for factor in (8, 1, 4, 16) if folds else (1,):
+            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)):
+                steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads), *_unrolled(factor))
+                yield {"threads": threads, "each": each, "unroll": factor}, steps
 
     def _folds(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
-        axis, first = contiguous_axis(program.kernels[0]), tuple(self._folded(program.kernels[0], long))
+        axis, first = contiguous_axis(program.kernels[0]), tuple(_folded(program.kernels[0], long))
         for each in A_THREAD:
             for items in ROWS if axis is None else COLUMNS:
                 if items * long[-1] > LONGEST_ROW:
                     continue
                 threads = min(1024, max(32, items * long[-1] // each))
                 tile = (Step("tile", {"axis": axis or 0, "extent": items}, program.kernels[0].name),) if items > 1 and program.kernels[0].grid else ()
-                yield Plan("form fold", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
-                           True, {"items": items, "threads": threads}, "fold", setting.surface, self._facts(program, setting), ALIGN)
+                yield Plan("tiles folded", (*first, Step("multi-threaded-block", {"threads": threads}), *tile), "what a long loop folds is spread over threads",
+                           True, {"items": items, "threads": threads}, "tiles folded", setting.surface, narrowing(program, setting), ALIGN)
 
-    def _folded(self, kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:
-        """What makes tiles of loops, as far as the kernel has what each step is for."""
-        loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
-        inside = [x for loop in loops for s in loop.body for x in walk(s)]
-        ops = {x.op for x in inside if isinstance(x, n.Binary)}
-        fills = [{}, *({"fill": word} for word, of in (("lowest", {"max", "gt"}), ("highest", {"min", "lt"})) if ops & of)]
-        yield from (Step("mask-tail", {"extent": e, **fill}) for e in long for fill in fills)
-        yield Step("tree-reduction")
-        if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in inside):
-            yield Step("partition-rows")
-        if len(loops) > 1:
-            yield Step("retain-tile")
+    def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for depth, each, (m, c) in itertools.product(_depths(folds), (64, 32), ((64, 128), (128, 128), (64, 64), (128, 64), (32, 64), (32, 128), (16, 64))):
+            if 64 <= (threads := m * c // each) <= 512:
+                yield {"rows": m, "columns": c, "depth": depth, "threads": threads}, _product(kernel, rows, column, m, c, depth, threads)
 
-    def _tiles(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
-        kernel = program.kernels[0]
-        axis = contiguous_axis(kernel) or 0
-        other = next((k for k in range(len(kernel.grid)) if k != axis), None)
-        seen = set[tuple[int, int, int]]()
-        for wide, high, each in TILE:
-            wide, high = (min(x, _extent(program, setting, k)) for x, k in ((wide, axis), (high, other)))
-            threads = min(1024, max(32, wide * high // each))
-            if (wide, high, threads) in seen or wide == 1:
-                continue
-            seen.add((wide, high, threads))
-            steps = [Step("tile", {"axis": k, "extent": x}, kernel.name) for k, x in ((axis, wide), (other, high)) if k is not None and x > 1]
-            yield Plan("form tile", (Step("multi-threaded-block", {"threads": threads}), *steps), "a CTA computes a tile of the result", True,
-                       {"wide": wide, "high": high, "threads": threads}, "tile", setting.surface, self._facts(program, setting), ALIGN)
+    def _split(self, kernel: n.Kernel, rows: int, column: int, loop: n.For) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for depth, parts, (m, c) in itertools.product(_depths([loop]), (16, 8, 32, 4, 64), ((64, 64), (128, 128), (32, 64))):
+            split = Step("split-k", {"parts": parts}, f"{kernel.name}/{loop.var.name}{'_tile' if depth else ''}")
+            yield {"parts": parts, "rows": m, "columns": c, "depth": depth}, (*_product(kernel, rows, column, m, c, depth, max(64, m * c // 64)), split)
 
-    def _facts(self, program: n.Program, setting: Setting) -> tuple[str, ...]:
-        """What may be promised: of sizes that loops run to, and that there is something to compute."""
-        told, sizes = narrowing(program, setting), {p.name for p in program.params if p.role == "size"}
-        extents = [expr_text(a.extent) for a in program.kernels[0].grid if names_read(a.extent) <= sizes]
-        return tuple(dict.fromkeys((*told, *(f"{x} >= 1" for x in (*sorted(sizes), *extents)))))
+    def _loops(self, kernel: n.Kernel) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for threads, each in ((128, 4), (128, 8), (256, 4), (128, 1), (64, 4), (256, 16)):
+            yield {"threads": threads, "each": each}, (Step("tile-loop", {"extent": threads * each}), _threads_of(kernel, threads))
+
+
+def _folded(kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:
+    """What makes tiles of loops, as far as the kernel has what each step is for."""
+    loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
+    inside = [x for loop in loops for s in loop.body for x in walk(s)]
+    ops = {x.op for x in inside if isinstance(x, n.Binary)}
+    fills = [{}, *({"fill": word} for word, of in (("lowest", {"max", "gt"}), ("highest", {"min", "lt"})) if ops & of)]
+    yield from (Step("mask-tail", {"extent": e, **fill}) for e in long for fill in fills)
+    yield Step("tree-reduction")
+    if any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in inside):
+        yield Step("partition-rows")
+    if len(loops) > 1:
+        yield Step("retain-tile")
 
 
 def contiguous_axis(kernel: n.Kernel) -> int | None:
@@ -407,19 +420,46 @@ def contiguous_axis(kernel: n.Kernel) -> int | None:
     return votes.most_common(1)[0][0] if votes else None
 
 
-def _extent(program: n.Program, setting: Setting, axis: int | None) -> int:
-    """The next power of two of how far an axis of the grid runs at a setting's sizes; 1 for none, a large one where sizes do not say it."""
-    if axis is None:
-        return 1
-    values = {p.name: const(setting.shape.sizes[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in setting.shape.sizes}
-    found = int_value(substitute(program.kernels[0].grid[axis].extent, values))
-    return LONGEST_ROW if found is None else _up(found)
+def _tile(kernel: n.Kernel, axis: int, extent: int, back: bool = False) -> Step:
+    return Step("tile", {"axis": axis, "extent": extent, **({"back": True} if back else {})}, kernel.name)
+
+
+def _threads_of(kernel: n.Kernel, threads: int) -> Step:
+    return Step("multi-threaded-block", {"threads": threads}, kernel.name)
+
+
+def _unrolled(factor: int) -> tuple[Step, ...]:
+    return (Step("unroll", {"factor": factor}),) if factor > 1 else ()
+
+
+def _product(kernel: n.Kernel, rows: int, column: int, m: int, c: int, depth: int, threads: int) -> tuple[Step, ...]:
+    panels = (Step("stage-panels", {"extent": depth}),) if depth else ()
+    return (_threads_of(kernel, threads), _tile(kernel, rows, m), _tile(kernel, column, c, back=True), *panels)
+
+
+def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
+    """Elements of a contracted axis that a panel has, as they are tried; 0 for none, where loops do not add up products of two tensors."""
+    adds = len(folds) == 1 and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" for x in walk(s.value)) for s in folds[0].body)
+    return (32, 16, 0) if adds else (0,)
+
+
+def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
+    """Positions of the grid axes that a kernel's stores have next to last and last among their indices; None where there is none."""
+    order: dict[int, int] = {}
+    for s in statements(kernel.body):
+        if isinstance(s, n.Store) and s.at.buffer.space == "global":
+            for place, index in enumerate(s.at.index):
+                for position, axis in enumerate(kernel.grid):
+                    if isinstance(index, n.Var) and index.name == axis.name:
+                        order[position] = max(place, order.get(position, 0))
+    ranked = sorted(order, key=lambda position: order[position])
+    return ranked[-2] if len(ranked) > 1 else None, ranked[-1] if ranked else None
 
 
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), FormSource(), PassSource()
+    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), TileSource(), PassSource()
 
 
-__all__ = ["CardSource", "FormSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing",
+__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "TileSource", "by_distance", "loop_sizes", "narrowing",
            "sources", "stored_lineages"]

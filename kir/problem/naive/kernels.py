@@ -129,16 +129,13 @@ class Kernels:
         ordered = [*names[-2:], *reversed(names[:-2])] if product else names[::-1]
         if len(names) <= 3 and all(max(axes[x]) <= GRID_Y for x in ordered[1:]):
             return ", ".join(f"{x}: {text(axes[x])}" for x in ordered), []
-        alike = [k for k in range(len(names) - 1) if len({*axes[names[k]]}) == len({*axes[names[k + 1]]}) == 1]
-        if alike and len(names) <= 4:  # of numbers the product is one, which nothing overflows
-            a, b = names[alike[0]], names[alike[0] + 1]
+        numbers = [len({*axes[x]}) == 1 for x in names]
+        pairs = sorted((k for k in range(len(names) - 1) if numbers[k + 1]), key=lambda k: not numbers[k])  # of numbers the product is one
+        for a, b in ((names[k], names[k + 1]) for k in pairs if len(names) <= 4):
             both = {x: e for x, e in axes.items() if x != b} | {a: tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))}
-            told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
-            return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
-        a, b = names[:2]
-        if len({*axes[b]}) == 1 and max(both := tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))) <= GRID_Y:
-            told, lets = self._grid({f"{a}{b}": both} | {x: axes[x] for x in names[2:]}, product)
-            return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
+            if numbers[names.index(a)] or max(both[a]) <= GRID_Y:
+                told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
+                return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
         last, rest = names[-1], names[:-1]
         if max(axes[last]) > GRID_Y:
             last, rest = "", names
@@ -293,7 +290,7 @@ class Kernels:
             w.before.lines += body.lines
             return ops.cast(value, of, ops.computed(node.dtype))
         if how in ("argmax", "argmin"):
-            return self._extreme(w, how, of, loops, body, value)
+            return self._extreme(w, how, source, at, loops, body, value)
         dtype = "bool" if how in ("any", "all") else ops.computed(node.dtype)
         if how in ("amax", "amin") and loops and dtype.startswith("f") and not self._subtracted(node):
             return self._kept(w, how, dtype, loops, body, ops.cast(value, of, dtype))
@@ -339,20 +336,40 @@ class Kernels:
         odd = self._summed(w, "odd", "i32", 0, other, beside, f"@@ + select({moved(value)} != {moved(value)}, 1, 0)")
         return f"select({odd} > 0, {ops.literal(math.nan, dtype)}, {made})"
 
-    def _extreme(self, w: Writing, how: str, of: str, loops: Sequence[tuple[str, str]], body: Body, value: str) -> str:
+    def _extreme(self, w: Writing, how: str, source: Node, at: Sequence[str], loops: Sequence[tuple[str, str]], body: Body, value: str) -> str:
+        """The first place of the largest or smallest element, which a NaN is: that element, then the least place where it stands."""
         if len(loops) != 1:
             raise self.g.refused(f"{how} over several axes")
-        if not body.lines:  # the form that every surface reduces over threads
-            at, (var, extent) = w.name("at"), loops[0]
-            best = re.sub(rf"\b{var}\b", at, value)
-            better = f"{value} {'>' if how == 'argmax' else '<'} {best}"
-            w.before.lines += [f"register {at}: i32 = 0", f"for {var} in 0..{extent}", f"  if {better}", f"    {at} = {var}"]
-            return f"cast({at}, i64)"
-        best, at, now = w.name("best"), w.name("at"), w.name("now")
-        inside = [*body.ended(f"let {now} = {value}"), f"if {now} {'>' if how == 'argmax' else '<'} {best}", f"  {best} = {now}", f"  {at} = {loops[0][0]}"]
-        w.before.lines += [f"register {best}: {of} = {ops.literal(-math.inf if how == 'argmax' else math.inf, of)}", f"register {at}: i32 = 0",
-                           f"for {loops[0][0]} in 0..{loops[0][1]}", *("  " + x for x in inside)]
-        return f"cast({at}, i64)"
+        (first, extent), of, again, most = loops[0], ops.computed(source.dtype), Body(), "amax" if how == "argmax" else "amin"
+        start = STARTS[most] if of in ("f16", "bf16", "f32", "f64") else None
+        if start is None:
+            raise self.g.refused(f"{how} of {of}")
+        if not body.lines:
+            return self._sought(w, how, of, first, extent, value)
+        best = self._summed(w, "best", of, start, loops, body, STEPS[most]("@@", value))
+        second = self._loop(w, "j")
+        now = self._element(w, again, source.number, tuple(second if x == first else x for x in at))
+        name = w.name("now")
+        again.lines.append(f"let {name} = {now}")
+        here = f"select(({name} == {best}) | ({name} != {name}), {second}, {extent})"
+        found = self._summed(w, "at", "i32", 2**31 - 1, [(second, extent)], again, f"min(@@, {here})")
+        return f"cast({found}, i64)"
+
+    def _sought(self, w: Writing, how: str, of: str, var: str, extent: str, value: str) -> str:
+        """The same where an element is one expression, in the form of a search that every surface spreads over threads: the place of the best number, the first
+        place of a NaN, and how many there are."""
+        second, third = self._loop(w, "j"), self._loop(w, "j")
+        other, last = (re.sub(rf"\b{var}\b", new, value) for new in (second, third))
+
+        def sought(loop: str, element: str, sign: str) -> str:
+            at = w.name("at")
+            best = re.sub(rf"\b{loop}\b", at, element)
+            w.before.lines += [f"register {at}: i32 = 0", f"for {loop} in 0..{extent}", f"  if {element} {sign} {best}", f"    {at} = {loop}"]
+            return at
+        found = sought(var, value, ">" if how == "argmax" else "<")
+        nan = sought(second, f"select({other} != {other}, {ops.literal(1.0, of)}, {ops.literal(-math.inf, of)})", ">")
+        odd = self._summed(w, "odd", "i32", 0, [(third, extent)], Body(), f"@@ + select({last} != {last}, 1, 0)")
+        return f"cast(select({odd} > 0, {nan}, {found}), i64)"
 
     def _product(self, w: Writing, node: Node, index: tuple[str, ...]) -> str:
         w.product = True

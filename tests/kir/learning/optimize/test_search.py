@@ -25,7 +25,7 @@ from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.policy import NO_POLICY, Policy, load, save, trained
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
-from kir.learning.optimize.sources import CardSource, FormSource, LineageSource, PassSource, contiguous_axis, stored_lineages
+from kir.learning.optimize.sources import CardSource, LineageSource, PassSource, TileSource, contiguous_axis, stored_lineages
 from kir.learning.optimize.starts import Start
 from kir.learning.tune.search import Measured
 from kir.problem import Shape, load_problem
@@ -234,7 +234,7 @@ kernel main grid (c: C, g: G) threads 1
     if X[g, j, c] < X[g, at, c]
       at = j
   Y[g, c] = at
-""", {"G": 32, "R": 512, "C": 1023}, "fold", 2.0),
+""", {"G": 32, "R": 512, "C": 1023}, "tiles folded", 2.0),
     "the sum of a column": ("""kir 1
 program sums
   size G: i32
@@ -247,7 +247,7 @@ kernel main grid (c: C, g: G) threads 1
   for j in 0..R
     s = s + X[g, j, c]
   Y[g, c] = s
-""", {"G": 32, "R": 512, "C": 1023}, "fold", 2.0),
+""", {"G": 32, "R": 512, "C": 1023}, "tiles folded", 2.0),
     "an element of an image": ("""kir 1
 program shifted
   size G: i32
@@ -258,7 +258,7 @@ kernel main grid (x: W - 1, y: W - 1, gc: G * 3) threads 1
   let g = gc // 3
   let c = gc % 3
   Y[g, c, y, x] = X[g, c, y + 1, x + 1] - X[g, c, y, x]
-""", {"G": 128, "W": 257}, "tile", 3.0),
+""", {"G": 128, "W": 257}, "tiles", 3.0),
 }
 
 
@@ -269,7 +269,7 @@ def test_a_form_alone_says_how_a_kernel_comes_near_what_the_device_allows(name: 
     program = parse_program(text, name)
     problem = SimpleNamespace(spec=SimpleNamespace(operator=""), dtype="f32", name=name)
     setting = Setting(cast(Any, problem), Shape(name="timed", tags=("timed",), sizes=sizes), target("h200"), "triton")
-    search = Search(program, setting, CpuJudge(setting), (FormSource(),), budget=Budget(seconds=1e4, plans=12), from_starts=[Start("as it is", program)])
+    search = Search(program, setting, CpuJudge(setting), (TileSource(),), budget=Budget(seconds=1e4, plans=12), from_starts=[Start("as it is", program)])
     found = search.proposals(8)
     (cost,) = program_cost(program, sizes, setting.target, None, "triton")
     least = cost.compulsory / setting.target.device.bandwidth
