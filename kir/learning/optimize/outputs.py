@@ -97,7 +97,7 @@ def _named_apart(program: Program, number: int) -> Program:
         if isinstance(node, n.TensorMap):
             return replace(node, name=own[node.name])
         attrs = getattr(node, "attrs", ())
-        return replace(node, attrs=tuple((k, own.get(v, v) if k == "descriptor" else v) for k, v in attrs)) if attrs else node  # type: ignore[type-var, call-arg]
+        return replace(node, attrs=tuple((k, own.get(v, v) if k == "descriptor" else v) for k, v in attrs)) if attrs else node  # type: ignore[type-var]  # whatever has attrs
     made = transform(renamed(program, own), leave)
     assert isinstance(made, Program)
     return made
