@@ -1,12 +1,15 @@
 """Which stored pipelines are programs of other architectures than Hopper's, and compile for them, as `docs/tables/architectures.md`.
 
     python -m benchmarks.architectures [NAME ..]     # prints the rows of some pipelines
-    python -m benchmarks.architectures --write       # writes the page: all of them; a quarter of an hour of a slow core
+    python -m benchmarks.architectures --write       # writes the page: all of them
 """
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from kir.analysis.target.legalize import legalize
@@ -72,9 +75,10 @@ def main(words: Iterable[str]) -> int:
     words = list(words)
     names = [w for w in words if w != "--write"] or [n for n in space_names() if find_space(n).kind == "pipeline"]
     rows = []
-    for name in names:
-        rows.append(row(name))
-        print(rows[-1], flush=True)
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
+        for one in pool.map(row, names):
+            rows.append(one)
+            print(one, flush=True)
     if "--write" in words:
         write_atomic(PAGE, HEAD + "\n".join([*rows, ""]))
     return 0
