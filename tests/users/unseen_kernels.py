@@ -59,7 +59,7 @@ __global__ void product(int M, int N, int K, const float* A, const float* B, flo
 void run(int M, int N, int K, const float* A, const float* B, float* C) {
   product<<<dim3(CEIL_DIV(N, TILE), CEIL_DIV(M, TILE)), TILE * TILE>>>(M, N, K, A, B, C);
 }
-""", {"A": ["K * M"], "B": ["N * K"], "C": ["N * M"]}, {"threads_x": 256}, ("N % 16 == 0", "M % 16 == 0", "K % 4 == 0")),
+""", {"A": ["K * M"], "B": ["N * K"], "C": ["M", "N"]}, {"threads_x": 256}, ("N % 16 == 0", "M % 16 == 0", "K % 4 == 0")),
     "bodies of four numbers, all in tiles": Unseen("""
 __global__ void pull(const float4* at, float4* out, int n) {
   extern __shared__ float4 tile[];
@@ -116,6 +116,52 @@ __global__ void turned(const float* x, float* y, int n) {
 }
 void run(const float* x, float* y, int m, int n) { turned<<<m, 64, 32 * n * sizeof(float)>>>(x, y, n); }
 """, {"x": ["n * m", 32], "y": ["n * m", 32]}, {"threads_x": 64, "shared_bytes": 32768}, ("n * 128 <= 32768",)),
+    "two halves at a time, whole rows of them": Unseen("""
+#include <cuda_fp16.h>
+__global__ void times(const half* __restrict__ W, const half* __restrict__ x, half* __restrict__ y, int rows, int cols) {
+  int row = blockIdx.x * blockDim.y + threadIdx.y;
+  if (row >= rows) return;
+  const half2* w2 = reinterpret_cast<const half2*>(W + (size_t)row * cols);
+  const half2* x2 = reinterpret_cast<const half2*>(x);
+  float acc = 0.f;
+  for (int i = threadIdx.x; i < cols / 2; i += 32) {
+    float2 a = __half22float2(w2[i]), b = __half22float2(x2[i]);
+    acc += a.x * b.x + a.y * b.y;
+  }
+  for (int m = 16; m > 0; m >>= 1) acc += __shfl_xor_sync(0xffffffff, acc, m);
+  if (threadIdx.x == 0) y[row] = __float2half(acc);
+}
+void run(const half* W, const half* x, half* y, int rows, int cols) { times<<<(rows + 3) / 4, dim3(32, 4)>>>(W, x, y, rows, cols); }
+""", {"W": ["rows", "cols"], "x": ["cols"], "y": ["rows"]}, {"threads_x": 32, "threads_y": 4}, ("cols % 2 == 0",)),
+    "an output as large as scalars are computed": Unseen("""
+__global__ void pool(const float* x, float* y, int N, int H, int W, int OH, int OW, int k, int stride, int pad) {
+  for (int idx = blockIdx.x * blockDim.x + threadIdx.x; idx < N * OH * OW; idx += blockDim.x * gridDim.x) {
+    int ow = idx % OW, oh = (idx / OW) % OH, n = idx / OW / OH;
+    int h0 = oh * stride - pad, w0 = ow * stride - pad, h1 = min(h0 + k, H), w1 = min(w0 + k, W);
+    h0 = max(h0, 0);
+    w0 = max(w0, 0);
+    float best = -3.4e38f;
+    for (int h = h0; h < h1; ++h)
+      for (int w = w0; w < w1; ++w) best = fmaxf(best, x[(n * H + h) * W + w]);
+    y[idx] = best;
+  }
+}
+void run(const float* x, float* y, int N, int H, int W) {
+  const int k = 3, stride = 2, pad = 1;
+  int OH = (H + 2 * pad - k) / stride + 1, OW = (W + 2 * pad - k) / stride + 1;
+  pool<<<min((N * OH * OW + 255) / 256, 4096), 256>>>(x, y, N, H, W, OH, OW, k, stride, pad);
+}
+""", {"x": ["N", "H", "W"], "y": ["N * ((H - 1) // 2 + 1) * ((W - 1) // 2 + 1)"]}, {"threads_x": 256}),
+    "rows between offsets, and rows times an unsigned number": Unseen("""
+__global__ void segments_of(const float* x, const int* offsets, float* out, int dim) {
+  for (int d = threadIdx.x; d < dim; d += blockDim.x) {
+    float acc = 0.f;
+    for (int r = offsets[blockIdx.x]; r < offsets[blockIdx.x + 1]; ++r) acc += x[r * dim + d];
+    out[blockIdx.x * dim + d] = acc;
+  }
+}
+void run(const float* x, const int* offsets, float* out, int segments, int dim) { segments_of<<<segments, 128>>>(x, offsets, out, dim); }
+""", {"x": ["x_rows", "dim"], "offsets": ["segments + 1"], "out": ["segments", "dim"]}, {"threads_x": 128}, ("x_rows >= 2",)),
 }
 
 TRITON = {
@@ -228,6 +274,53 @@ def run(x, cos, seed):
     turn[(triton.cdiv(seqlen, 4),)](x, cos, out, seqlen, seed, HALF=cos.shape[-1] * 1, BLOCK=4)
     return out
 """, {"COS": ["seqlen", 1024]}, {"HALF": 1024, "BLOCK": 4}, (), {"seed": "i32"}), "turn"),
+}
+
+TRITON |= {
+    "packed weights, whole tiles": (Unseen("""import torch
+import triton
+import triton.language as tl
+@triton.jit
+def product(a_ptr, q_ptr, s_ptr, c_ptr, M, N, K, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = tl.load(a_ptr + rm[:, None] * K + (k + rk)[None, :], mask=rm[:, None] < M, other=0.0)
+        q = tl.load(q_ptr + ((k + rk)[:, None] // 8) * N + rn[None, :])
+        s = tl.load(s_ptr + (k // GROUP) * N + rn)
+        acc += tl.dot(a, ((((q >> (((k + rk)[:, None] % 8) * 4)) & 0xF) - 8).to(tl.float16) * s[None, :]).to(tl.float16))
+    tl.store(c_ptr + rm[:, None] * N + rn[None, :], acc.to(tl.float16), mask=rm[:, None] < M)
+def run(a: torch.Tensor, qweight: torch.Tensor, scales: torch.Tensor):
+    M, K = a.shape
+    N = qweight.shape[1]
+    c = torch.empty((M, N), device=a.device, dtype=torch.float16)
+    product[(triton.cdiv(M, 32), N // 64)](a, qweight, scales, c, M, N, K, GROUP=64, BM=32, BN=64, BK=64)
+    return c
+if __name__ == "__main__":
+    run(torch.randn(70, 256, dtype=torch.float16), torch.zeros(32, 128, dtype=torch.int32), torch.randn(4, 128, dtype=torch.float16))
+""", {"a_ptr": ["M", "K"], "q_ptr": ["K // 8", "N"], "s_ptr": ["(K // 64)", "N"]}, {"GROUP": 64}, ("N % 64 == 0", "K % 64 == 0")), "product"),
+    "tables half as wide as a head, groups of channels": (Unseen("""import torch
+import triton
+import triton.language as tl
+@triton.jit
+def turn(x, cos, out, w, S, C, CG, HEAD: tl.constexpr):
+    pos, g = tl.program_id(0), tl.program_id(1)
+    half: tl.constexpr = HEAD // 2
+    d = tl.arange(0, half)
+    base = (pos * S + g) * HEAD
+    lo, hi, c = tl.load(x + base + d), tl.load(x + base + half + d), tl.load(cos + pos * half + d)
+    for k in range(CG):
+        c += tl.load(w + g * CG + k)
+    tl.store(out + base + d, lo * c - hi)
+    tl.store(out + base + half + d, hi * c + lo)
+def run(x, cos, w, groups):
+    out, C = torch.empty_like(x), w.shape[0]
+    turn[(x.shape[0], groups)](x, cos, out, w, groups, C, C // groups, HEAD=x.shape[2])
+if __name__ == "__main__":
+    run(torch.randn(16, 8, 64), torch.randn(16, 32), torch.randn(32), 8)
+""", {"x": ["n", "groups", 64], "cos": ["n", 32]}, {"HEAD": 64}, ("C % groups == 0",)), "turn"),
 }
 
 TILELANG = Unseen("""import tilelang

@@ -64,6 +64,11 @@ def is_natural(e: n.Expr, masks: Iterable[n.Expr], known: Facts, base: n.Buffer)
     return _from_zero(e, known) or proved(_difference(build.const(0, WHOLE), whole_number(e)), in_whole_numbers(known, masks, base))
 
 
+def is_an_index(i: n.Expr, base: n.Buffer, known: Facts) -> bool:
+    """Whether a sum, over whole numbers, is proved to be an index of a tensor of one axis."""
+    return _proved_within(i, bare(base.shape[0]), in_whole_numbers(known, (), base))
+
+
 def _known_within(i: n.Expr, size: n.Expr, known: Facts) -> bool:
     full = known.expanded(i)
     return i.type == size.type and _from_zero(i, known) and (inside(i, size, known) or inside(full, size, known))

@@ -11,6 +11,7 @@ from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, plain_expression
 from kir.ir.build import polynomial
+from kir.ir.printer import expr_text
 from kir.ir.types import I32
 from kir.ir.visit import statements
 
@@ -56,7 +57,7 @@ def _shaped(binding: Binding, shapes: Mapping[str, Axes]) -> Binding:
 
 
 def _factors(binding: Binding, name: str) -> list[str]:
-    """The sizes whose product a flat tensor's extent is; [] for others."""
+    """The sizes, and parts of such, whose product a flat tensor's extent is; [] for others."""
     shape = binding.tensors[name].shape
     if len(shape) != 1 or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
         return []
@@ -64,7 +65,7 @@ def _factors(binding: Binding, name: str) -> list[str]:
     terms = polynomial(e) if e is not None else {}
     if len(terms) == 1:
         (atoms, count), = terms.items()
-        factors = [x.name for x in atoms if isinstance(x, n.Var)]
-        if count == 1 and len(factors) == len(atoms) and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
+        factors = [x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms]
+        if count == 1 and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
             return factors
     return []
