@@ -18,6 +18,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.normal.flat_index import outermost, split_index
 from kir.analysis.normal.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal.normal_form import normalize, normalized_again
+from kir.analysis.normal.registers import counted, in_turn
 from kir.analysis.normal.unsigned import signed
 from kir.analysis.normal.wraparound_index import unwrapped
 from kir.ir import build
@@ -32,7 +33,8 @@ HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
 
 def raised(program: n.Program) -> n.Program:
     """The program with flat accesses as regions, in normal form."""
-    program = normalize(replace(program, kernels=tuple(without_hints(k) for k in program.kernels)))
+    program = normalize(replace(program, kernels=tuple(in_turn(without_hints(k)) for k in program.kernels)))
+    program = normalized_again(program, replace(program, kernels=tuple(counted(k, everywhere=False) for k in program.kernels)))
     for _ in range(ROUNDS):
         before, program = program, normalized_again(program, narrowed_lets(signed(program)))
         if program == before:

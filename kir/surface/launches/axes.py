@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from kir.analysis.normal.regions import raised
+from kir.analysis.normal.registers import counted
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, plain_expression
@@ -46,6 +47,7 @@ def _raised(binding: Binding, made: Callable[[Binding], n.Program], names: Seque
         return binding
     try:
         program = raised(made(_shaped(binding, dict.fromkeys(names, axes))))
+        program = raised(replace(program, kernels=tuple(counted(k) for k in program.kernels)))
     except KirError:
         return binding
     viewed = {s.at.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View)}
