@@ -352,15 +352,15 @@ class _Raiser:
                 index = None
         else:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
-        if index is None:
-            return None, mask, clip
+        if index is None:  # no row and column: elements of the memory, counted from its beginning
+            base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
         said = [a for b in bounds for a in b]
-        if at.buffer.name not in self.views and not said and index == at.index:
+        if base is at.buffer and not said and index == at.index:
             return None, mask, clip
         left: n.Expr | None = None
         for atom in atoms:
