@@ -1,6 +1,6 @@
-"""Registers that a source writes in turn, brought to one form: a result that takes over an older register's name keeps its own; what an address starts
-from and moves on by stands at the beginning and at the end of its loop; and the corner of a tile, at which no element is read itself, is computed
-from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and stays.)
+"""Registers that a source writes in turn, brought to one form: an array of one element is a scalar; a result that takes over an older register's name
+keeps its own; what an address starts from and moves on by stands at the beginning and at the end of its loop; and the corner of a tile, at which no
+element is read itself, is computed from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and stays.)
 
 Part of what `raised` does to a program that was read; programs that passes make have neither form.
 """
@@ -17,7 +17,26 @@ from kir.ir.visit import transform, updated, walk
 
 def in_turn(k: n.Kernel) -> n.Kernel:
     """The kernel with its registers in that form."""
-    return updated(k, body=_block(k.body))
+    return updated(k, body=_block(_scalars(k.body)))
+
+
+def _scalars(block: n.Block) -> n.Block:
+    """The block with arrays of one element, of which nothing but that is read and written, as scalars."""
+    one = {s.buffer.name: replace(s.buffer, shape=()) for top in block for s in walk(top) if isinstance(s, n.Alloc) and s.buffer.space == "register"
+           and s.buffer.shape == (build.const(1),) and s.buffer.layout is None}
+    for x in (x for s in block for x in walk(s) if isinstance(x, n.Region) and x.buffer.name in one):
+        if len(x.index) != 1 or not isinstance(x.index[0], n.Expr) or not build.is_const(x.index[0], 0):
+            one.pop(x.buffer.name, None)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match old, new:
+            case n.Region(), n.Region() if old.buffer.name in one:
+                return n.Region(one[old.buffer.name])
+            case n.Alloc(), n.Alloc() if old.buffer.name in one:
+                return replace(new, buffer=one[old.buffer.name])
+            case _:
+                return new
+    return tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in block) if one else block
 
 
 def _block(block: n.Block) -> n.Block:
