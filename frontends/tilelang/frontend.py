@@ -154,7 +154,7 @@ class TileLangFrontend:
         return next((each for each in made if not each.open and self._reads(source, kernel, each.binding)), made[-1])
 
     def _reads(self, source: Path, kernel: str, binding: Binding) -> bool:
-        """Whether the kernel is read under a binding, with tiles whose extents are known."""
+        """Whether the kernel is read under a binding, with tiles and teams of known size."""
         try:
             made = specialize(self.instantiate(source, kernel, binding), settled(binding))
         except KirError:
@@ -162,7 +162,7 @@ class TileLangFrontend:
         found = [s for k in made.kernels for s in statements(k.body)]
         tiles = (shape_of(x.type) for s in found for x in walk(s) if isinstance(x, n.Expr))
         return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(int_value(d) is None for d in s.buffer.shape)) for s in found) and (
-            all(isinstance(d, int) for shape in tiles for d in shape))
+            all(isinstance(d, int) for shape in tiles for d in shape) and all(int_value(k.threads) is not None for k in made.kernels))
 
 
 def is_kernel(f: cst.FunctionDef) -> bool:

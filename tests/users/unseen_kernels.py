@@ -1,4 +1,4 @@
-"""Kernels in the manner of tutorials and packages, with their host code: what is found of their launches."""
+"""Kernels in the manner of tutorials and packages, with their host code: what is found of their launches, and which of them are walked to naive."""
 from __future__ import annotations
 
 from kir.base.dataclass import dataclass
@@ -357,3 +357,163 @@ __global__ void across(const float* x, float* y, int n) {
 void run(const float* x, float* y, int n) { across<<<n / 32, 32>>>(x, y, n); }
 """
 """Reads three elements beyond every size: no shape of its sizes fits."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A source, at which sizes both ends of its walk are run, and the passes that are undone last."""
+
+    text: str
+    sizes: dict[str, int]
+    kernel: str = ""
+    last: tuple[str, ...] = ()
+    suffix: str = "cu"
+
+
+WALKS = {
+    "a warp for a row, maxima and sums of lanes in one ladder, threads counted in 32 bits": Walk("""
+#include <cfloat>
+__global__ void softmax(const float* in, float* out, int rows, int cols) {
+  int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;
+  if (row >= rows) return;
+  const float* p = in + row * cols;
+  float m = -FLT_MAX, d = 0.f;
+  for (int i = lane; i < cols; i += 32) {
+    float v = p[i], grown = fmaxf(m, v);
+    d = d * expf(m - grown) + expf(v - grown);
+    m = grown;
+  }
+  for (int off = 16; off > 0; off /= 2) {
+    float om = __shfl_xor_sync(0xffffffff, m, off), od = __shfl_xor_sync(0xffffffff, d, off), grown = fmaxf(m, om);
+    d = d * expf(m - grown) + od * expf(om - grown);
+    m = grown;
+  }
+  for (int i = lane; i < cols; i += 32) out[row * cols + i] = expf(p[i] - m) / d;
+}
+void run(const float* in, float* out, int rows, int cols) { softmax<<<(rows + 3) / 4, 128>>>(in, out, rows, cols); }
+""", {"rows": 5, "cols": 70}, last=("shuffle-exchange",)),
+    "pointers that advance": Walk("""
+#define BM 32
+#define BN 32
+#define BK 8
+#define TM 4
+__global__ void sgemm(int M, int N, int K, const float* A, const float* B, float* C) {
+  __shared__ float As[BM * BK], Bs[BK * BN];
+  const int threadCol = threadIdx.x % BN, threadRow = threadIdx.x / BN;
+  A += blockIdx.y * BM * K;
+  B += blockIdx.x * BN;
+  C += blockIdx.y * BM * N + blockIdx.x * BN;
+  float results[TM] = {0.0f};
+  for (int bk = 0; bk < K; bk += BK) {
+    As[threadIdx.x] = A[threadIdx.x / BK * K + threadIdx.x % BK];
+    Bs[threadIdx.x] = B[threadIdx.x / BN * N + threadIdx.x % BN];
+    __syncthreads();
+    A += BK;
+    B += BK * N;
+    for (int d = 0; d < BK; ++d)
+      for (int r = 0; r < TM; ++r) results[r] += As[(threadRow * TM + r) * BK + d] * Bs[d * BN + threadCol];
+    __syncthreads();
+  }
+  for (int r = 0; r < TM; ++r) C[(threadRow * TM + r) * N + threadCol] = results[r];
+}
+void run(int M, int N, int K, const float* A, const float* B, float* C) {
+  sgemm<<<dim3(N / BN, M / BM), BM * BN / TM>>>(M, N, K, A, B, C);
+}
+""", {"M": 32, "N": 64, "K": 16}),
+    "a reduction of a block that keeps its register, loops until zero": Walk("""
+#include <cstdint>
+#include <cmath>
+__inline__ __device__ float warp_max(float v) {
+  for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
+  return v;
+}
+__global__ void quantize(const float* x, int8_t* q, float* scales, int cols) {
+  __shared__ float red[8];
+  float amax = -INFINITY;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) amax = fmaxf(amax, fabsf(x[blockIdx.x * cols + c]));
+  amax = warp_max(amax);
+  if ((threadIdx.x & 31) == 0) red[threadIdx.x >> 5] = amax;
+  __syncthreads();
+  amax = warp_max(threadIdx.x % 32 < 8 ? red[threadIdx.x % 32] : -INFINITY);
+  float scale = amax / 127.f, inverse = scale > 0.f ? 1.f / scale : 0.f;
+  if (threadIdx.x == 0) scales[blockIdx.x] = scale;
+  for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+    int v = __float2int_rn(x[blockIdx.x * cols + c] * inverse);
+    q[blockIdx.x * cols + c] = (int8_t)max(-127, min(127, v));
+  }
+}
+void run(const float* x, int8_t* q, float* scales, int rows, int cols) { quantize<<<rows, 256>>>(x, q, scales, cols); }
+""", {"rows": 2, "cols": 300}, last=("shuffle-exchange",)),
+    "two halves at a time": Walk(CUDA["two halves at a time, whole rows of them"].text, {"rows": 5, "cols": 38}, last=("shuffle-exchange",)),
+    "a grid that strides over an output": Walk(CUDA["an output as large as scalars are computed"].text, {"N": 2, "H": 7, "W": 9}),
+    "elements of rows by their number": Walk("""import torch
+import triton
+import triton.language as tl
+@triton.jit
+def gelu(x_ptr, b_ptr, y_ptr, n, columns, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    v = tl.load(x_ptr + offs, mask=mask) + tl.load(b_ptr + offs % columns, mask=mask)
+    tl.store(y_ptr + offs, 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476)), mask=mask)
+def run(x: torch.Tensor, bias: torch.Tensor):
+    y = torch.empty_like(x)
+    gelu[(triton.cdiv(x.numel(), 256),)](x, bias, y, x.numel(), x.shape[-1], BLOCK=256)
+""", {"x_0": 5, "columns": 70}, "gelu", suffix="py"),
+    "a scan by a function": Walk("""import torch
+import triton
+import triton.language as tl
+@triton.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+@triton.jit
+def cummax(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * columns + offs, mask=offs < columns, other=float("-inf"))
+    tl.store(y_ptr + tl.program_id(0) * columns + offs, tl.associative_scan(x, 0, larger), mask=offs < columns)
+def run(x):
+    rows, columns = x.shape
+    y = torch.empty_like(x)
+    cummax[(rows,)](x, y, columns, BLOCK=triton.next_power_of_2(columns))
+if __name__ == "__main__":
+    run(torch.randn(4, 100))
+""", {"rows": 3, "columns": 50}, "cummax", suffix="py"),
+    "arrays of one element, a thread for each": Walk("""import tilelang
+import tilelang.language as T
+@tilelang.jit(out_idx=[-1])
+def products(B, M, N, K):
+    @T.prim_func
+    def main(X: T.Tensor((B, M, K), "float32"), Y: T.Tensor((B, K, N), "float32"), Z: T.Tensor((B, M, N), "float32")):
+        with T.Kernel(B, threads=M * N) as b:
+            t = T.get_thread_binding()
+            acc = T.alloc_local((1,), "float32")
+            acc[0] = 0.0
+            for k in T.serial(K):
+                acc[0] += X[b, t // N, k] * Y[b, k, t % N]
+            Z[b, t // N, t % N] = acc[0]
+    return main
+products(100, 8, 8, 16)
+""", {"B": 3}, suffix="py"),
+    "rows as long as a tile": Walk("""import tilelang
+import tilelang.language as T
+@tilelang.jit(out_idx=[2])
+def rms(M, N, rows=8, eps=1e-6):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float16"), W: T.Tensor((N,), "float16"), Y: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
+            x = T.alloc_fragment((rows, N), "float32")
+            squares = T.alloc_fragment((rows, N), "float32")
+            total = T.alloc_fragment((rows,), "float32")
+            T.copy(X[bx * rows, 0], x)
+            for i, j in T.Parallel(rows, N):
+                squares[i, j] = x[i, j] * x[i, j]
+            T.reduce_sum(squares, total, dim=1)
+            for i in T.Parallel(rows):
+                total[i] = T.rsqrt(total[i] / N + eps)
+            for i, j in T.Parallel(rows, N):
+                Y[bx * rows + i, j] = x[i, j] * total[i] * W[j]
+    return main
+def call(x, w):
+    return rms(x.shape[0], x.shape[1])(x, w)
+rms(512, 64)
+""", {"M": 9}, suffix="py"),
+}
