@@ -36,7 +36,30 @@ def _scalars(block: n.Block) -> n.Block:
                 return replace(new, buffer=one[old.buffer.name])
             case _:
                 return new
-    return tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in block) if one else block
+    return _begun(tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in block), frozenset(one)) if one else block
+
+
+def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
+    """The block with registers that a statement of the same block gives their first value declared there."""
+    out = tuple(_inside(s, names) for s in block)
+    for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
+        rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
+        first = rest[0] if rest else None
+        if isinstance(first, n.Store) and first.at == n.Region(alloc.buffer) and first.mask is None and not _uses(first.value, alloc.buffer):
+            out = tuple(replace(alloc, init=first.value) if s is first else s for s in out if s is not alloc)
+    return out
+
+
+def _inside(s: n.Stmt, names: frozenset[str]) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return updated(s, body=_begun(s.body, names))
+        case n.If():
+            return updated(s, then=_begun(s.then, names), orelse=_begun(s.orelse, names))
+        case n.Roles():
+            return updated(s, roles=tuple(updated(r, body=_begun(r.body, names)) for r in s.roles))
+        case _:
+            return s
 
 
 def _block(block: n.Block) -> n.Block:
