@@ -56,8 +56,8 @@ TABLES = Path(__file__).parents[1] / "docs" / "tables"
 PUBLIC = Path(__file__).parent / "data" / "klineage.toml"
 SYNTHETIC = 100_000
 TOP = 5
-PLACES = 3
-"""Places of one card in one program that are tried."""
+PLACES, MOST_JUDGED = 3, 40
+"""Places of one card in one program that are tried: so many where it applies, and so many where it does not, of the first few that are judged."""
 SECONDS = 20.0
 """How long the cases of one place may take."""
 LONGEST = 4000
@@ -239,7 +239,11 @@ def _judged(case: Case, given: Given) -> list[tuple[str, str, str, str]]:
     out = []
     context = Context(target("sm_90a"))
     with suppress(KirError):
-        for site, failing in islice(judged(card, program, context), PLACES):
+        taken = Counter[bool]()
+        for site, failing in islice(judged(card, program, context), MOST_JUDGED):
+            taken[bool(failing)] += 1
+            if taken[bool(failing)] > PLACES:
+                continue
             said = "applies" if not failing else "refuses" if any(v.kind == "refuted" for _, v in failing) else "unknown"
             came = _came(program, site, bool(failing))
             if said == "applies" and came == "refused":
