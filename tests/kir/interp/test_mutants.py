@@ -1,6 +1,8 @@
 """The checker finds every mechanical mutant of every expert program, and finds nothing in the originals, which are right."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kir.base.diagnostic import KirError
@@ -10,7 +12,7 @@ from kir.ir.parser import parse_program
 from kir.problem import Problem, Shape, load_problem
 from tests.programs import EXPERTS, SHIPPED
 
-from .mutation import mutants, one_sided
+from .mutation import Mutant, mutants, one_sided
 
 SHAPES = {"gemm_sm80": "ring"}
 """Where mutants are tried on another shape than that at which the program is checked."""
@@ -28,6 +30,8 @@ BY_LANES = {"gemm_sm90_lanes": {"M": 72, "N": 264, "K": 264}}
 """Sizes at which every ring of such a program wraps twice, where the shape has more tiles than that takes."""
 WIDER = {"fmha_d128_sm90": "fmha_sm90", "fmha_d128_causal_sm90": "fmha_causal_sm90"}
 """Programs that are another one but for the width of a head: mutants are tried on the narrow one."""
+AS_IN = {"gdn_d128_sm90_pair": "gdn_d128_sm90"}
+"""Programs that have kernels of another one to the letter: the mutants of these kernels are the other one's."""
 PERSISTENT = {"gemm_sm90_persistent": 2, "gemm_sm90_lanes": 1}
 """Persistent programs run with fewer CTAs than the device has, so that each takes several tiles of a small shape; their mutants with one."""
 
@@ -45,9 +49,9 @@ EQUIVALENT = {
     "rmsnorm: unguard main/thread_loop/if#0": SAME_VALUE,
     "rmsnorm: unguard main/thread_loop/if#1": SAME_VALUE,
     "fmha_causal_sm90: unguard main/roles/consumer/consumers/if#1": NOBODY,
+    "gdn_d128_sm90: drop bulk_commit prepare/bulk_commit#0": LATER_GROUP,
+    "gdn_d128_sm90: drop wgmma_commit prepare/wgmma_commit#0": LATER_GROUP,
     **{f"{name}: {mutant}": why for name in ("gdn_d128_sm90", "gdn_d128_sm90_pair") for mutant, why in {
-        "drop bulk_commit prepare/bulk_commit#0": LATER_GROUP,
-        "drop wgmma_commit prepare/wgmma_commit#0": LATER_GROUP,
         "unswizzle map A_map": SAME_MAP,
         "unswizzle map P_map": SAME_MAP,
         "unswizzle reads of recur/Os": BY_MAP}.items()},
@@ -73,6 +77,14 @@ def _shapes(name: str, problem: Problem) -> list[Shape]:
     return [_some(SMALLER[name]), last] if name in SMALLER else [last]
 
 
+def _mutants(name: str, program: n.Program) -> Iterator[Mutant]:
+    """Those that no other program's stand for."""
+    known = {k.name for k in program.kernels if name in AS_IN and k in _expert(AS_IN[name], 1)[0].kernels}
+    for m in (*mutants(program), *one_sided(program)):
+        if all(changed == k or k.name not in known for changed, k in zip(m.program.kernels, program.kernels, strict=True)):
+            yield m
+
+
 def _caught(program: n.Program, problem: Problem, name: str, shape: Shape) -> str:
     """Who finds the mutant: the checker, a refusal, or the oracle (one-sided layouts show as wrong values); "" if nobody."""
     inputs = problem.inputs(shape, 0, DISTRIBUTIONS.get(name, "normal"))
@@ -83,6 +95,15 @@ def _caught(program: n.Program, problem: Problem, name: str, shape: Shape) -> st
     if result.errors:
         return result.errors[0].id
     return "" if problem.compare(result.outputs, inputs, shape).ok else "oracle"
+
+
+@pytest.mark.parametrize("name", AS_IN)
+def test_a_kernel_that_another_program_has_is_that_to_the_letter(name: str) -> None:
+    program, other = _expert(name)[0], _expert(AS_IN[name])[0]
+    shared = [k.name for k in program.kernels if k in other.kernels]
+    assert shared and len(shared) < len(program.kernels)
+    for k in shared:
+        assert {m.name for m in mutants(program)} >= {m.name for m in mutants(other) if f" {k}/" in m.name}
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -103,5 +124,5 @@ def test_every_mutant_is_found(name: str) -> None:
     program, problem = _expert(name, 1)
     shapes = _shapes(name, problem)
     assert not any(_caught(program, problem, name, shape) for shape in shapes)
-    missed = [m.name for m in (*mutants(program), *one_sided(program)) if not any(_caught(m.program, problem, name, shape) for shape in shapes)]
+    missed = [m.name for m in _mutants(name, program) if not any(_caught(m.program, problem, name, shape) for shape in shapes)]
     assert {f"{name}: {m}" for m in missed} == {m for m in EQUIVALENT if m.startswith(f"{name}:")}
