@@ -183,8 +183,9 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.fixture
-def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A library made of the lineage alone; few of its cards can be tried on enough other kernels."""
+def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library made of the lineage alone; few of its cards can be tried on enough other kernels, and few are asked."""
+    monkeypatch.setattr("kir.learning.induce.transfers.MOST_LED", 6)
     return library(lineage, tmp_path, capsys)
 
 
