@@ -184,8 +184,8 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A library made of the lineage alone; few of its cards can be tried on enough other kernels, and few are asked."""
-    monkeypatch.setattr("kir.learning.induce.transfers.MOST_LED", 6)
+    """A library made of the lineage alone; few of its cards can be tried on enough other kernels, and each is tried on few."""
+    monkeypatch.setattr("kir.learning.induce.transfers.MOST_TRANSFERS", 3)
     return library(lineage, tmp_path, capsys)
 
 
