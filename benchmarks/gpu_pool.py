@@ -167,9 +167,14 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
     with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes:
         sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, "cache": str(cache)}), notes) for t in candidates]
         engine: Engine = Cluster(cluster, gpus=1.0 / each) if cluster else Devices(numbers, each)
+        _say(entered, f"{len(numbers)} GPUs, {each} processes each are started")
+        limit = time.monotonic() + START
         for up in [engine.begin(ready, one.task) for one in sent[:len(numbers) * each]]:
-            with suppress(Exception):  # what it is, the first candidate will say
-                engine.result(up, START)
+            try:
+                engine.result(up, max(1.0, limit - time.monotonic()))
+            except Exception as gone:  # the first candidate will meet it too
+                _say(entered, f"a process did not come up: {type(gone).__name__}: {gone}")
+        _say(entered, "the processes are up, the clock begins")
         watch, started, until = Watch(numbers), time.time(), time.monotonic() + seconds
         waiting = deque((one, engine.begin(judged, one), 0) for one in sent)
         killer = threading.Thread(target=_lose, args=(engine, numbers[-1], lose), daemon=True)
@@ -184,15 +189,17 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
                 if ends < LIVES:
                     waiting.append((one, engine.begin(judged, one), ends + 1))
             except Exception as gone:  # what one candidate does to its worker ends no run
-                print(f"{type(gone).__name__}: {gone}"[:200], file=sys.stderr, flush=True)
+                _say(entered, f"{type(gone).__name__}: {gone}")
         said += [(one, Measured.from_json(begun.said.result())) for one, begun, _ in waiting
                  if isinstance(begun, Begun) and begun.said.done() and begun.said.exception() is None]
         took = time.time() - started
+        _say(entered, f"{len(said)} candidates in {took:.0f} s")
         busy, cores = watch.end()
         events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
         if isinstance(engine, Devices):
             engine.close()  # what nobody waits for any more is beside nothing that follows
         alone = list(_again(engine, said, again)) if not lose and again else []
+        _say(entered, f"{len(alone)} of them once more, alone")
         engine.close()
     whole = [e for e in events if e["ended"] <= started + took]
     spent = {name: sum(e["spent"].get(stage, 0.0) for e in whole for stage in of) / (took * len(numbers) * each) for name, of in STAGES.items()}
@@ -202,6 +209,11 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
             "beside": alone, "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
             "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
             **_here()}
+
+
+def _say(since: float, what: str) -> None:
+    """How far a run is, for whoever waits."""
+    print(f"{time.time() - since:5.0f} s: {what}"[:200], file=sys.stderr, flush=True)
 
 
 def _lose(engine: Engine, number: int, times: int) -> None:

@@ -20,6 +20,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.launch import largest_value, may_block
+from kir.interp.native import signature
 from kir.interp.numerics.values import Val
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
 from kir.interp.state.frame import Frame
@@ -35,11 +36,15 @@ WRAP = 16
 """Of a loop, beside the bits of `kir.interp.state.coverage`: it ran often enough that a ring of stages that it fills is used again twice."""
 ROUNDS = 2
 """How often a ring is gone through before it counts as used again: each phase of its barriers comes twice."""
+LATER = (4, 8)
+"""Ways of every serial loop, by these numbers below zero: more trips than so many, since what the first three have right a later one may not."""
 TEAMS = ("warpgroup", "warp", "thread")
 UNKNOWN_TRIPS = 8
 """Trips counted for a loop whose bounds are not known from the sizes."""
 FIRST_SECONDS, STATEMENT_SECONDS, NODE_SECONDS, ELEMENT_SECONDS = 2e-3, 1e-5, 4e-6, 1e-9
 """What the interpreter takes to begin, for a statement, for an expression in it, and for an element of its value."""
+COMPILED, FASTER = 0.05, 20
+"""Seconds that a loop takes to be compiled (`kir.interp.native`), where it can be, and how much faster it runs then."""
 MOST_HELD = 1 << 16
 """Elements of the largest value of a CTA that are counted: extents that are not known are a guess."""
 MOST_LANES = 1 << 14
@@ -184,7 +189,8 @@ def _leaves(body: n.Block) -> bool:
 class _Walker:
     def __init__(self, m: Machine, names: Mapping[int, str], out: Prediction) -> None:
         self.m, self.names, self.out, self.count = m, names, out, len(out.seconds)
-        self.owners = np.zeros(0)
+        self.owners, self.saved = np.zeros(0), np.zeros(0)
+        self.inside = False
         self.guesses = 0
         self.known: dict[int, float] = {}
 
@@ -227,12 +233,13 @@ class _Walker:
             if count is not None:
                 lanes.env[axis.name] = Val(np.where(last[:, i], count[index] - 1, 0).astype(np.int32))
                 total = total * count
-        self.owners = np.zeros(len(index))
+        self.owners, self.saved = np.zeros(len(index)), np.zeros(len(index))
         self.block(k.body, lanes)
         alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
+        quick = (self.owners - self.saved).reshape(len(corners), -1).max(0)
         turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
         np.add.at(self.out.stepped, host.shape, alone * total)
-        np.add.at(self.out.seconds, host.shape, alone * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
+        np.add.at(self.out.seconds, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
         """Sizes at which a goal is reached."""
@@ -373,6 +380,8 @@ class _Walker:
             if anchor in self.out.rings:
                 self.note("loop", anchor, WRAP, lanes.shape[trips > ROUNDS * self.out.rings[anchor]])
             self.guesses -= early
+            for most in LATER:
+                self.beyond((id(s), -most), lanes.shape[trips > most])
             for c in limits(s.body):
                 self.beyond((id(s), c), lanes.shape[(trips > 1) & (lo <= c) & (lo + (trips - 1) * step > c)])
         first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
@@ -388,7 +397,14 @@ class _Walker:
             inner.weight = inner.weight * np.maximum(ahead, 1) if len(last) else inner.weight * trips[index]
         else:
             inner.weight = inner.weight * (ahead == 0)
+        if self.inside or not serial or not signature.taken(s):
+            self.block(s.body, inner)
+            return
+        before, self.inside = self.owners.copy(), True
         self.block(s.body, inner)
+        self.inside = False
+        spent = self.owners - before
+        self.saved += np.maximum(0.0, spent - COMPILED - spent / FASTER)
 
     def branch(self, s: n.If, lanes: _Lanes) -> _Lanes:
         """Both branches; gives the lanes that go on."""
