@@ -51,6 +51,9 @@ HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
 UNSEEN = 0.6
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
+FOREIGN, FEW = 0.75, 7
+"""A plan is for another kind of kernel where more than this part of its steps are left out, if they are more than a few: it is given up with the step
+that shows it."""
 LEFT_OUT = 1.0
 """How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
@@ -384,6 +387,8 @@ class Search:
             return "", None, None, _said(bad)
         if not done.steps:
             return "", None, None, "none of its steps applies"
+        if not plan.parts and len(done.left) > _most_left(plan):
+            return "", None, None, "most of its steps do not apply"
         key = self._key(done.program, surface)
         if (key, surface) in self.known:
             return key, None, None, "the same program as another plan's"
@@ -409,9 +414,9 @@ class Search:
             return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
 
         if plan.home is None:
-            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes)
+            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes, _most_left(plan), True)
         words = in_words_of(plan.home, kept(program, "own"))
-        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes)
+        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes, _most_left(plan), True)
         return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
 
     def _refusal(self, program: Program, surface: str) -> str:
@@ -512,6 +517,10 @@ def _promise(c: Candidate) -> tuple[int, int]:
     """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out; then who came
     first: the sources give what they think best first, and a forecast that is a hair shorter is no better word than theirs."""
     return round(math.log(c.seconds * (1 + LEFT_OUT * (1 - c.share))) / ALIKE), c.number
+
+
+def _most_left(plan: Plan) -> int:
+    return max(FEW, int(FOREIGN * len(plan.steps)))
 
 
 def _said(bad: BaseException) -> str:
