@@ -1,6 +1,7 @@
 """The result as people want it: an edit of their own file, a kernel on another surface, IR text; for all sizes that the input took."""
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -21,7 +22,7 @@ from kir.problem import Shape
 from kir.rewrite.guard import by_sizes, with_otherwise
 from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
-from kir.surface.reading import kernel_of, located
+from kir.surface.reading import kernel_of, located, read_text
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
         if len(found) > 1:
             raise error("KIR-C105", "a table of several shapes is no edit of one kernel", needs="one --shape, or -o OUT.py, OUT.cu or OUT.kir")
         edit = edited(one, best)
-        return Written(edit.diff(), "patch", edit.passed_over, edit)
+        return Written(edit.diff(), "patch", told_of(edit, one, best), edit)
     program, notes = for_all_sizes(best, one.program, best.surface) if len(found) == 1 else for_shapes(found, one.program, best.surface)
     if out.suffix == ".kir":
         return Written(program_text(program), "kir", notes)
@@ -109,7 +110,24 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
             launch = python_launch(program, emitted)
         except KeyError as bad:
             notes = (*notes, f"without host code that launches it: {bad.args[0]} is nothing that Python's side says")
-    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", notes)
+    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_decorators(one)))
+
+
+def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
+    """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
+    extra = [expr_text(f) for f in best.program.facts if f not in one.program.facts]
+    return (*edit.passed_over, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+
+
+def _decorators(one: Subject) -> tuple[str, ...]:
+    """What stands on the kernel in the user's file and chooses its configuration there: the text that is written anew has one."""
+    path, name = located(one.file) if one.file else (Path(), "")
+    if path.suffix != ".py":
+        return ()
+    found = next((f for f in ast.walk(ast.parse(read_text(path))) if isinstance(f, ast.FunctionDef) and f.name == name), None)
+    lost = [ast.unparse(d.func) for d in found.decorator_list if isinstance(d, ast.Call)] if found is not None else []
+    lost = [x for x in lost if x.rpartition(".")[2] in ("autotune", "heuristics")]
+    return tuple(f"@{x} of '{name}' is left out: this text has the configuration of the binding, or one for each --shape" for x in lost)
 
 
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",

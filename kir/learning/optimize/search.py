@@ -195,11 +195,18 @@ class Search:
         except LogEnds:
             ended = "the log ends"
         best = self._best()
-        if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self._given_seconds():
+        if best is not None and not self._gains(best):
             best = None
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
+
+    def _gains(self, best: Candidate) -> bool:
+        """Whether the best is faster than the kernel as given, by a time of the same kind."""
+        seconds = best.measured.seconds if best.measured is not None else math.inf
+        if not self.judge.measures:
+            return seconds < GAIN * self._given_seconds()
+        return self.baseline.measured is None or seconds < self.baseline.measured.seconds
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}

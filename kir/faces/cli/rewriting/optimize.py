@@ -143,7 +143,7 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     """The report, and the files that were asked for."""
     from kir.base.diagnostic import Diagnostic
     from kir.base.store import write_atomic
-    from kir.learning.optimize.outputs import edited
+    from kir.learning.optimize.outputs import edited, told_of
     from kir.learning.optimize.report import data, lines
 
     reports = [data(f) for f in found]
@@ -154,6 +154,7 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     if best is not None and in_place:
         edit = edited(one, best)
         edit.write(one.program)
+        notes += [Diagnostic("KIR-U028", text, severity="warning") for text in told_of(edit, one, best)]
         files.append(edit.file)
         if isinstance(one.binding, Path) and edit.new_binding != edit.binding:
             write_atomic(one.binding, edit.new_binding.text())

@@ -1,6 +1,7 @@
 """What is written of several shapes: a table of kernels by size, and the host code that chooses."""
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,8 @@ from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu
 from kir.gate.gpu.relative import program_problem
 from kir.ir.parser import parse_program
-from kir.learning.optimize.outputs import for_shapes, python_launch
+from kir.learning.optimize.inputs import Subject
+from kir.learning.optimize.outputs import for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
 from kir.surface import backend
@@ -75,3 +77,27 @@ def test_a_table_launches_what_was_fastest_at_its_shapes_and_the_kernel_as_given
 def test_what_one_launch_plan_cannot_choose_between_is_refused(rows: Any, id: str) -> None:
     with pytest.raises(KirError, match=id):
         for_shapes(rows, GIVEN, "triton")
+
+
+AUTOTUNED = """import triton
+@triton.autotune(configs=[], key=["N"])
+@triton.jit
+def doubled(X, Y):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("source", "told"), [(AUTOTUNED, ["@triton.autotune of 'doubled' is left out"]),
+                                             (AUTOTUNED.replace('@triton.autotune(configs=[], key=["N"])\n', ""), [])])
+def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: list[str], tmp_path: Path) -> None:
+    (tmp_path / "doubled.py").write_text(source)
+    one = Subject(GIVEN, cast(Any, None), "triton", f"{tmp_path / 'doubled.py'}::doubled")
+    best = cast(Any, SimpleNamespace(program=GIVEN, surface="triton"))
+    notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
+    assert [n.partition(":")[0] for n in notes] == told
+
+
+def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
+    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",)}, {"program": GIVEN}, {"program": EVEN}))
+    assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
+    assert told_of(edit, one, one) == ("a line",)
