@@ -360,6 +360,10 @@ def test_a_relation_gives_a_parameter_that_was_never_seen() -> None:
     related_ = a_card(carrier=a_card().carrier.model_copy(update={"relations": (Relation(text="factor * 128 == trips", kernels=3, chance=0.01),)}))
     first = applications(related_, program)[0]
     assert first.steps[0].options["factor"] == 8
+    move = a_card().carrier.steps[0]
+    once = a_card(carrier=a_card().carrier.model_copy(update={"steps": (move.model_copy(update={"parameters": (
+        Parameter(name="factor", role="chosen", values=(4,), kernels=(1,), low=4, high=4),)}),), "relations": ()}))
+    assert [each.steps[0].options.get("factor", 4) for each in applications(once, program)] == [4, 2, 8], "one value is no law: its neighbors come after it"
 
 
 def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
