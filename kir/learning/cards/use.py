@@ -274,20 +274,12 @@ def _choices(cls: type[Pass], move: Move, card: Card, program: Program) -> Itera
     of most kernels; combinations of what comes first before others."""
     fixed = {each.name: each.values[0] for each in move.parameters if each.role == "fixed"}
     chosen = [each for each in move.parameters if each.role == "chosen"]
-    rows = [tuple(dict.fromkeys((*_given(each, card, program), *each.values, *_beside(each)))) for each in chosen]
+    rows = [tuple(dict.fromkeys((*_given(each, card, program), *each.values))) for each in chosen]
     rows = [row[:1] if each.name == NAMING else row for each, row in zip(chosen, rows, strict=True)]
     near = sorted(product(*(range(len(row)) for row in rows)), key=sum)
     for values in ([row[k] for row, k in zip(rows, each, strict=True)] for each in near[:MOST_CHOICES]):
         with suppress(KirError):
             yield cls.with_options({**fixed, **dict(zip((each.name for each in chosen), values, strict=True))})
-
-
-def _beside(parameter: Parameter) -> tuple[int, ...]:
-    """Half and twice a power of two that is all that was seen of a parameter: one kernel's value is no law."""
-    value = parameter.low
-    if value is None or value != parameter.high or value < 2 or value & (value - 1):
-        return ()
-    return value // 2, value * 2
 
 
 def _given(parameter: Parameter, card: Card, program: Program) -> Iterator[int]:
@@ -311,7 +303,7 @@ def _fits(move: Move, params: Pass, own: Sequence[Relation] = ()) -> bool:
 
 def _allowed(parameter: Parameter, value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool) and parameter.low is not None and parameter.high is not None:
-        return parameter.low <= value <= parameter.high or value in _beside(parameter)
+        return parameter.low <= value <= parameter.high
     return value in parameter.values
 
 
