@@ -16,6 +16,7 @@ import secrets
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from functools import cache
@@ -32,7 +33,7 @@ from kir.hardware.device.client import ChildGone
 from kir.learning.optimize.plan import PlanSource
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.learning.optimize.search import Budget
-from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource
+from kir.learning.optimize.sources import LineageSource, PassSource, PipelineSource, ScanSource, TileSource
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.model import ModelProblem
 
@@ -75,7 +76,7 @@ class Asked:
 
 
 def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractContextManager[Any]]:
-    """The files, and what holds them as long as they are needed."""
+    """The files whose names have one of the words, in the order of the words, and what holds them as long as they are needed."""
     from benchmarks.optimize.models import written
 
     held: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -84,7 +85,10 @@ def models(given: str, only: str) -> tuple[list[Asked], contextlib.AbstractConte
     else:
         folder = tempfile.TemporaryDirectory(prefix="kir-models-")
         held, files = folder, written(Path(folder.name))
-    return [a for p in files if any(word in (a := Asked(str(p))).name for word in only.split(","))], held
+    words = only.split(",")
+    found = [a for p in files if any(word in (a := Asked(str(p))).name for word in words)]
+    random.Random(0).shuffle(found)  # a run that is cut short has met all kinds; what is named first comes first
+    return sorted(found, key=lambda a: next(i for i, word in enumerate(words) if word in a.name)), held
 
 
 def kernelbench(out: Path, on: str, given: str, only: str, seconds: float, workers: int, surface: str = "") -> int:
@@ -201,7 +205,7 @@ def _modelled_cells(r: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def sources() -> tuple[PlanSource, ...]:
     """Where plans come from: what is stored, and single passes."""
-    return PipelineSource(), LineageSource(), ScanSource(), PassSource()
+    return TileSource(), PipelineSource(), LineageSource(), ScanSource(), PassSource()
 
 
 def modelled(path: str) -> dict[str, Any]:
@@ -267,44 +271,73 @@ def measured(asked: Sequence[Asked], rows: Rows, seconds: float, workers: int, s
     with Gpu.open() as gpu:
         rows.about["device"] = str(gpu.about["name"])
         gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
-    engine = Devices((0,), workers or max(1, len(os.sched_getaffinity(0)) - 1))
-    order = [*asked]
-    random.Random(0).shuffle(order)  # a run that is cut short has met all kinds
+    count = workers or max(1, len(os.sched_getaffinity(0)) - 1)
+    engine, left, begun = Devices((0,), count), deque(asked), dict[Any, tuple[Asked, Any, bool]]()
     try:
-        begun = {(task := engine.begin(device_row, Model(one.path, surface))).said: (one, task) for one in order}
-        while begun and time.monotonic() < until:
+        while (left or begun) and time.monotonic() < until:
+            while left and len(begun) < count:
+                one = left.popleft()
+                task = engine.begin(device_row, Model(one.path, surface))
+                begun[task.said] = one, task, True
             for said in wait(begun, timeout=max(0.0, until - time.monotonic()), return_when=FIRST_COMPLETED).done:
-                one, task = begun.pop(said)
+                one, task, first = begun.pop(said)
                 try:
                     row = engine.result(task, 0.0)
                 except Lost:
-                    row = {"seconds": None, "remark": "it ended its process"}
-                rows.keep(one.name, row)
-                print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark")}}), flush=True)
+                    row = {"seconds": None, "remark": "it ended its process"} if first else {"compiled_remark": "it ended its process"}
+                rows.keep(one.name, row if first else {**rows.rows[one.name], **row})
+                print(json.dumps({"model": one.name, **{k: row.get(k) for k in ("seconds", "eager", "compiled", "surface", "remark", "took")}}), flush=True)
+                if first and row.get("seconds"):  # torch's compiler takes as long as all else: what is there is kept before
+                    task = engine.begin(compiled_row, Model(one.path, surface))
+                    begun[task.said] = one, task, False
     finally:
         engine.close()
 
 
 def device_row(task: Model) -> dict[str, Any]:
-    """What a worker does: proposals, torch, then candidates, within the budget of a model."""
+    """What a worker does: proposals, torch's eager mode, then candidates, within the budget of a model. `spent` says where its seconds went."""
     from benchmarks.optimize.heldout import measured_more
 
     one, begun = Asked(task.path), time.monotonic()
     row: dict[str, Any] = {"seconds": None, "tried": []}
+    spent: dict[str, float] = {}
     try:
-        gpu = _gpu()
-        row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
-        try:
-            row.update(beside(gpu, one))
-        except ChildGone as gone:  # ours is measured all the same
-            row["eager_remark"] = gone.said
-        row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
+        with spending(spent, "device"):
+            gpu = _gpu()
+        with spending(spent, "search"):
+            row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
+        with spending(spent, "eager"):
+            row |= beside(gpu, one, "eager")
+        with spending(spent, "candidates"):
+            row = measured_more(gpu, one, told, row, min(begun + BUDGET.seconds, time.monotonic() + GATING_SECONDS), MEASURED)
     except KirError as refused:
         row |= _refused(refused)
     except Exception as fault:  # one model that breaks the harness harms no other
         row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
     one.closed()
-    return {**row, "took": round(time.monotonic() - begun, 1)}
+    return {**row, "spent": spent, "took": round(time.monotonic() - begun, 1)}
+
+
+def compiled_row(task: Model) -> dict[str, Any]:
+    """The model as torch compiles it, or why that has no time."""
+    one, spent = Asked(task.path), dict[str, float]()
+    try:
+        with spending(spent, "compiled"):
+            row = beside(_gpu(), one, "compiled")
+    except KirError as refused:
+        row = {"compiled_remark": refused.diagnostics[0].message}
+    one.closed()
+    return {**row, "compiled_took": spent.get("compiled", 0.0)}
+
+
+@contextlib.contextmanager
+def spending(spent: dict[str, float], what: str) -> Iterator[None]:
+    """Adds the seconds of a block."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        spent[what] = round(spent.get(what, 0.0) + time.monotonic() - begun, 1)
 
 
 GATING_SECONDS = 60.0
@@ -333,23 +366,21 @@ class Drawn:
         return found
 
 
-def beside(gpu: Any, one: Asked) -> dict[str, Any]:
-    """Median seconds of the model in eager mode and as torch compiles it, at the shape of the file."""
+def beside(gpu: Any, one: Asked, how: str) -> dict[str, Any]:
+    """Median seconds of the model in `eager` mode or as torch compiles it (`compiled`), at the shape of the file; or why there are none."""
     from kir.gate.gpu.oracle import Oracle
     from kir.gate.gpu.panel import Timed, called_once, timed_in
     from kir.problem.model import MODEL_REFERENCE
 
-    problem, out = one.posed(), dict[str, Any]()
+    problem, name = one.posed(), {"eager": MODEL_REFERENCE, "compiled": COMPILED_REFERENCE}[how]
     file = {"path": one.path, "text": Path(one.path).read_text(encoding="utf-8")}
-    with gpu.panels.child() as child, gpu.oracles.child() as other:
-        with gpu.turns.beside():
-            child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
-        oracle: Any = Drawn(Oracle.of(other, problem))
-        for key, name in (("eager", MODEL_REFERENCE), ("compiled", COMPILED_REFERENCE)):
+    try:
+        with gpu.panels.child() as child, gpu.oracles.child() as other:
+            with gpu.turns.beside():
+                child.ask({"op": "open", "device": gpu.number, "file": file}, [gpu.harness], 120.0)
+            oracle: Any = Drawn(Oracle.of(other, problem))
             called_once(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
             told = timed_in(gpu, child, name, problem, one.shape, oracle, random.Random(secrets.randbits(64)))
-            if isinstance(told, Timed):
-                out[key] = told.estimate.median
-            else:
-                out[f"{key}_remark"] = told.reason
-    return out
+    except ChildGone as gone:  # ours is measured all the same
+        return {f"{how}_remark": gone.said}
+    return {how: told.estimate.median} if isinstance(told, Timed) else {f"{how}_remark": told.reason}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, regions, transform
+from kir.ir.visit import names_read, regions, statements, transform
 
 Ranges = Mapping[str, n.Expr]
 """Variables that run from 0 up to an exclusive end."""
@@ -40,11 +40,28 @@ def divides(k: int, e: n.Expr, facts: Sequence[n.Expr]) -> bool:
     return k != 0 and divisor(e, facts) % k == 0
 
 
-def hangs_over(r: n.Region, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
-    """Whether some index of a region of global memory is not known to stay inside its buffer."""
+def hangs_over(r: n.Region, ranges: Ranges, facts: Sequence[n.Expr], sums: bool = False) -> bool:
+    """Whether some index of a region of global memory is not known to stay inside its buffer. With `sums` also what several variables add up to is
+    looked at."""
     if not r.index:
         return False
-    return any(not _inside(i, d, ranges, facts) for i, d in zip(r.index, r.buffer.shape, strict=True))
+    return any(not _inside(i, d, ranges, facts) and not (sums and isinstance(i, n.Expr) and _sum_inside(_bare(i), d, ranges, facts))
+               for i, d in zip(r.index, r.buffer.shape, strict=True))
+
+
+def _sum_inside(e: n.Expr, extent: n.Expr, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
+    """Whether a sum of multiples of variables in their ranges, and of nothing negative, stays below an extent."""
+    if e.type != extent.type:
+        return False
+    last = rest = build.const(0, dtype_of(e.type))
+    for monomial, c in build.polynomial(e).items():
+        var = monomial[0] if len(monomial) == 1 else None
+        if isinstance(var, n.Var) and var.name in ranges and ranges[var.name].type == e.type and c > 0:
+            last = build.add(last, build.mul(build.sub(ranges[var.name], 1), c))
+        else:
+            rest = build.add(rest, build.from_polynomial({monomial: c}, dtype_of(e.type)))
+    sizes = names_read(extent) | names_read(last)
+    return _is_natural(rest, sizes, facts) and _is_natural(build.sub(build.sub(extent, build.add(last, rest)), 1), sizes, facts)
 
 
 def _inside(i: n.Expr | n.Span, extent: n.Expr, ranges: Ranges, facts: Sequence[n.Expr]) -> bool:
@@ -186,16 +203,37 @@ def ranges_of(kernel: n.Kernel) -> dict[str, n.Expr]:
     return out
 
 
+def _named_parts(kernel: n.Kernel, ranges: Ranges) -> dict[str, n.Expr]:
+    """Names of a remainder of a division by a number, or of the quotient of a variable that runs to a multiple of it, with their ends."""
+    out: dict[str, n.Expr] = {}
+    for s in statements(kernel.body):
+        if not (isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Binary) and s.value.op in ("mod", "floordiv")):
+            continue
+        parts, whole = build.int_value(s.value.b), ranges.get(s.value.a.name) if isinstance(s.value.a, n.Var) else None
+        if not parts or parts < 0:
+            continue
+        if s.value.op == "mod":
+            out[s.names[0]] = s.value.b
+        elif whole is not None and whole.type == s.value.type:
+            terms = build.polynomial(whole)
+            if all(c % parts == 0 for c in terms.values()):
+                out[s.names[0]] = build.from_polynomial({m: c // parts for m, c in terms.items()}, dtype_of(whole.type))
+    return out
+
+
 def zero(dtype_source: n.Region) -> n.Expr:
     """What a clipped load gives outside unless it says otherwise."""
     return build.const(0, dtype_source.buffer.dtype)
 
 
-def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | None = None, undefined: Collection[str] = ()) -> n.Kernel:
+def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | None = None, undefined: Collection[str] = (), sums: bool = False) -> n.Kernel:
     """The kernel with `clip` on exactly those accesses to global memory that may hang over; loads that gain it give zero outside (nothing
     defined, of the buffers `undefined`), loads that lose it give nothing outside, and those that have it stay as they are. Gathers, masked
-    accesses and the regions that `before` had already are left alone."""
-    ranges = ranges_of(kernel)
+    accesses and the regions that `before` had already are left alone. With `sums` more is known: of what several variables add up to, and of names of
+    remainders and quotients."""
+    ranges: Ranges = ranges_of(kernel)
+    if sums:
+        ranges = {**_named_parts(kernel, ranges), **ranges}
     kept = set(regions(before)) if before is not None else set()
 
     def governed(r: n.Region) -> bool:
@@ -205,12 +243,12 @@ def settle_clips(kernel: n.Kernel, facts: Sequence[n.Expr], before: n.Kernel | N
     def leave(old: n.Node, new: n.Node) -> n.Node:
         match new:
             case n.Load() if governed(new.at) and new.mask is None:
-                if hangs_over(new.at, ranges, facts):
+                if hangs_over(new.at, ranges, facts, sums):
                     bare = new.clip or new.at.buffer.name in undefined
                     return replace(new, clip=True, other=new.other if new.other is not None or bare else zero(new.at))
                 return replace(new, clip=False, other=None)
             case n.Store() if governed(new.at) and new.mask is None:
-                return replace(new, clip=hangs_over(new.at, ranges, facts))
+                return replace(new, clip=hangs_over(new.at, ranges, facts, sums))
             case _:
                 return new
     result: n.Kernel = transform(kernel, leave)

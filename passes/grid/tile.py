@@ -328,7 +328,7 @@ class Tile(Pass):
         items = matched(counted(tile.extent, self.extent, program.facts))
         grid = (*kernel.grid[:self.axis], n.Axis(row.name, items[0]), *kernel.grid[self.axis + 1:])
         narrow = replace(kernel, grid=grid, body=body)
-        return settle_clips(_unended(narrow, n.Axis(row.name, items[0])), program.facts, kernel)
+        return settle_clips(_unended(narrow, n.Axis(row.name, items[0])), program.facts, kernel, sums=True)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Narrows the body; the axis counts elements again."""

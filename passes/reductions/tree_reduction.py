@@ -97,7 +97,7 @@ def _is_value(block: n.Block, acc: n.Alloc) -> bool:
 
 def _written_once(program: n.Program, site: Site, context: Context) -> Verdict:
     acc = node_as(program, site.path, n.Alloc)
-    writes = [s for k in program.kernels for s in walk(k) if isinstance(s, n.Store) and s.at.buffer.name == acc.buffer.name]
+    writes = [s for s in walk(kernel_of(program, site.path)) if isinstance(s, n.Store) and s.at.buffer.name == acc.buffer.name]
     if len(writes) > 1:
         return refuted(f"'{acc.buffer.name}' is written elsewhere too", f"{len(writes)} statements write it")
     return proved("only the loop writes the result")

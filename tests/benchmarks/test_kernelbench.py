@@ -2,7 +2,11 @@
 from __future__ import annotations
 
 import importlib.util
+from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -65,3 +69,35 @@ def test_a_folder_that_is_given_is_searched_by_the_model(tmp_path: Path, monkeyp
     rectified.write_text(SOFTMAX.format(name="softmax", which="").replace("torch.softmax(x, dim=1)", "torch.relu(x)"))
     kernels, told = kb.proposals(str(rectified), "h200", "triton")
     assert kernels == 1 and told and all(p.surface == "triton" for p in told), "a surface that is asked for has proposals"
+
+
+def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_kept_before_torch_compiles(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a run that is cut short are those that it has made; a model of which nothing is found has torch compile nothing."""
+    kept: list[tuple[str, dict[str, Any]]] = []
+
+    class Here:
+        """An engine that works where it is asked."""
+
+        def begin(self, work: Any, task: Any) -> Any:
+            said: Future[Any] = Future()
+            said.set_result(work(task))
+            return SimpleNamespace(said=said)
+
+        def result(self, task: Any, seconds: float) -> Any:
+            return task.said.result()
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(kb, "Devices", lambda gpus, each: Here())
+    monkeypatch.setattr("kir.gate.gpu.Gpu.open", lambda: nullcontext(SimpleNamespace(about={"name": "a device"}, peaks=None)))
+    monkeypatch.setattr(kb, "device_row", lambda task: {"kernels": 1, "seconds": None if "tanh" in task.path else 1e-5, "eager": 2e-5, "tried": []})
+    monkeypatch.setattr(kb, "compiled_row", lambda task: {"compiled": 1.5e-5})
+    keep = kb.Rows.keep
+    monkeypatch.setattr(kb.Rows, "keep", lambda self, name, row: (kept.append((name, dict(row))), keep(self, name, row))[1])
+    assert kb.kernelbench(tmp_path, "gpu", "", "matvec,level1/tanh,level1/relu", 60.0, 1) == 0
+    assert [(name, "compiled" in row) for name, row in kept] == [
+        ("level1/matvec", False), ("level1/matvec", True), ("level1/tanh", False), ("level1/relu", False), ("level1/relu", True)]
+    assert "2 end right, 2 of 2 faster than eager (geometric mean 2.00, median 2.00), 2 of 2 faster than torch.compile" in (
+        tmp_path / "optimize-kernelbench.md").read_text()

@@ -317,10 +317,111 @@ class ScanSource:
                 yield Plan("scan", steps, claim, True, {"extent": extent, "threads": threads}, "scan", setting.surface, facts, ALIGN)
 
 
+@dataclass(frozen=True)
+class TileSource:
+    """Schedules of a naive kernel that need no kernel like it: tiles of its results along one axis or two, with threads that hold some elements each; loops
+    in tiles, or a few iterations at once; contracted axes in panels, or dealt to several CTAs where there are few results."""
+
+    name: str = "tiles"
+
+    def plans(self, program: n.Program, setting: Setting) -> Iterator[Plan]:
+        """The first plan of each family, then the second of each, and so on."""
+        return _in_turns(self.streams(program, setting))
+
+    def streams(self, program: n.Program, setting: Setting) -> Iterator[tuple[str, str, Iterator[Plan]]]:
+        """A stream for each form that the kernel has room for. None where there are several kernels (each is planned alone), or threads already."""
+        kernel = program.kernels[0]
+        if len(program.kernels) != 1 or int_value(kernel.threads) != 1:
+            return
+        rows, column = _axes_of_results(kernel)
+        loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
+        folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
+        if column is not None:
+            yield "tiles", "", self._planned("tiles", self._along(kernel, column, bool(folds)), program, setting)
+            if folds:
+                yield "tiles held", "", self._planned("tiles held", self._held(kernel, column, program, setting), program, setting, whole=True)
+        if rows is not None and column is not None and folds:
+            yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
+            if len(folds) == 1:
+                yield "tiles split", "", self._planned("tiles split", self._split(kernel, rows, column, folds[0]), program, setting)
+        if len(folds) < len(loops):
+            yield "tiles of loops", "", self._planned("tiles of loops", self._loops(kernel), program, setting)
+
+    def _planned(self, family: str, points: Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]], program: n.Program, setting: Setting, whole: bool = False) \
+            -> Iterator[Plan]:
+        facts = tuple(f for f in narrowing(program, setting) if whole or "%" in f)
+        for point, steps in points:
+            yield Plan(family, steps, pass_class("tile").claim, True, point, family, setting.surface, facts, ALIGN)
+
+    def _along(self, kernel: n.Kernel, column: int, folds: bool) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for factor in (8, 1, 4, 16) if folds else (1,):
+            for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)):
+                steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads), *_unrolled(factor))
+                yield {"threads": threads, "each": each, "unroll": factor}, steps
+
+    def _held(self, kernel: n.Kernel, column: int, program: n.Program, setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for extent in (x for x in sorted({_up(x) for x in loop_extents(program, setting)}) if x <= LONGEST_ROW):
+            for columns, each in itertools.product((32, 64, 16, 8), (32, 64, 16)):
+                if 32 <= (threads := extent * columns // each) <= 1024:
+                    steps = (Step("mask-tail", {"extent": extent}), Step("tree-reduction"), _tile(kernel, column, columns), _threads_of(kernel, threads),
+                             Step("retain-tile"))
+                    yield {"extent": extent, "columns": columns, "threads": threads}, steps
+
+    def _both(self, kernel: n.Kernel, rows: int, column: int, folds: Sequence[n.For]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for depth, each, (m, c) in itertools.product(_depths(folds), (64, 32), ((64, 128), (128, 128), (64, 64), (128, 64), (32, 64), (32, 128), (16, 64))):
+            if 64 <= (threads := m * c // each) <= 512:
+                yield {"rows": m, "columns": c, "depth": depth, "threads": threads}, _product(kernel, rows, column, m, c, depth, threads)
+
+    def _split(self, kernel: n.Kernel, rows: int, column: int, loop: n.For) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for depth, parts, (m, c) in itertools.product(_depths([loop]), (16, 8, 32, 4, 64), ((64, 64), (128, 128), (32, 64))):
+            split = Step("split-k", {"parts": parts}, f"{kernel.name}/{loop.var.name}{'_tile' if depth else ''}")
+            yield {"parts": parts, "rows": m, "columns": c, "depth": depth}, (*_product(kernel, rows, column, m, c, depth, max(64, m * c // 64)), split)
+
+    def _loops(self, kernel: n.Kernel) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for threads, each in ((128, 4), (128, 8), (256, 4), (128, 1), (64, 4), (256, 16)):
+            yield {"threads": threads, "each": each}, (Step("tile-loop", {"extent": threads * each}), _threads_of(kernel, threads))
+
+
+def _tile(kernel: n.Kernel, axis: int, extent: int, back: bool = False) -> Step:
+    return Step("tile", {"axis": axis, "extent": extent, **({"back": True} if back else {})}, kernel.name)
+
+
+def _threads_of(kernel: n.Kernel, threads: int) -> Step:
+    return Step("multi-threaded-block", {"threads": threads}, kernel.name)
+
+
+def _unrolled(factor: int) -> tuple[Step, ...]:
+    return (Step("unroll", {"factor": factor}),) if factor > 1 else ()
+
+
+def _product(kernel: n.Kernel, rows: int, column: int, m: int, c: int, depth: int, threads: int) -> tuple[Step, ...]:
+    panels = (Step("stage-panels", {"extent": depth}),) if depth else ()
+    return (_threads_of(kernel, threads), _tile(kernel, rows, m), _tile(kernel, column, c, back=True), *panels)
+
+
+def _depths(folds: Sequence[n.For]) -> tuple[int, ...]:
+    """Elements of a contracted axis that a panel has, as they are tried; 0 for none, where loops do not add up products of two tensors."""
+    adds = len(folds) == 1 and any(isinstance(s, n.Store) and any(isinstance(x, n.Binary) and x.op == "mul" for x in walk(s.value)) for s in folds[0].body)
+    return (32, 16, 0) if adds else (0,)
+
+
+def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
+    """Positions of the grid axes that a kernel's stores have next to last and last among their indices; None where there is none."""
+    order: dict[int, int] = {}
+    for s in statements(kernel.body):
+        if isinstance(s, n.Store) and s.at.buffer.space == "global":
+            for place, index in enumerate(s.at.index):
+                for position, axis in enumerate(kernel.grid):
+                    if isinstance(index, n.Var) and index.name == axis.name:
+                        order[position] = max(place, order.get(position, 0))
+    ranked = sorted(order, key=lambda position: order[position])
+    return ranked[-2] if len(ranked) > 1 else None, ranked[-1] if ranked else None
+
+
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), PassSource()
+    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), TileSource(), PassSource()
 
 
-__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "by_distance", "loop_sizes", "narrowing",
+__all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "TileSource", "by_distance", "loop_sizes", "narrowing",
            "sources", "stored_lineages"]

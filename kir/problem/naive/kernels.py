@@ -129,12 +129,13 @@ class Kernels:
         ordered = [*names[-2:], *reversed(names[:-2])] if product else names[::-1]
         if len(names) <= 3 and all(max(axes[x]) <= GRID_Y for x in ordered[1:]):
             return ", ".join(f"{x}: {text(axes[x])}" for x in ordered), []
-        alike = [k for k in range(len(names) - 1) if len({*axes[names[k]]}) == len({*axes[names[k + 1]]}) == 1]
-        if alike and len(names) <= 4:  # of numbers the product is one, which nothing overflows
-            a, b = names[alike[0]], names[alike[0] + 1]
+        numbers = [len({*axes[x]}) == 1 for x in names]
+        pairs = sorted((k for k in range(len(names) - 1) if numbers[k + 1]), key=lambda k: not numbers[k])  # of numbers the product is one
+        for a, b in ((names[k], names[k + 1]) for k in pairs if len(names) <= 4):
             both = {x: e for x, e in axes.items() if x != b} | {a: tuple(p * q for p, q in zip(axes[a], axes[b], strict=True))}
-            told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
-            return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
+            if numbers[names.index(a)] or max(both[a]) <= GRID_Y:
+                told, lets = self._grid({f"{a}{b}" if x == a else x: both[x] for x in names if x != b}, product)
+                return told, [*lets, f"let {a} = {a}{b} // {text(axes[b])}", f"let {b} = {a}{b} % {text(axes[b])}"]
         last, rest = names[-1], names[:-1]
         if max(axes[last]) > GRID_Y:
             last, rest = "", names
@@ -289,7 +290,7 @@ class Kernels:
             w.before.lines += body.lines
             return ops.cast(value, of, ops.computed(node.dtype))
         if how in ("argmax", "argmin"):
-            return self._extreme(w, how, of, loops, body, value)
+            return self._extreme(w, how, source, at, loops, body, value)
         dtype = "bool" if how in ("any", "all") else ops.computed(node.dtype)
         made = self._summed(w, {"sum": "sum", "prod": "product", "amax": "top", "amin": "least"}.get(how, how), dtype, STARTS[how], loops, body,
                             STEPS[f"{how} of all" if self._subtracted(node) else how]("@@", ops.cast(value, of, dtype)))
@@ -315,14 +316,22 @@ class Kernels:
         mine = [x for x in self.g.nodes.values() if node.number in set(operands(x))] if node.words["how"] == "amax" else []
         return bool(mine) and all(x.op == "sub" and x.args[0] == node.args[0] for x in mine)
 
-    def _extreme(self, w: Writing, how: str, of: str, loops: Sequence[tuple[str, str]], body: Body, value: str) -> str:
+    def _extreme(self, w: Writing, how: str, source: Node, at: Sequence[str], loops: Sequence[tuple[str, str]], body: Body, value: str) -> str:
+        """The first place of the largest or smallest element, which a NaN is: that element, then the least place where it stands."""
         if len(loops) != 1:
             raise self.g.refused(f"{how} over several axes")
-        best, at, now = w.name("best"), w.name("at"), w.name("now")
-        inside = [*body.ended(f"let {now} = {value}"), f"if {now} {'>' if how == 'argmax' else '<'} {best}", f"  {best} = {now}", f"  {at} = {loops[0][0]}"]
-        w.before.lines += [f"register {best}: {of} = {ops.literal(-math.inf if how == 'argmax' else math.inf, of)}", f"register {at}: i32 = 0",
-                           f"for {loops[0][0]} in 0..{loops[0][1]}", *("  " + x for x in inside)]
-        return f"cast({at}, i64)"
+        (first, extent), of, again, most = loops[0], ops.computed(source.dtype), Body(), "amax" if how == "argmax" else "amin"
+        start = STARTS[most] if of in ("f16", "bf16", "f32", "f64") else None
+        if start is None:
+            raise self.g.refused(f"{how} of {of}")
+        best = self._summed(w, "best", of, start, loops, body, STEPS[most]("@@", value))
+        second = self._loop(w, "j")
+        now = self._element(w, again, source.number, tuple(second if x == first else x for x in at))
+        name = w.name("now")
+        again.lines.append(f"let {name} = {now}")
+        here = f"select(({name} == {best}) | ({name} != {name}), {second}, {extent})"
+        found = self._summed(w, "at", "i32", 2**31 - 1, [(second, extent)], again, f"min(@@, {here})")
+        return f"cast({found}, i64)"
 
     def _product(self, w: Writing, node: Node, index: tuple[str, ...]) -> str:
         w.product = True
