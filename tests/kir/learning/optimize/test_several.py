@@ -17,7 +17,7 @@ from kir.learning.optimize.report import data
 from kir.learning.optimize.search import KERNELS, Budget, Search
 from kir.learning.optimize.several import alone, put_back, together
 from kir.learning.optimize.sources import LineageSource
-from kir.learning.optimize.starts import Start
+from kir.learning.optimize.starts import Start, fused, starts
 from kir.problem import load_problem
 
 PROBLEM = load_problem("softmax")
@@ -60,6 +60,39 @@ def test_the_budget_of_the_whole_stops_the_search_of_a_kernel() -> None:
                   budget=Budget(candidates=2, seconds=1e-6), from_starts=[Start("as it is", TWO)])
     found = made.run()
     assert found.best is None and found.ended == "1e-06 s are over" and found.built == 0
+
+
+CHAIN = """kir 1
+program chain
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N]
+  workspace T: f32[M, N]
+kernel product grid (row: M) threads 1
+  for j in 0..N
+    register total: f32 = 0.0
+    for k in 0..N
+      total = total + cast(X[row, k], f32)
+    T[row, j] = total
+kernel main grid (col: N, row: M) threads 1
+  Y[row, col] = cast(max(T[row, col], 0.0), f16)
+"""
+
+
+@pytest.mark.parametrize(("program", "kernels", "passes"), [
+    (TWO, 1, ["fuse-kernels"]),
+    (parse_program(CHAIN, "chain.kir"), 1, ["fuse-epilogue"]),
+    (parse_program(CHAIN.replace("T[row, col]", "T[(row + 1) % M, col]"), "chain.kir"), 2, []),
+    (parse_program(CHAIN.replace("max(T[row, col], 0.0)", "T[row, col] * T[row, 0]"), "chain.kir"), 2, []),
+])
+def test_kernels_that_hand_on_their_own_results_are_fused_and_others_are_not(program: n.Program, kernels: int, passes: list[str]) -> None:
+    setting = Setting(PROBLEM, PROBLEM.shape("long"), target("h200"), "cuda")
+    found = fused(program, setting)
+    assert [len(s.program.kernels) for s in found] == ([kernels] if passes else [])
+    assert [step.partition("{")[0].partition("@")[0] for s in found for step in s.steps] == passes
+    if program == TWO:
+        assert found[0] in starts(TWO, setting, 0.0) and gate_cpu(found[0].program, PROBLEM, "kir", []).accepted
 
 
 def test_a_kernel_put_back_as_it_was_changes_nothing() -> None:
