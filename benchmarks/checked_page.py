@@ -1,12 +1,13 @@
 """What `kir check` proves for every size, over a sample that the page states.
 
-    python -m benchmarks.checked_page OUT [--recorded 25]
+    python -m benchmarks.checked_page OUT [--recorded 25] [--jobs 8]
 
 Kept in OUT, so that a second run goes on where the first was stopped; writes docs/tables/checked.md.
 """
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,8 @@ from kir.learning.corpus.proved import Job, kernels_of, proved_all, table
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "tables" / "checked.md"
 PACKAGES = ("flag_gems", "liger_kernel", "fla")
-RUNS = 3
-"""Sizes at which one program is run."""
+RUNS, SECONDS = 3, 60.0
+"""Sizes at which one program is run, and how long it may take."""
 
 
 def experts() -> Iterator[Job]:
@@ -40,11 +41,25 @@ def zoo() -> Iterator[Job]:
         yield Job(f"{row['file']}::{row['kernel']}", ROOT / row["binding"], name)
 
 
+def beside(jobs: Sequence[Job], folder: Path, processes: int) -> None:
+    """Checks kernels in several processes, each of which keeps its rows apart, and adds these to what `folder` holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [folder / f"part{i}" for i in range(processes)]
+    working = [multiprocessing.get_context("fork").Process(target=proved_all, args=(jobs[i::processes], part, SECONDS, RUNS)) for i, part in enumerate(parts)]
+    for one in working:
+        one.start()
+    for one in working:
+        one.join()
+    with (folder / "kernels.jsonl").open("a", encoding="utf-8") as to:
+        to.writelines((part / "kernels.jsonl").read_text(encoding="utf-8") for part in parts if (part / "kernels.jsonl").exists())
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Check the sample, and write the page."""
     parser = argparse.ArgumentParser(description="What `kir check` proves over a sample of kernels.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--recorded", type=int, default=25, help="recorded kernels of each package, the first ones")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args(words)
     os.chdir(ROOT)
     parts = [("Experts in IR", "All of `skills/experts`, at all sizes that their facts allow.", list(experts())),
@@ -56,8 +71,10 @@ def main(words: Sequence[str] | None = None) -> None:
                       "and CTAs, at the sizes of their binding, where that has numbers.", jobs))
     lines = ["# Checked for every size", "", f"Made by `python -m benchmarks.checked_page OUT --recorded {given.recorded}`; what the words mean: "
              "[checking](../using/checking.md).", f"A program was run at {RUNS} sizes at most."]
+    if given.jobs > 1:
+        beside([job for _, _, jobs in parts for job in jobs], given.folder, given.jobs)
     for title, what, jobs in parts:
-        lines += ["", f"## {title}", "", what, "", *table(proved_all(jobs, given.folder, 60.0, RUNS))]
+        lines += ["", f"## {title}", "", what, "", *table(proved_all(jobs, given.folder, SECONDS, RUNS))]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ import random
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,12 +37,12 @@ from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.library import CardStore, Library, library
-from kir.learning.cards.search import Index, Query, Rank, search
+from kir.learning.cards.search import MOST_LOOKED, Index, Query, Rank
 from kir.learning.cards.use import Application, applicable, judged
 from kir.learning.evidence.archive import read_archive, shipped
-from kir.learning.evidence.walked import Transition, Walked
+from kir.learning.evidence.walked import Transition, Walked, parsed_ahead
 from kir.learning.forecast import Analytic, Pair
-from kir.learning.induce.rank import learned, seen
+from kir.learning.induce.rank import Seen, learned, seen
 from kir.learning.induce.transfers import FASTER, said_by
 from kir.learning.induce.trials import LEAST_SHARE, LEAST_TRIALS, fault, told
 from kir.learning.induce.uses import distinct
@@ -51,12 +51,13 @@ from kir.rewrite.catalog import summary
 from kir.rewrite.driver import apply
 from kir.surface import backend
 
+BEGAN = time.monotonic()
 TABLES = Path(__file__).parents[1] / "docs" / "tables"
 PUBLIC = Path(__file__).parent / "data" / "klineage.toml"
 SYNTHETIC = 100_000
 TOP = 5
-PLACES = 3
-"""Places of one card in one program that are tried."""
+PLACES, MOST_JUDGED = 3, 40
+"""Places of one card in one program that are tried: so many where it applies, and so many where it does not, of the first few that are judged."""
 SECONDS = 20.0
 """How long the cases of one place may take."""
 LONGEST = 4000
@@ -76,6 +77,7 @@ class Given:
     within: float = 0.0
     ranks: Mapping[str, Rank] = field(default_factory=dict)
     """Orders that were learned without a family, by it."""
+    states: tuple[Seen, ...] = ()
 
     @property
     def admitted(self) -> tuple[Card, ...]:
@@ -237,7 +239,11 @@ def _judged(case: Case, given: Given) -> list[tuple[str, str, str, str]]:
     out = []
     context = Context(target("sm_90a"))
     with suppress(KirError):
-        for site, failing in islice(judged(card, program, context), PLACES):
+        taken = Counter[bool]()
+        for site, failing in islice(judged(card, program, context), MOST_JUDGED):
+            taken[bool(failing)] += 1
+            if taken[bool(failing)] > PLACES:
+                continue
             said = "applies" if not failing else "refuses" if any(v.kind == "refuted" for _, v in failing) else "unknown"
             came = _came(program, site, bool(failing))
             if said == "applies" and came == "refused":
@@ -305,9 +311,9 @@ def _tripped(key: str, given: Given) -> list[tuple[str, str, int, int, int]]:
     return [(walk.kernel, walk.family, len(walk.transitions), ours, free)]
 
 
-def _makes(card: Card, before: Program, transition: Transition) -> bool:
+def _makes(card: Card, before: Program, transition: Transition, applications: Iterable[Application] | None = None) -> bool:
     wanted, others = told(Step.from_json(transition.step)), list[Application]()
-    for each in applicable(card, before, Context(target("sm_90a"))):
+    for each in applicable(card, before, Context(target("sm_90a"))) if applications is None else applications:
         if any(told(step) == wanted for step in each.steps):
             return True
         others.append(each)
@@ -322,54 +328,81 @@ def _makes(card: Card, before: Program, transition: Transition) -> bool:
 
 def retrieval(given: Given) -> str:
     """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
+    load = _loaded(given)
+    (seconds, *_), = _side_by_side(_timed, (0,), replace(given, workers=2, within=0.0))  # a process of its own: what searches words may bring threads
+    parsed_ahead((w.programs[t.before_text] for w in given.walks for t in w.transitions), given.workers)
     states = seen(given.admitted, given.walks)
-    given = replace(given, ranks={family: learned(given.admitted, [each for each in states if each.family != family])
-                                  for family in sorted({each.family for each in states})})
-    scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-    cases = [(w.key, k) for w in given.walks for k in range(len(w.transitions))]
+    families = sorted({each.family for each in states})
+    given = replace(given, states=states)
+    given = replace(given, ranks=dict(zip(families, (rank for rank, in _side_by_side(_ranked, families, given)), strict=False)))
+    scores: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    cases = [(w.key, k) for w in given.walks if w.family in given.ranks for k in range(len(w.transitions))]
     random.Random(given.seed).shuffle(cases)
     for arm, *row in _side_by_side(_retrieved, cases[:given.most], given):
-        scores[arm].append((row[0], row[1], row[2]))
+        scores[arm].append(tuple(row))
     rows = [f"| {arm} | {len(s)} | {' | '.join(f'{sum(column) / len(s):.2f}' for column in zip(*s, strict=True))} |" for arm, s in scores.items() if s]
-    seconds, load = _searched(given), _loaded(given)
     return "\n".join(["# Retrieval", "", "A planted state is a program of a lineage with the steps after it undone; relevant are the admitted cards that make "
-                      f"a step which the expert has from there on. Precision at {TOP} is of the first {TOP} that apply (1 only where as many are relevant), "
-                      "precision at R of as many as are relevant. The order of cards is learned without the family of the state's kernel; *usual order*: "
-                      "without anything learned.", "",
-                      "| arm | states | precision at 5 | precision at R, at most 5 | recall at 5 |", "| --- | ---: | ---: | ---: | ---: |", *rows, "",
+                      f"a step which the expert has from there on. Precision at {TOP} is of the first {TOP} that apply (few are relevant: the most that it can "
+                      "be stands beside it), precision at R of as many as are relevant. The order of cards is learned without the family of the state's "
+                      "kernel; *usual order*: "
+                      "without anything learned. States are taken in an order that the seed decides, those without a relevant card left out.", "",
+                      "| arm | states | precision at 5 | at most | precision at R, at most 5 | recall at 5 |",
+                      "| --- | ---: | ---: | ---: | ---: | ---: |", *rows, "",
                       f"{SYNTHETIC:,} synthetic cards are searched by facets, state and words in {1000 * seconds:.1f} ms (median of 9); the library of "
                       f"{len(given.cards)} cards is loaded in {1000 * load:.0f} ms.", ""])
 
 
-def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, float, float]]:
-    """For each arm its precision at five and at R, and recall, at one state; nothing where no card is relevant."""
-    walk = next(w for w in given.walks if w.key == case[0])
-    later = walk.transitions[case[1]:]
-    before, rank = walk.program(later[0].before_text), given.ranks.get(walk.family, Rank())
-    relevant = {c.name for c in given.admitted for t in later if t.name in c.passes and _makes(c, before, t)}
+def _ranked(family: str, given: Given) -> list[tuple[Rank]]:
+    return [(learned(given.admitted, [each for each in given.states if each.family != family]),)]
+
+
+def _retrieved(case: tuple[str, int], given: Given) -> list[tuple[str, float, float, float, float]]:
+    """For each arm its precision at five, the most that it can be there, its precision at R, and recall, at one state; nothing where no card is relevant."""
+    walk, before, offers, relevant = offered(case, given)
     if not relevant:
         return []
-    arms = {"all facets": _found(given, walk, before, rank), "no scope": _found(given, walk, before, rank, ("case", "surface", "platform", "prior")),
-            "usual order": _found(given, walk, before, Rank()), "no state": _by_index(given, walk, before, rank)}
+    rank, query = given.ranks[walk.family], Query.of(before, target(walk.targets[-1]), walk.surface)
+    facets = ("case", "surface", "platform", "prior")
+    scope = replace(query, features=frozenset(), places=frozenset())
+    arms = {"all facets": _first(given, query, rank, offers), "no scope": _first(given, query, _without(rank, facets), offers),
+            "usual order": _first(given, query, Rank(), offers), "no state": _first(given, scope, Rank(rank.weights), {c.name for c in given.admitted})}
     out, many = [], min(TOP, len(relevant))
-    for arm, found in arms.items():
-        top = list(found)[:TOP]
+    for arm, top in arms.items():
         hits = len(relevant & set(top))
-        out.append((arm, hits / max(1, len(top)), len(relevant & set(top[:many])) / many, hits / many))
+        out.append((arm, hits / max(1, len(top)), many / max(1, len(top)), len(relevant & set(top[:many])) / many, hits / many))
     return out
 
 
-def _found(given: Given, walk: Walked, program: Program, rank: Rank, off: Sequence[str] = ()) -> Sequence[str]:
-    weights = {k: 0.0 if k in off else v for k, v in rank.weights.items()}
-    hits = search(given.admitted, program, target(walk.targets[-1]), walk.surface, most=TOP, rank=Rank(weights, rank.states))
-    return [hit.card.name for hit in hits if hit.applications]
+def offered(case: tuple[str, int], given: Given) -> tuple[Walked, Program, set[str], set[str]]:
+    """A state of a walk (by its key, and the number of the step after it): the walk, the program, the names of the admitted cards that apply, and of those
+    that make a step which the expert has from there on, or its next program."""
+    walk = next(w for w in given.walks if w.key == case[0])
+    later = walk.transitions[case[1]:]
+    before, context = walk.program(later[0].before_text), Context(target(walk.targets[-1]))
+    wanted = {told(Step.from_json(t.step)) for t in later}
+    offers, relevant = set[str](), set[str]()
+    for card in given.admitted:
+        applications = list(applicable(card, before, context))
+        if applications:
+            offers.add(card.name)
+        if any(told(step) in wanted for each in applications for step in each.steps) or (
+                later[0].name in card.passes and _makes(card, before, later[0], applications)):
+            relevant.add(card.name)
+    return walk, before, offers, relevant
 
 
-def _by_index(given: Given, walk: Walked, program: Program, rank: Rank) -> Sequence[str]:
-    """By verified scope alone: nothing is looked for in the program."""
-    index = Index.of(given.admitted, Rank(rank.weights))
-    query = Query.of(program, target(walk.targets[-1]), walk.surface)
-    return [given.admitted[k].name for k, _ in index.best(Query(frozenset(), frozenset(), query.case, query.surface, query.target), TOP)]
+def _without(rank: Rank, facets: Sequence[str]) -> Rank:
+    return Rank({name: 0.0 if name in facets else value for name, value in rank.weights.items()}, rank.states)
+
+
+def _first(given: Given, query: Query, rank: Rank, offers: Collection[str]) -> list[str]:
+    """The first cards in the order of `search`, of those that apply."""
+    order = Index.of(given.admitted, rank).best(query, max(TOP, MOST_LOOKED))
+    return [name for name in (given.admitted[k].name for k, _ in order) if name in offers][:TOP]
+
+
+def _timed(_: int, given: Given) -> list[tuple[float]]:
+    return [(_searched(given),)]
 
 
 def _searched(given: Given) -> float:
@@ -404,7 +437,7 @@ _GIVEN: list[Given] = []
 
 def _side_by_side(work: Callable[..., list[tuple]], cases: Sequence[object], given: Given) -> Iterator[tuple]:  # type: ignore[type-arg]  # rows of any width
     """The rows of all cases, in their order; those of no case that is not done after the seconds that are given."""
-    until = time.monotonic() + given.within if given.within else float("inf")
+    until = BEGAN + given.within if given.within else float("inf")
     if given.workers < 2:
         for case in cases:
             if time.monotonic() > until:
@@ -415,7 +448,7 @@ def _side_by_side(work: Callable[..., list[tuple]], cases: Sequence[object], giv
     pool = ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("fork"))
     try:
         with suppress(TimeoutError):
-            for rows in pool.map(_one, [(work, case) for case in cases], timeout=given.within or None):
+            for rows in pool.map(_one, [(work, case) for case in cases], timeout=max(1.0, until - time.monotonic()) if given.within else None):
                 yield from rows
     finally:
         running = list((pool._processes or {}).values())
@@ -439,7 +472,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=3000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--within", type=float, default=0.0, help="seconds after which no further case is counted (0: no limit)")
+    parser.add_argument("--within", type=float, default=0.0, help="seconds from the start after which no further case is counted (0: no limit)")
     parser.add_argument("--print", action="store_true", help="print the table and write no page")
     asked = parser.parse_args()
     found = Library((CardStore(asked.library),)) if asked.library else library()

@@ -88,6 +88,17 @@ POINTS = (
     "conv2d_sm90_pingpong rows=128 columns=64 stages=8 raster=8 rounds=1 then prefetch-descriptors@main",
     "conv2d_sm90 rows=128 columns=256 stages=4 raster=8 rounds=4 then prefetch-descriptors@main",
     "conv2d_sm90 rows=128 columns=64 stages=7 raster=8 rounds=1 then prefetch-descriptors@main",
+    "conv2d_sm90 rows=128 columns=128 stages=6 raster=8 rounds=2 then prefetch-descriptors@main",
+    "conv2d_sm90 rows=192 columns=64 stages=6 raster=8 rounds=1 then prefetch-descriptors@main",
+    "conv2d_sm90 rows=256 columns=128 stages=4 raster=8 rounds=2 then prefetch-descriptors@main",
+    "conv2d_sm90_pingpong rows=128 columns=128 stages=5 raster=8 rounds=1 then prefetch-descriptors@main",
+    "conv2d_sm90_multicast rows=128 columns=128 stages=6 size=2 raster=8 rounds=2 then prefetch-descriptors@main",
+    "conv2d_sm90_split rows=128 columns=192 stages=3 parts=2",
+    "conv2d_triton rows=128 columns=256 stages=3 threads=256",
+    "conv2d_triton rows=128 columns=128 stages=4 threads=256",
+    "conv2d_triton rows=64 columns=128 stages=4 threads=128",
+    "conv2d_tilelang rows=128 columns=256 stages=3 threads=256",
+    "conv2d_tilelang rows=64 columns=128 stages=4 threads=128",
 )
 SURFACES = ("cuda", "triton", "tilelang")
 SMS, LONG = 132, 4

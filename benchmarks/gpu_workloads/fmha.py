@@ -1,5 +1,5 @@
 """Attention, forward, beside torch's two backends, cuDNN and FlashAttention 2, and FlashInfer's kernel for Hopper (`fa3`), where it is installed: experts, and
-what stored pipelines make of the naive programs.
+what stored pipelines make of the naive programs: the fastest point of a surface's pipelines is its row.
 
 ``python -m benchmarks.gpu_workloads.fmha`` makes and compiles all candidates beforehand.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case
+from benchmarks.gpu_workloads.measuring import STOPPED, Case, fastest, told
 from benchmarks.gpu_workloads.replaying import Made, kept
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -21,13 +22,15 @@ from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.tune.rank import built, given_of
-from kir.learning.tune.space import find_space
+from kir.learning.tune.space import Value, find_space, space_names
 from kir.problem import load_problem
 
 MOST_WRONG = 5e-3
 """How far results in f16 of normal inputs may be from those of torch."""
 SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
+WHOLE = 128
+"""Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ ROWS = (*(Row(*shape, causal) for shape in PLAIN for causal in (False, True)),
 
 @dataclass(frozen=True)
 class Kernel:
-    """An expert's file, or a stored pipeline at the first point of its space; of TileLang at the sizes of a row, which its launcher takes."""
+    """An expert's file, or a stored pipeline at a point of its space; of TileLang at the sizes of a row, which its launcher takes."""
 
     name: str
     expert: bool = False
     row: Row | None = None
+    point: tuple[tuple[str, Value], ...] = ()
 
     @property
     def surface(self) -> str:
@@ -85,13 +89,26 @@ class Kernel:
 
     @property
     def title(self) -> str:
-        return f"{self.name} ({'expert' if self.expert else 'pipeline'})"
+        return f"{self.name} (expert)" if self.expert else " ".join([self.name, *(f"{name}={value}" for name, value in self.point)])
 
 
 def kernels(row: Row) -> tuple[Kernel, ...]:
-    """Those for a row."""
+    """Those for a row: of each surface every point of its pipelines."""
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
-    return (*experts, *(Kernel(f"{row.home}_{end}", row=row if end == "tilelang" else None) for end in SURFACES))
+    ways = ("", *(("_even_masked" if row.causal else "_even",) if row.length % WHOLE == 0 else ()))
+    spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
+    return (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
+
+
+@cache
+def _points(name: str) -> tuple[tuple[tuple[str, Value], ...], ...]:
+    """The points that a space takes. Of TileLang, whose compiler is the slowest, those with a warpgroup for 64 queries, the most keys and two stages alone."""
+    space = find_space(name)
+    given = given_of(space, problem := load_problem(space.home), problem.shapes[0], target("h200"))
+    points = [p for p in space.points() if not space.refusal(space.values(p, given))]
+    if space.surface == "tilelang":
+        points = [p for p in points if p["threads"] == 2 * int(p["rows"]) >= 256 and p["keys"] == WHOLE and p["stages"] == 2]
+    return tuple(tuple(p.items()) for p in points)
 
 
 def cases() -> Iterator[Case]:
@@ -104,7 +121,7 @@ def cases() -> Iterator[Case]:
 def prepared() -> dict[Kernel, Made]:
     """All kernels, compiled."""
     every = dict.fromkeys(k for row in ROWS for k in kernels(row))
-    return kept("fmha", sorted(every, key=lambda k: k.surface != "tilelang"), program, executable)  # TileLang's compiler is the slowest
+    return kept("fmha", sorted(every, key=lambda k: k.surface == "tilelang"), program, executable)  # TileLang's compiler is the slowest
 
 
 def program(kernel: Kernel) -> Program:
@@ -114,8 +131,7 @@ def program(kernel: Kernel) -> Program:
         return parse_program(file.read_text(), str(file))
     space, device = find_space(kernel.name), target("h200")
     problem = load_problem(space.home)
-    point = {name: values[0] for name, values in space.parameters.items()}
-    return built(space, space.values(point, given_of(space, problem, problem.shapes[0], device)), problem, device)
+    return built(space, space.values(dict(kernel.point), given_of(space, problem, problem.shapes[0], device)), problem, device)
 
 
 def executable(kernel: Kernel, of: Program) -> Executable:
@@ -133,28 +149,38 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
         "cuDNN": _torch("CUDNN_ATTENTION", q, k, v, row),
         "FlashAttention 2": _torch("FLASH_ATTENTION", q, k, v, row),
     }
-    want, missing, ours = ways["FlashAttention 2"](), dict[str, str](), kernels(row)
+    want, missing = ways["FlashAttention 2"](), dict[str, str]()
     try:
         ways["FlashInfer fa3"] = _flashinfer(q, k, v, row)
     except Exception as absent:  # it is not installed, or does not compile
         missing["FlashInfer fa3"] = f"{type(absent).__name__}: {str(absent).splitlines()[0] if str(absent) else ''}"
-    for kernel in ours:
-        found = made[kernel]
-        if isinstance(found, str):
-            missing[kernel.title] = found
-            continue
-        try:
-            ways[kernel.title] = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
-        except (KirError, CudaError, OSError) as refused:
-            missing[kernel.title] = str(refused).splitlines()[0]
 
     def wrong(out: Any) -> str:
         far = float((out.float().reshape(want.shape) - want.float()).abs().max())
         o.zero_()
         return "" if far < MOST_WRONG else f"{far:.3g} from torch's result"
 
+    pools: dict[str, dict[str, Callable[[], Any]]] = {}
+    for kernel in kernels(row):
+        try:
+            found = made[kernel]
+            if isinstance(found, str):
+                raise OSError(found)
+            call = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
+            if kernel.title in STOPPED:
+                raise OSError(STOPPED[kernel.title])
+            told(kernel.title)
+            if said := wrong(call()):
+                raise OSError(said)
+            pools.setdefault(kernel.title if kernel.expert else kernel.surface, {})[kernel.title] = call
+        except (KirError, CudaError, OSError) as refused:
+            missing[kernel.title] = str(refused).splitlines()[0]
+    named = [fastest(pool) for pool in pools.values()]
+    ways |= {name: pool[name] for name, pool in zip(named, pools.values(), strict=True)}
+    ours = (*named, *(name for name in missing if name != "FlashInfer fa3"))
+
     work = 4.0 * row.b * row.h * max(row.group, 1) * row.length * row.length * row.dim * (0.5 if row.causal else 1.0)
-    return Case("fmha", row.name, ways, tuple(k.title for k in ours), wrong, work, missing)
+    return Case("fmha", row.name, ways, ours, wrong, work, missing)
 
 
 def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:

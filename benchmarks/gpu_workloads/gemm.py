@@ -28,24 +28,28 @@ from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.tune import ranked
-from kir.learning.tune.space import find_space
+from kir.learning.tune.rank import given_of
+from kir.learning.tune.space import Point, find_space
 from kir.problem import Shape, load_problem
 
 KEPT = ROOT / "build" / "gemm"
-SPACES: dict[str, dict[str, tuple[str, ...]]] = {
-    "nt": {"cuda": ("gemm_sm90_nt", "gemm_sm90_nt_odd", "gemm_sm90_nt_skinny", "gemm_sm90_nt_wide", "gemm_sm90_nt_split", "gemm_sm90_nt_multicast",
-                    "gemm_sm90_nt_wide_multicast")},
-    "nn": {"cuda": ("gemm_sm90", "gemm_sm90_multicast"),
-           "triton": ("gemm_triton", "gemm_triton_halves"), "tilelang": ("gemm_tilelang", "gemm_tilelang_persistent")},
+FEW, SOME, EVERY = 256, 1024, 1 << 20
+SPACES: dict[str, dict[str, dict[str, tuple[int, int]]]] = {
+    "nt": {"cuda": {"gemm_sm90_nt": (128, EVERY), "gemm_sm90_nt_multicast": (128, EVERY), "gemm_sm90_nt_pingpong": (128, EVERY),
+                    "gemm_sm90_nt_odd": (64, EVERY), "gemm_sm90_nt_split": (64, SOME), "gemm_sm90_nt_skinny": (1, FEW), "gemm_sm90_nt_wide": (1, SOME),
+                    "gemm_sm90_nt_wide_multicast": (32, SOME)}},
+    "nn": {"cuda": {"gemm_sm90": (128, EVERY), "gemm_sm90_multicast": (128, EVERY), "gemm_sm90_pingpong": (128, EVERY)},
+           "triton": {"gemm_triton": (128, EVERY), "gemm_triton_halves": (128, EVERY)},
+           "tilelang": {"gemm_tilelang": (128, EVERY), "gemm_tilelang_persistent": (128, EVERY)}},
 }
-"""The pipelines among which is chosen, by the order of the weights and the surface."""
+"""The pipelines among which is chosen, by the order of the weights and the surface, each with the fewest and the most rows of A for which it is asked."""
 PROBLEMS = {"nt": "gemm_nt", "nn": "gemm"}
-MEASURED = 8
-"""Candidates that are measured where more than the forecast's first may be: as many as of cuBLASLt."""
+MEASURED = 16
+"""Candidates of a surface that are measured."""
+TILES = 3
+"""Tiles of a pipeline of which every point is forecast; of the others one."""
 AT_ONCE = 6
 """Rows for which one process ranks a pipeline's points: it builds each once for all of them."""
-SOME, FEW = 16, 1024
-"""Rows from which pipelines with tiles of 128 are asked, and up to which those for few rows are."""
 COLD = 200e6
 """Bytes that a row's copies of its operands have together at least, four times the L2 of an H200."""
 MOST_COPIES = 24
@@ -149,34 +153,44 @@ Found = tuple[str, str, float, str, Program]
 """A candidate: the row's name, the surface, seconds by the forecast, the pipeline with its parameters, the program."""
 
 
-def suits(space: str, row: Row) -> bool:
-    """Whether a pipeline is asked for points at a row: tiles of few rows where there are few, tiles of 128 and more where there are some."""
-    if any(word in space for word in ("skinny", "wide")):
-        return row.m <= FEW
-    return row.m >= SOME and (row.m <= FEW or "split" not in space)
+def suits(space: str, row: Row, rows: tuple[int, int]) -> bool:
+    """Whether a pipeline is asked for points at a row: for so many rows, and the one for rows off the grid where they are."""
+    return rows[0] <= row.m <= rows[1] and (space != "gemm_sm90_nt_odd" or row.n % 8 > 0) and (rows[1] < EVERY or row.n % 8 == 0 or "odd" in space)
 
 
 def _ranked(order: str, dtype: str, surface: str, space: str, begin: int) -> list[Found]:
-    """The first candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number."""
-    problem, known, found = load_problem(f"{PROBLEMS[order]}:{dtype}"), dict[tuple[str, ...], Program](), list[Found]()
+    """The candidates of a pipeline at `AT_ONCE` rows of a kind, from the one of this number: one point of each tile is forecast, then all of the best few."""
+    problem, of, device = load_problem(f"{PROBLEMS[order]}:{dtype}"), find_space(space), target("h200")
+    known, found = dict[tuple[str, ...], Program](), list[Found]()
     for row in [r for r in ROWS if (r.order, r.dtype) == (order, dtype)][begin:begin + AT_ONCE]:
-        if not suits(space, row):
+        if not suits(space, row, SPACES[order][surface][space]):
             continue
-        first, _ = ranked(find_space(space), problem, row.shape, target("h200"), most=6 * MEASURED, known=known)
-        found += [(row.name, surface, c.seconds, f"{space} {' '.join(f'{k}={v}' for k, v in c.point.items())}", c.program) for c in first]
+        given = given_of(of, problem, row.shape, device)
+        points = [p for p in of.points() if not of.refusal(of.values(p, given))]
+        one, _ = ranked(of, problem, row.shape, device, known=known, points={_tile(_named(space, p)): p for p in reversed(points)}.values())
+        best = [_tile(_named(space, c.point)) for c in one[:TILES]]
+        every, _ = ranked(of, problem, row.shape, device, known=known, points=[p for p in points if _tile(_named(space, p)) in best])
+        found += [(row.name, surface, c.seconds, _named(space, c.point), c.program) for c in (*every, *one[TILES:])]
     return found
+
+
+def _named(space: str, point: Point) -> str:
+    return f"{space} {' '.join(f'{k}={v}' for k, v in point.items())}"
 
 
 def chosen(found: Sequence[Found]) -> list[tuple[str, Program]]:
     """The first of all candidates of a row, of each pipeline as many, each of a tile of its own: a pipeline or a tile that is misjudged does not fill all
-    places."""
+    places. What is left of the places goes to the first of the others."""
     out: dict[tuple[str, ...], tuple[str, Program]] = {}
     most = max(2, -(-MEASURED // max(1, len({_tile(name)[0] for _, _, _, name, _ in found}))))
-    for _, _, _, name, program in sorted(found, key=lambda f: f[2]):
+    inorder = [(name, program) for _, _, _, name, program in sorted(found, key=lambda f: f[2])]
+    for name, program in inorder:
         tile = _tile(name)
         if tile not in out and sum(t[0] == tile[0] for t in out) < most:
             out[tile] = name, program
-    return list(out.values())[:MEASURED]
+    first = list(out.values())[:MEASURED]
+    names = {name for name, _ in first}
+    return [*first, *[c for c in inorder if c[0] not in names][:MEASURED - len(first)]]
 
 
 def _tile(name: str) -> tuple[str, ...]:

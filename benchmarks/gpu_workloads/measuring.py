@@ -51,7 +51,7 @@ def measured(case: Case) -> list[Taken]:
         if way in STOPPED:
             faults.append(Taken(way, way in case.ours, fault=STOPPED[way]))
             continue
-        _told(way)
+        told(way)
         try:
             fault = case.wrong(call())
             for _ in range(WARM_UPS):
@@ -62,7 +62,7 @@ def measured(case: Case) -> list[Taken]:
         if fault:
             sound.pop(way, None)
             faults.append(Taken(way, way in case.ours, fault=fault))
-    _told("")
+    told("")
     samples: dict[str, list[float]] = {way: [] for way in sound}
     for _ in range(ROUNDS):
         for way, (call, calls) in sound.items():
@@ -78,16 +78,17 @@ def fastest(ways: Mapping[str, Callable[[], Any]], rounds: int = 3) -> str:
     for number in range(rounds if len(ways) > 1 else 0):
         for way, call in ways.items():
             if not number:
-                _told(str(way))
+                told(str(way))
             call()
             samples[way].append(_seconds(call, 1))
-    _told("")
+    told("")
     if len(ways) == 1:
         return next(iter(ways))
     return min(samples, key=lambda way: statistics.median(samples[way]))
 
 
-def _told(way: str) -> None:
+def told(way: str) -> None:
+    """Says to those who listen which way is run next."""
     for listener in LISTENERS:
         listener(way)
 

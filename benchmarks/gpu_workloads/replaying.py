@@ -5,6 +5,7 @@ Also what the workloads compile beforehand, on as many processors as there are.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,12 +16,15 @@ from typing import Any
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.launching import compiled
 from kir.base.diagnostic import KirError
+from kir.base.store import write_atomic
 from kir.gate.gpu.images.executable import Executable
 from kir.ir.nodes import Program
 
 COLD = 160e6
 """Bytes that the copies of a row's tensors have together at least: three times the L2 of an H200."""
 MOST_COPIES, HOT_CALLS = 100, 20
+AT_ONCE = 40
+"""Compiled programs between two writes of what is kept, so that a run that is ended loses few."""
 
 Made = tuple[Program, Executable] | str
 """A program and what it was compiled to, or why it was not."""
@@ -72,10 +76,11 @@ def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: 
     found: dict[Any, Made] = pickle.loads(file.read_bytes()) if file.exists() else {}
     missing = [k for k in keys if k not in found]
     if missing:
-        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            found |= dict(zip(missing, pool.map(_made, [(make, build, k) for k in missing]), strict=True))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(pickle.dumps(found))
+        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
+            for number, (key, one) in enumerate(zip(missing, pool.map(_made, [(make, build, k) for k in missing]), strict=True), 1):
+                found[key] = one
+                if number % AT_ONCE == 0 or number == len(missing):
+                    write_atomic(file, pickle.dumps(found))
     return found
 
 

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,15 @@ from kir.ir.build import const, int_value, known_value
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
 from kir.ir.types import DType
-from kir.ir.visit import names_read, substitute
+from kir.ir.visit import names_read, substitute, walk
 from kir.problem import Comparison, Problem, Shape
-from kir.problem.draws import draw, generator
+from kir.problem.draws import AROUND, around, draw, generator
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
 from kir.problem.problem import widened
 from kir.problem.schema import Draw, Tensor
 
 Array = NDArray[Any]
+S = TypeVar("S")
 SECONDS = 1.0
 """Interpreted time, as it is foreseen, of the cases of one program beyond those that are never left out."""
 CHECKED_SECONDS, CHECKED_TIMES, ENOUGH = 3.0, 10, 0.85
@@ -42,6 +43,10 @@ TIMES_RUN = 2.5
 """Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
 FAIR = 0.5
 """What share of its bound a reference may be off what it gives in float64, for inputs to be fair."""
+LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
+"""Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
+MOST_AROUND, LARGEST = 4, 2.0**17
+"""Numbers of a program about which inputs are drawn, and the magnitude that none reaches: beyond what f16 holds they stand for infinity."""
 TURNS = (0, TOGETHER)
 """Seeds of the ordered cases at the most telling shape: every slice in another order, and everything rising together."""
 
@@ -177,14 +182,49 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     places = [shapes[0], uneven] if shapes else [uneven]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
-    may[:0] = [(s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far)]
-    may += [(far[i % len(far)], f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for i, d in enumerate(adverse) if far]
+    may[:0] = [(s, d, i) for s in (shapes or [uneven])[:1] for i, d in enumerate(_around(program, *_naive(problem)), 1) if _fair(problem, s, d, i)]
+    may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns([d for d in adverse if problem.orderable(d)], far)),
+               *((s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far))]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
     chosen = [*must, *(may[i] for i in kept)]
     cases = tuple(ProblemCase(problem, s, d, seed, problem.inputs(s, seed, d), names) for s, d, seed in chosen)
     return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at), longest=True),
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
+
+
+def _around(program: n.Program, *others: n.Program) -> list[str]:
+    """Distributions about numbers that a program has: what it compares with, or begins a search from. Those first that no other program has."""
+    found, known = _numbers(program), set().union(*map(_numbers, others))
+    return [f"{AROUND}{c!r}" for c in sorted(found, key=lambda c: (c in known, -abs(c)))[:MOST_AROUND]]
+
+
+def _numbers(program: n.Program) -> set[float]:
+    return {float(x.value) for k in program.kernels for x in walk(k) if isinstance(x, n.Const) and x.dtype.is_float and 2 < abs(float(x.value)) < LARGEST}
+
+
+def _fair(problem: Problem, at: Shape, distribution: str, seed: int) -> bool:
+    """Whether a problem's own program is right on inputs that the problem does not draw."""
+    naive = _naive(problem)
+    if not naive or not problem.widest_drawn(problem.inputs(at, seed)):
+        return False
+    inputs = problem.inputs(at, seed, distribution)
+    return _right(naive[0], ProblemCase(problem, at, distribution, seed, inputs, tensor_names(naive[0], problem, {})))
+
+
+def _right(program: n.Program, case: ProblemCase) -> bool:
+    wanted = {p.name for p in program.params}
+    try:
+        with np.errstate(all="ignore"):
+            return case.compare(run(program, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}).outputs).ok
+    except (KirError, ArithmeticError):
+        return False
+
+
+def _turns(names: Sequence[str], far: Sequence[S]) -> Iterator[tuple[str, S]]:
+    """Every name with every shape, so that neither has all of its turns before the others."""
+    for shift in range(len(far)):
+        yield from ((name, far[(i + shift) % len(far)]) for i, name in enumerate(names))
 
 
 def problem_plan(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Plan | None:
@@ -203,6 +243,31 @@ def _naive(problem: Problem) -> tuple[n.Program, ...]:
 def problem_cases(program: n.Program, problem: Problem, given: Mapping[str, str]) -> list[ProblemCase]:
     """The cases of `problem_tests` alone."""
     return [c for c in problem_tests(program, problem, given).cases if isinstance(c, ProblemCase)]
+
+
+SPECIAL = ("least", "most", "zeros", "ones")
+"""Inputs that problems rarely draw: all floats the same, and whole numbers at an end of their range."""
+
+
+def special_cases(problem: Problem, cases: Sequence[Case]) -> list[Case]:
+    """The first case of a problem with inputs of the same values everywhere, where its own program, if it has one, is right."""
+    first = next((c for c in cases if isinstance(c, ProblemCase)), None)
+    if first is None or not (naive := _naive(problem)):
+        return []
+    names = tensor_names(naive[0], problem, {})
+    out: list[Case] = []
+    for kind in SPECIAL:
+        inputs = dict(first.inputs)
+        for t in problem.spec.tensors:
+            how = problem.usual_draw(t)
+            if t.name in inputs and (how.kind == "integers" or (inputs[t.name].dtype.kind not in "iub" and how.kind != "partition")):
+                low, high = (how.low, how.high - 1) if how.kind == "integers" else (-2.0**10, 2.0**10)
+                value = {"least": low, "most": high, "zeros": min(max(0.0, low), high), "ones": min(max(1.0, low), high)}[kind]
+                inputs[t.name] = np.full_like(inputs[t.name], value)
+        ours, theirs = (ProblemCase(problem, first.at, f"inputs all {kind}", 0, inputs, which) for which in (first.names, names))
+        if _right(naive[0], theirs):
+            out.append(ours)
+    return out
 
 
 def named_shape(problem: Problem, at: Sizes) -> Shape:
@@ -248,9 +313,6 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     goals += [(0.5, np.array([c.sizes[name] % (2 * wide) == wide and math.prod(c.sizes.values()) > c.sizes[name] for c in cases]))
               for name in cases[best].sizes for wide in WIDE]
     chosen, left, cost = [best], MORE_SECONDS, np.maximum(found.seconds, found.stepped) * CHECKED_TIMES
-    for a, b in _strides(program):
-        if cases[best].sizes.get(a) == cases[best].sizes.get(b):
-            cost[[c.sizes.get(a) != c.sizes.get(b) for c in cases]] = np.inf
     while len(chosen) <= MORE_CHECKED:
         gain = sum((w * where for w, where in goals if not where[chosen].any()), np.zeros(len(cases)))
         gain[cost > left] = 0
@@ -266,13 +328,6 @@ def _checked(program: n.Program, cases: Sequence[Case], own: Any, longest: bool 
     if longest and within.max() > found.seconds[chosen].max():
         chosen.append(int(np.argmax(within)))
     return tuple(cases[i] for i in chosen)
-
-
-def _strides(program: n.Program) -> list[tuple[str, str]]:
-    """Sizes that facts hold to be no smaller than another one, as the stride of rows is: what then lies between rows is written by nobody, which checking
-    would report."""
-    pairs = [(f.a, f.b) if f.op == "ge" else (f.b, f.a) for f in program.facts if isinstance(f, n.Binary) and f.op in ("ge", "le")]
-    return [(a.name, b.name) for a, b in pairs if isinstance(a, n.Var) and isinstance(b, n.Var)]
 
 
 def elements_of(problem: Problem, s: Shape) -> int:
@@ -334,7 +389,21 @@ def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Co
     place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     worst, where = float(ratio[place]), f"{name}[{', '.join(str(int(i)) for i in place)}]"
     reason = "" if worst <= 1 else f"{where} is {float(a[place])!r}, the reference program says {float(b[place])!r}"
+    if worst <= 1 and floating and also is None and got.dtype.itemsize <= 2 and (side := _one_sided(a, b)):
+        return Comparison(False, worst, name, float(bound[place]), f"{name} differs from the reference program {side}: it is rounded in another direction")
     return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
+
+
+def _one_sided(a: Array, b: Array) -> str:
+    """To which side most of the elements that differ lie, where that are many: rounding to nearest, at whatever place, leaves about as many on either."""
+    apart = (a != b) & np.isfinite(a) & np.isfinite(b)
+    count = int(apart.sum())
+    if count < LEAST_APART or count < SHARE_APART * a.size:
+        return ""
+    for what, more in (("toward zero", np.abs(a) < np.abs(b)), ("away from zero", np.abs(a) > np.abs(b)), ("downward", a < b), ("upward", a > b)):
+        if int((apart & more).sum()) >= ONE_SIDED * count:
+            return f"in {count} of {a.size} elements, {what} in nearly all of them"
+    return ""
 
 
 def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130)) -> list[dict[str, int]]:
@@ -370,6 +439,10 @@ def _truth(fact: n.Expr, at: Mapping[str, n.Const]) -> bool | None:
 OTHER = {
     "positive": Draw(kind="uniform", low=0.25, high=2.0), "negative": Draw(kind="uniform", low=-2.0, high=-0.25), "tiny": Draw(kind="normal", scale=2.0**-10),
     "large": Draw(kind="normal", scale=16.0), "wide": Draw(kind="log_uniform", low=-6, high=6), "sparse": Draw(kind="sparse", scale=4.0, every=5)}
+APART = {"apart": Draw(kind="log_uniform", low=-8, high=9)}
+"""Where a size is large: what stands behind may be far above all that came before."""
+KINDS = {**OTHER, **APART}
+WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
 """How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
 LATER_TURNS = (1, 2, 3, 4, 5)
 """Seeds of further orders at the most telling shape, as long as there is time."""
@@ -386,8 +459,12 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     names = list(OTHER)
     adverse = names[turn % len(names):] + names[:turn % len(names)]
     shapes = _needed(program, plan)
+    numbers = [name for name in WHOLE if any(isinstance(p.of, n.Buffer) and p.role != "out" and p.of.dtype.is_integer for p in program.params)]
+    numbers += _around(program, against)
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
-    may = [*((at, f"normal{by_size}", TURNS[1]) for at in plan.far), *((first, name, 0) for name in adverse[1:]),
+    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((at, f"{name}{by_size}", TURNS[1]) for name in (*APART, "normal") for at in plan.far),
+           *((first, name, 0) for name in adverse[1:]),
+           *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
@@ -422,11 +499,12 @@ def _relative(against: n.Program, sizes: Sizes, distribution: str, seed: int) ->
 
 @lru_cache(maxsize=48)
 def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str, seed: int) -> RelativeCase | None:
-    """A case and what the reference makes of it, kept for the next program of a walk. None for one with too large arrays, and for inputs other than
-    normal ones of which the reference makes something else in float64: they would test its rounding."""
+    """A case and what the reference makes of it, kept for the next program of a walk. None for one with too large arrays, for inputs other than
+    normal ones of which the reference makes something else in float64 (they would test its rounding), and for whole numbers that it reads beyond its
+    tensors with."""
     sizes = {p.name: dict(at)[p.name] for p in against.params if p.name in dict(at)}
     base, ordering = split(distribution)
-    how = OTHER.get(base, Draw(kind="normal"))
+    how = KINDS.get(base, Draw(kind="normal"))
     values = {name: const(value, p.of) for p in against.params if isinstance(p.of, DType) and (name := p.name) in sizes for value in (sizes[name],)}
     reference = content_hash(against)
     arrays: dict[str, Array] = {}
@@ -437,8 +515,14 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
         if math.prod(shape) > MOST_ELEMENTS:
             return None
         if p.role != "out":
-            drawn = how if p.of.dtype.is_float else Draw(kind="integers", low=0, high=2)
+            drawn = how if p.of.dtype.is_float else WHOLE.get(base if p.of.dtype.is_integer else "", Draw(kind="integers", low=0, high=2))
             arrays[p.name] = draw(drawn, shape, p.of.dtype.name, generator(reference, base, seed, p.name, list(at)))
+    floats = [p.name for p in against.params if isinstance(p.of, n.Buffer) and p.of.dtype.is_float and p.name in arrays]
+    if base.startswith(AROUND):
+        if not floats:
+            return None
+        largest = max(floats, key=lambda name: arrays[name].size)
+        arrays[largest] = around(arrays[largest], float(base.removeprefix(AROUND)), generator(reference, base, seed), seed)
     if ordering is not None:
         tensors = [Tensor(name=p.name, role="in", dtype=p.of.dtype.name, shape=tuple(_extent(d) for d in p.of.shape))
                    for p in against.params if isinstance(p.of, n.Buffer)]
@@ -449,7 +533,9 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             scalars[p.name] = 0.5 if p.of.is_float else 1
     with np.errstate(all="ignore"):
         expected, also = expected_of(against, arrays, scalars)
-        if base in OTHER and not _exact_enough(against, arrays, scalars, expected):
+        if base in WHOLE and run(against, {k: v.copy() for k, v in arrays.items()}, {**scalars}).errors:
+            return None  # numbers that name places it does not have
+        if (base in KINDS or base.startswith(AROUND)) and not _exact_enough(against, arrays, scalars, expected):
             return None
     return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also)
 

@@ -14,7 +14,7 @@ from kir.base.registry import registry
 from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets
-from kir.gate.claims import refusals
+from kir.gate.claims import apart, refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
@@ -195,9 +195,13 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             tests = problem_tests(program, problem, names, also)
             right = check(program, tests, problem.name, runner=runner, stopped=stopped)
             broken = refusals(program, problem, names, tests.cases, right.reached) if right.ok else ()
-            return _refused(right, broken) if broken else right
-        assert against is not None
-        return check(program, relative_tests(program, against, also), f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
+        else:
+            assert against is not None
+            tests = relative_tests(program, against, also)
+            right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
+            broken = ()
+        broken = broken or (apart(program, right.checked) if right.ok else ())
+        return _refused(right, broken) if broken else right
     except KirError as fault:
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,

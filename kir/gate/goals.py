@@ -20,6 +20,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.interp.evaluation.interpreter import Interpreter
 from kir.interp.launch import largest_value, may_block
+from kir.interp.native import signature
 from kir.interp.numerics.values import Val
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO, Kind
 from kir.interp.state.frame import Frame
@@ -35,11 +36,15 @@ WRAP = 16
 """Of a loop, beside the bits of `kir.interp.state.coverage`: it ran often enough that a ring of stages that it fills is used again twice."""
 ROUNDS = 2
 """How often a ring is gone through before it counts as used again: each phase of its barriers comes twice."""
+LATER = (4, 8)
+"""Ways of every serial loop, by these numbers below zero: more trips than so many, since what the first three have right a later one may not."""
 TEAMS = ("warpgroup", "warp", "thread")
 UNKNOWN_TRIPS = 8
 """Trips counted for a loop whose bounds are not known from the sizes."""
 FIRST_SECONDS, STATEMENT_SECONDS, NODE_SECONDS, ELEMENT_SECONDS = 2e-3, 1e-5, 4e-6, 1e-9
 """What the interpreter takes to begin, for a statement, for an expression in it, and for an element of its value."""
+COMPILED, FASTER = 0.05, 20
+"""Seconds that a loop takes to be compiled (`kir.interp.native`), where it can be, and how much faster it runs then."""
 MOST_HELD = 1 << 16
 """Elements of the largest value of a CTA that are counted: extents that are not known are a guess."""
 MOST_LANES = 1 << 14
@@ -160,20 +165,42 @@ class _Lanes:
 
 
 @lru_cache(maxsize=4096)
-def limits(body: n.Block) -> frozenset[int]:
-    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has."""
+def limits(body: n.Block, of: str = "") -> frozenset[int]:
+    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has; with `of`, a loop's
+    variable, only where what is compared, cut or an index comes from the variable, or from private whole numbers that the loop changes."""
     out: set[int] = set()
+    names = _from(body, of) if of else None
     for x in (x for s in body for x in walk(s)):
         match x:
-            case n.Binary(op="shr", b=n.Const(value=int() as c)) if 0 <= c < 32:
+            case n.Binary(op="shr", a=a, b=n.Const(value=int() as c)) if 0 <= c < 32 and _about(a, names):
                 out.add(1 << c)
             case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
-                out |= {abs(e.value) for e in (a, b) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)}
-            case n.Buffer(space="shared" | "fragment" | "register" | "cluster"):
+                out |= {abs(e.value) for e, other in ((a, b), (b, a)) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)
+                        and _about(other, names)}
+            case n.Buffer(space="shared" | "fragment" | "register" | "cluster") if names is None:
                 out |= {v for d in x.shape if (v := int_value(d))}
+            case n.Region(buffer=buffer) if names is not None and buffer.space not in ("global", "constant"):
+                out |= {v for i, d in zip(x.index, buffer.shape, strict=False) if (v := int_value(d)) and _about(i, names)}
             case _:
                 pass
     return frozenset(c for c in out if 1 < c < MOST_ELEMENTS)
+
+
+def _about(e: n.Node, names: set[str] | None) -> bool:
+    return names is None or any((isinstance(x, n.Var) and x.name in names) or (isinstance(x, n.Region) and x.buffer.name in names) for x in walk(e))
+
+
+def _from(body: n.Block, var: str) -> set[str]:
+    """The variable of a loop, private whole numbers that its body sets, and the names that either goes into."""
+    inside = [x for s in body for x in walk(s)]
+    own = [x.at.buffer for x in inside if isinstance(x, n.Store) and x.at.buffer.space in ("register", "fragment")]
+    names = {var} | {buffer.name for buffer in own if buffer.dtype.is_integer}
+    while True:
+        more = {name for x in inside if isinstance(x, n.Let) and not names.issuperset(x.names) and _about(x.value, names) for name in x.names}
+        more |= {x.var.name for x in inside if isinstance(x, n.For) and x.var.name not in names and any(_about(e, names) for e in (x.lo, x.hi, x.step))}
+        if not more:
+            return names
+        names |= more
 
 
 def _leaves(body: n.Block) -> bool:
@@ -184,7 +211,8 @@ def _leaves(body: n.Block) -> bool:
 class _Walker:
     def __init__(self, m: Machine, names: Mapping[int, str], out: Prediction) -> None:
         self.m, self.names, self.out, self.count = m, names, out, len(out.seconds)
-        self.owners = np.zeros(0)
+        self.owners, self.saved = np.zeros(0), np.zeros(0)
+        self.inside = False
         self.guesses = 0
         self.known: dict[int, float] = {}
 
@@ -227,12 +255,13 @@ class _Walker:
             if count is not None:
                 lanes.env[axis.name] = Val(np.where(last[:, i], count[index] - 1, 0).astype(np.int32))
                 total = total * count
-        self.owners = np.zeros(len(index))
+        self.owners, self.saved = np.zeros(len(index)), np.zeros(len(index))
         self.block(k.body, lanes)
         alone, most = self.owners.reshape(len(corners), -1).max(0), min(MOST_HELD, largest_value(k))
+        quick = (self.owners - self.saved).reshape(len(corners), -1).max(0)
         turns = total if any(may_block(x) for x in walk(k)) else np.ones(len(total))  # CTAs that may wait take turns
         np.add.at(self.out.stepped, host.shape, alone * total)
-        np.add.at(self.out.seconds, host.shape, alone * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
+        np.add.at(self.out.seconds, host.shape, quick * turns + alone / STATEMENT_SECONDS * total * most * ELEMENT_SECONDS)
 
     def note(self, kind: Kind, anchor: str, bit: int, shapes: Array) -> None:
         """Sizes at which a goal is reached."""
@@ -373,7 +402,9 @@ class _Walker:
             if anchor in self.out.rings:
                 self.note("loop", anchor, WRAP, lanes.shape[trips > ROUNDS * self.out.rings[anchor]])
             self.guesses -= early
-            for c in limits(s.body):
+            for most in LATER:
+                self.beyond((id(s), -most), lanes.shape[trips > most])
+            for c in limits(s.body, s.var.name):
                 self.beyond((id(s), c), lanes.shape[(trips > 1) & (lo <= c) & (lo + (trips - 1) * step > c)])
         first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
         if len(first) + len(last) > MOST_LANES:
@@ -388,7 +419,14 @@ class _Walker:
             inner.weight = inner.weight * np.maximum(ahead, 1) if len(last) else inner.weight * trips[index]
         else:
             inner.weight = inner.weight * (ahead == 0)
+        if self.inside or not serial or not signature.taken(s):
+            self.block(s.body, inner)
+            return
+        before, self.inside = self.owners.copy(), True
         self.block(s.body, inner)
+        self.inside = False
+        spent = self.owners - before
+        self.saved += np.maximum(0.0, spent - COMPILED - spent / FASTER)
 
     def branch(self, s: n.If, lanes: _Lanes) -> _Lanes:
         """Both branches; gives the lanes that go on."""

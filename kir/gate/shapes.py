@@ -251,7 +251,7 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
     found = predicted(program, [space.own(at) for at in pool])
     near = np.arange(len(pool)) < len(chosen)
     wanted: dict[tuple[object, ...], Array] = {(g,): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
-    wanted |= {way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
+    wanted |= {(PAST, *way) if way[1] < 0 else way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
     for name in space.names:
         column = np.array([at[name] for at in pool])
         if vectors:

@@ -107,7 +107,8 @@ class CorrectnessRecord:
     left_out: tuple[str, ...] = ()
     coverage: CoverageRecord | None = None
     reached: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
-    """What the fast runs reached of the program, by place; it is not written."""
+    checked: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
+    """What the fast runs and the checked ones reached of the program, by place; it is not written."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

@@ -79,3 +79,24 @@ def draw(how: Draw, shape: tuple[int, ...], dtype: str, random: np.random.Genera
             out[..., -1] = how.high
     with np.errstate(over="ignore"):  # what a narrow dtype cannot hold is infinite there
         return out.astype(numpy_dtype(dtype))
+
+
+AROUND = "around "
+"""A distribution of this name and a number: the usual draw, with values that stand about that number and its negative."""
+
+
+def around(a: Array, value: float, random: np.random.Generator, turn: int = 0) -> Array:
+    """An array of floats some slices of which (along the first axis; all of one axis as one slice, which `turn` counts) lie beyond a number and some below
+    its negative, all elements of them; of the others the first element is the number, and one in four that or a value next to it. What the dtype cannot
+    hold is not drawn."""
+    out = np.array(a, copy=True)
+    rows = out.reshape(a.shape[0] if a.ndim > 1 else 1, -1)
+    c = abs(value)
+    for i in range(rows.shape[0]):
+        far = c * random.uniform(2.4, 2.6, rows.shape[1])
+        near = value * random.choice([1.0, 1.0, 0.75, 1.25, -1.0, -1.25], rows.shape[1])
+        chosen = random.integers(0, 4, rows.shape[1]) == 0
+        chosen[:1], near[:1] = True, value
+        made = (-far, np.where(chosen, near, rows[i].astype(np.float64)), far)[(i + turn) % 3]
+        rows[i] = np.clip(made, -float(ml_dtypes.finfo(a.dtype).max), float(ml_dtypes.finfo(a.dtype).max)).astype(a.dtype)
+    return out

@@ -23,8 +23,8 @@ from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
 from kir.ir.visit import substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
-from kir.problem.draws import draw, generator, numpy_dtype, smallest_step, unit_roundoff
-from kir.problem.ordering import ordered, split
+from kir.problem.draws import AROUND, around, draw, generator, numpy_dtype, smallest_step, unit_roundoff
+from kir.problem.ordering import INDEPENDENT, ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
 Array = NDArray[Any]
@@ -155,23 +155,43 @@ class Problem:
         return {**shape.sizes, **self.spec.scalars, **self.spec.constants}
 
     # -------------------------------------------------------------------------------------------------- inputs and oracle
+    def usual_draw(self, t: Tensor) -> Draw:
+        """How the elements of an input are drawn where no distribution says it."""
+        usual = self.spec.distributions["normal"]
+        return usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+
+    def widest_drawn(self, inputs: Mapping[str, Array]) -> str:
+        """The tensor of floats with the most elements, of those whose elements are drawn one by one; "" where there is none."""
+        found = [(-inputs[t.name].size, i, t.name) for i, t in enumerate(self.spec.tensors)
+                 if t.name in inputs and unit_roundoff(self.tensor_dtype(t)) and self.usual_draw(t).kind in INDEPENDENT]
+        return min(found)[2] if found else ""
+
+    def orderable(self, distribution: str) -> bool:
+        """Whether what a distribution draws may be put in any order, all of it."""
+        return all(draw.kind in INDEPENDENT for draw in self.spec.distributions[distribution].values())
+
     def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
         """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. A distribution may say in which order
-        (`kir.problem.ordering`). Raises KirError KIR-G902, KIR-G903."""
+        (`kir.problem.ordering`), or be called `around` and a number (`kir.problem.draws.around`). Raises KirError KIR-G902, KIR-G903."""
         at = self.shape(shape) if isinstance(shape, str) else shape
         base, ordering = split(distribution)
+        value = base.removeprefix(AROUND) if base.startswith(AROUND) and base not in self.spec.distributions else ""
+        if value:
+            base = "normal"
         if base not in self.spec.distributions:
             raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
                         attempt=did_you_mean(base, self.distributions), needs=f"one of {', '.join(self.distributions)}")
-        draws, usual = self.spec.distributions[base], self.spec.distributions["normal"]
+        draws = self.spec.distributions[base]
 
         def how(t: Tensor) -> Draw:
-            return draws.get(t.name) or draws.get("*") or usual.get(t.name) or usual.get("*") or Draw(kind="normal")
+            return draws.get(t.name) or draws.get("*") or self.usual_draw(t)
         out: Arrays = {}
         for t in self.spec.tensors:
             if t.role != "out":
                 random = generator(self.spec.name, base, seed, t.name, sorted(at.sizes.items()))
                 out[t.name] = draw(how(t).at(at.sizes), self.tensor_shape(t, at), self.tensor_dtype(t), random)
+        if value and (largest := self.widest_drawn(out)):
+            out[largest] = around(out[largest], float(value), generator(self.spec.name, value, seed, largest), seed)
         return out if ordering is None else ordered(out, self.spec.tensors, ordering, seed, how)
 
     @cached_property

@@ -50,16 +50,24 @@ kernel main grid (i: 1) threads 256
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.target.legalize import registers_refusal
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
+from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.base import Effect
 from kir.rewrite.edit import kernel_of
 from kir.rewrite.match import edited, hardware_of, node_as, params_as
+
+FEW = (24, 32, 40)
+"""Registers a thread that suffice to copy: from the least that there may be on."""
+MOST, ALL = 240, 512
+"""Registers of a thread that holds results, at most (of 255 that instructions name, in steps of 8), and of one thread in every warpgroup together: those of
+an SM, divided by the threads of a warpgroup (CUDA C++ Programming Guide, compute capability 9.0)."""
 
 
 def _given(program: n.Program, site: Site) -> n.Roles:
@@ -91,9 +99,21 @@ def _adds_up(program: n.Program, site: Site, context: Context) -> Verdict:
     return proved("what some roles give back is enough for the others")
 
 
+def _offers(node: n.Roles) -> Iterator[tuple[int, ...]]:
+    """Registers of the roles: a few for those that store nothing and multiply nothing, and for the others what is left, in steps of 8."""
+    holds = [any(isinstance(s, (n.Mma, n.Store)) for s in statements(r.body)) for r in node.roles]
+    warpgroups = [(r.hi - r.lo) // 4 for r in node.roles]
+    givers, takers = (sum(w for w, h in zip(warpgroups, holds, strict=True) if h is which) for which in (False, True))
+    for few in FEW if givers and takers else ():
+        many = min(MOST, (ALL - few * givers) // takers // 8 * 8)
+        if many > few:
+            yield tuple(many if h else few for h in holds)
+
+
 @dataclass(frozen=True)
 class RedistributeRegisters(Pass):
-    """`registers` of a thread in each role, in order; 0 leaves a role those of the launch."""
+    """`registers` of a thread in each role, in order; 0 leaves a role those of the launch. Where none are said, each few that the roles which hold no
+    results may keep, and for the others all that this leaves them."""
 
     intent: ClassVar[str] = "register-redistribution"
     catalogue: ClassVar[tuple[int, ...]] = (28,)
@@ -116,6 +136,8 @@ class RedistributeRegisters(Pass):
         """At roles that all have the registers of the launch."""
         if not isinstance(node, n.Roles):
             return None
+        if not self.registers and not any(r.registers for r in node.roles):
+            return tuple(Site(path, RedistributeRegisters(each)) for each in _offers(node)) or Miss("no role only copies, or none holds results")
         if len(self.registers) != len(node.roles) or min(self.registers) < 0:
             return Miss(f"{len(node.roles)} roles, and registers of {len(self.registers)}")
         return Miss("a role has registers of its own already") if any(r.registers for r in node.roles) else Site(path, self)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import conv2d, gemm_grouped, launching, replaying, table, topk, watched
+from benchmarks.gpu_workloads import conv2d, fmha, gemm, gemm_grouped, launching, replaying, table, topk, watched
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -123,6 +123,28 @@ def test_groups_are_uneven_and_every_row_of_experts_has_points() -> None:
         assert row.offsets[0] == 0 and row.offsets[-1] == row.rows and lengths.max() >= 3 * row.rows / row.groups and lengths.min() >= 0
         assert len([p for p in gemm_grouped.POINTS if gemm_grouped.suits(p, row)]) >= 4
     assert sum((np.diff(row.offsets) == 0).any() for row in gemm_grouped.ROWS) >= 4
+
+
+def test_attention_asks_every_point_and_whole_tiles_where_they_divide_the_length() -> None:
+    whole, other = fmha.kernels(fmha.Row(1, 2, 512, 128, True)), fmha.kernels(fmha.Row(1, 2, 1000, 64, True))
+    for row in (whole, other):
+        assert len({k.title for k in row}) == len(row) and {k.surface for k in row} == {"cuda", "triton", "tilelang"} and sum(k.expert for k in row) == 1
+    assert any("_even_" in k.name for k in whole) and not any("_even_" in k.name for k in other)
+    assert len({k.point for k in whole if k.name == "fmha_d128_causal_even_masked_triton"}) > 4
+    assert len({fmha.program(k) for k in whole if k.name == "fmha_d128_causal_sm90" and not k.expert}) == 2
+
+
+def test_gemm_measures_the_first_point_of_many_tiles_and_what_is_left_of_the_first() -> None:
+    program: Any = None
+    found: list[gemm.Found] = [("r", "cuda", seconds, f"{space} rows={rows} columns=64 stages={stages}", program)
+                               for space, slow in (("a", 0), ("b", 100)) for rows in (16, 32, 64)
+                               for stages in range(5) for seconds in (slow + rows + stages * 1e-3,)]
+    names = [name for name, _ in gemm.chosen(found)]
+    assert len(names) == len(set(names)) == gemm.MEASURED
+    assert names[:6] == [f"{space} rows={rows} columns=64 stages=0" for space in "ab" for rows in (16, 32, 64)]
+    assert names[6:8] == ["a rows=16 columns=64 stages=1", "a rows=16 columns=64 stages=2"]
+    for row in gemm.ROWS:
+        assert all(any(gemm.suits(space, row, rows) for space, rows in of.items()) for of in gemm.SPACES[row.order].values())
 
 
 def test_an_answer_takes_nan_for_the_largest_and_any_k() -> None:

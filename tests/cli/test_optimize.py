@@ -2,12 +2,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.hardware.target import target
+from kir.ir.printer import program_text
 from kir.learning.optimize.inputs import captured, definition, shape_for, subject
+from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
 from tests.command_line import called
 
@@ -47,11 +52,56 @@ def test_what_is_refused_is_one_clear_error(words: tuple[str, ...], id: str, cap
     assert code in (1, 2) and err.count("error[") == 1 and id in err
 
 
-def test_a_kernel_without_a_problem_and_a_wrong_policy_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+ROWS = '''
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def weighted_rows(x, w, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = 0.0
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x + row * columns + at, mask=at < columns, other=0.0) * tl.load(w + at, mask=at < columns, other=0.0), axis=0)
+    tl.store(out + row, total)
+
+
+def run(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.shape[0], device=x.device)
+    weighted_rows[(x.shape[0],)](x, w, out, x.shape[1], BLOCK=128)
+    return out
+'''
+
+
+def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is read as its host code launches it, made fast at large sizes, and may be judged by other processes."""
+    file, out = tmp_path / "rows.py", tmp_path / "rows.cu"
+    file.write_text(ROWS)
+    code, said, err = called(capsys, "optimize", str(file), "--no-compile", "--surface", "cuda", "--budget", "candidates=1,seconds=500,plans=14",
+                             "-o", str(out))
+    assert code == 0 and "times as fast" in said and "columns=8192" in said and "what weighted_rows computes" in said, err
+    assert "KIR-S060" in err and "__global__" in out.read_text()
+    report = json.loads((tmp_path / "rows.cu.json").read_text())
+    assert report["limit"]["seconds"] > 4 * 8192 * 8192 / 5e12, "every tensor is moved once"
+    one = subject(str(file))
+    task = task_of(Setting(one.problem, shape_for(one, ""), target("h200"), "cuda"), one.program, "cuda", compiles=False)
+    wrong = replace(one.program, kernels=tuple(replace(k, body=k.body[:-1]) for k in one.program.kernels))
+    assert judged(task)["accepted"] and not judged(replace(task, text=program_text(wrong)))["accepted"]
+
+
+def test_a_kernel_with_a_hazard_is_not_taken_for_what_must_be_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "race.kir"
+    file.write_text("kir 1\nprogram race\n  size N: i32\n  in X: f32[N]\n  out Y: f32[1]\n  fact N >= 2\n"
+                    "kernel race grid (c: 1) threads 32\n  for t in 0..32 parallel thread\n    if t < N\n      Y[0] = X[t]\n")
+    code, _, err = called(capsys, "optimize", str(file), *QUICK[2:])
+    assert code == 1 and "KIR-U025" in err and "the kernel as given is not right" in err
+
+
+def test_a_wrong_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "naive.kir"
     file.write_text((load_problem("softmax").folder / "naive.kir").read_text())
-    code, _, err = called(capsys, "optimize", str(file))
-    assert code == 2 and "KIR-U026" in err and "--problem" in err
     policy = tmp_path / "policy.json"
     policy.write_text("{}")
     code, _, err = called(capsys, "optimize", str(file), "--problem", "softmax", *QUICK, "--policy", str(policy))

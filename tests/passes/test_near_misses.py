@@ -344,3 +344,36 @@ def test_more_copies_than_a_program_holds_are_none() -> None:
     text = "kir 1\nprogram p\n  size N: i32\n  out Y: f32[N]\nkernel main grid (i: 1) threads 1\n  for j in 0..N\n    Y[j] = 1.0\n"
     item = next(p for p in passes() if p.name == "unroll").with_options({"factor": 2147483647})
     assert "2147483647 copies of 1 statements are more than 65536" in [said for _, said in misses(item, parse_program(text, "p.kir"))]
+
+
+ROLES = """kir 1
+program p
+  in X: f16[64, 64]
+  out Y: f16[64, 64]
+  map X_map of X box [64, 64]
+kernel main grid (i: 1) threads {threads}
+  shared Xs: f16[64, 64] align 128
+  shared full: mbarrier[1]
+  mbar_init(&full[0], 1)
+  fence_mbar_init()
+  @teams roles
+    role producer warps 0..4
+      mbar_arrive_expect(&full[0], 8192)
+      copy load(X[0 +: 64, 0 +: 64] else 0.0:f16 clip) -> Xs via tma signal full[0] {{descriptor=X_map}}
+    role consumer warps 4..{warps}
+      mbar_wait(&full[0], 0)
+      {last}
+"""
+
+
+@pytest.mark.parametrize(("warps", "offers"), [(8, [(24, 240), (32, 240), (40, 240)]), (12, [(24, 240), (32, 240), (40, 232)]),
+                                               (16, [(24, 160), (32, 160), (40, 152)])])
+def test_registers_that_roles_may_take_are_offered(warps: int, offers: list[tuple[int, int]]) -> None:
+    """What the copying warpgroups leave, in steps of 8; each passes the pass's own conditions. Where nobody holds results nothing is offered."""
+    item = next(p for p in passes() if p.name == "redistribute-registers").with_options({})
+    program = parse_program(ROLES.format(threads=32 * warps, warps=warps, last="Y[0 +: 64, 0 +: 64] = Xs clip"), "p.kir")
+    found = sites(item, program)
+    assert [site.params.options()["registers"] for site in found] == offers
+    assert all(v for site in found for _, v in judge(program, site))
+    idle = parse_program(ROLES.format(threads=32 * warps, warps=warps, last="cta_sync()").replace("cta_sync()", "mbar_wait(&full[0], 0)"), "p.kir")
+    assert sites(item, idle) == () and any("none holds results" in said for _, said in misses(item, idle))

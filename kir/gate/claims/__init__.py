@@ -4,16 +4,17 @@
 
 A problem states claims (`kir.problem.schema.Claims`); that its inputs arrive at its outputs, and that no untested way leaves work out, is derived.
 
-Order: flow, compensation, arithmetic, ways.
+Order: flow, compensation, arithmetic, ways, meetings.
 """
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from kir.base.diagnostic import Diagnostic, KirError
-from kir.gate.cases import Case, tensor_names
+from kir.gate.cases import Case, special_cases, tensor_names
 from kir.gate.claims.arithmetic import last, sums, unkept
 from kir.gate.claims.flow import Flow, Key, is_tensor
+from kir.gate.claims.meetings import unmet
 from kir.gate.claims.ways import untaken
 from kir.interp.state.coverage import Place
 from kir.ir import nodes as n
@@ -42,7 +43,13 @@ def refusals(program: n.Program, problem: Problem, given: Mapping[str, str], cas
         words += [f"the loop {var} does not go as far as {_words(sorted(sizes - still))}" for key, still in _reach(other, problem).items()
                   for var, sizes in ((key[1], loops.get(key, frozenset())),) if sizes - still]
         return words or [d.message for d in broken(other, problem, names, derived=False)]
-    return tuple(untaken(program, flow, cases, reached, lost))
+    return tuple(untaken(program, flow, cases, reached, lost, lambda: special_cases(problem, cases)))
+
+
+def apart(program: n.Program, reached: Mapping[Place, int]) -> tuple[Diagnostic, ...]:
+    """Barriers that no checked test shows to be met by all threads (KIR-G117), whatever the program is compared with; `reached` is what those reached."""
+    flow = _flow(program)
+    return () if flow.opaque else tuple(unmet(program, flow, reached))
 
 
 def broken(program: n.Program, problem: Problem, names: Mapping[str, str], derived: bool = True) -> list[Diagnostic]:
@@ -115,4 +122,4 @@ def _scalars_unknown(program: n.Program, problem: Problem) -> set[str]:
     return set(problem.spec.scalars) - {p.name for p in program.params}
 
 
-__all__ = ["broken", "refusals"]
+__all__ = ["apart", "broken", "refusals"]

@@ -47,9 +47,11 @@ Lost = Callable[[n.Program], Sequence[str]]
 """What a program leaves out, in words."""
 
 
-def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost) -> Iterator[Diagnostic]:
+def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapping[Place, int], lost: Lost,
+            special: Callable[[], Sequence[Case]]) -> Iterator[Diagnostic]:
     """The ways that leave something out and that no case takes, and those without which something is left out and that no case takes (KIR-G134), but for
-    those that can be taken by nothing. `reached` is what the cases were seen to reach of branches."""
+    those that can be taken by nothing. `reached` is what the cases were seen to reach of branches. What data decide may be decided otherwise by inputs
+    that the problem does not draw: the `special` ones, which are asked for where something would be refused, and judge it."""
     suspects: list[tuple[Way, str]] = []
     for way in ways(program, flow):
         if isinstance(way.node, n.If) and reached.get(("branch", way.anchor), 0) & (TAKEN if way.holds else SKIPPED):
@@ -60,8 +62,20 @@ def untaken(program: n.Program, flow: Flow, cases: Sequence[Case], reached: Mapp
             suspects.append((way, f"no test takes this way, and without it {gone[0]}"))
     watched = [way for way, _ in suspects if not isinstance(way.node, n.If)]
     seen = taken(program, watched, cases) if watched else set[int]()
-    for way, said in suspects:
+    left = [(way, said) for way, said in suspects if id(way) not in seen]
+    tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
+    of_data = [way for way, _ in left if flow.sources(way.cond, way.kernel) & tensors]
+    wrong: dict[int, str] = {}
+    for case in special() if of_data else ():
+        faults: list[str] = []
+        went = taken(program, [way for way in of_data if id(way) not in seen | wrong.keys()], [case], faults)
+        if faults:
+            wrong |= dict.fromkeys(went, faults[0])
+        else:
+            seen |= went
+    for way, said in left:
         if id(way) not in seen:
+            said = f"{said}; with {wrong[id(way)]}" if id(way) in wrong else said
             yield Diagnostic("KIR-G134", said, anchor=way.anchor, subject=_said(way), origin=getattr(way.stmt, "origin", None),
                              needs="a size or inputs in the problem at which it is taken, or the work done there too")
     yield from _arms(program, reached, lost)
@@ -168,8 +182,9 @@ def possible(program: n.Program, flow: Flow, way: Way) -> bool:
 
 # --------------------------------------------------------------------------------------------------------- which ways cases take
 
-def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case]) -> set[int]:
-    """The ways (by identity) that cases take: the program is run again with an empty branch for each, until all have been seen."""
+def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case], wrong: list[str] | None = None) -> set[int]:
+    """The ways (by identity) that cases take: the program is run again with an empty branch for each, until all have been seen. Where asked, the outputs are
+    judged too: `wrong` gets what is wrong with them, after the name of how the inputs were drawn."""
     seen: set[int] = set()
     for case in cases[:MOST_CASES]:
         left = [way for way in watched if id(way) not in seen]
@@ -182,6 +197,8 @@ def taken(program: n.Program, watched: Sequence[Way], cases: Sequence[Case]) -> 
                 result = run(noted, case.arrays, {k: v for k, v in case.scalars.items() if k in wanted}, cover=True)
         except KirError:
             return {id(way) for way in watched}  # a condition that cannot be looked at by itself: nothing is said of it
+        if wrong is not None and not (judged := case.compare(result.outputs)).ok:
+            wrong.append(f"{case.distribution}, {judged.reason}")
         for anchor, _, s in anchors(noted):
             way = labels.get(s.label or "")
             if way is not None and result.reached.get(("branch", anchor), 0) & TAKEN:

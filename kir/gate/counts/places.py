@@ -70,12 +70,17 @@ class Places:
     together: int = 264
     """CTAs that run at the same time."""
     as_written: bool = True
-    _names: dict[int, frozenset[str]] = field(default_factory=dict)
+    bounds: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Names that the bounds of the loops around depend on, by the loop's variable: CTAs that take turns begin theirs at places of their own."""
 
     def names(self, r: n.Region) -> frozenset[str]:
         """Variables that a place depends on, through the names between."""
+        return self.behind(*r.index)
+
+    def behind(self, *of: n.Node) -> frozenset[str]:
+        """Variables that values depend on, through the names between."""
         found: set[str] = set()
-        left = [x for i in r.index for x in leaves(i)]
+        left = [x for e in of for x in leaves(e)]
         while left:
             name = left.pop()
             if name in found:
@@ -162,6 +167,15 @@ class Places:
 
     def _grid(self, r: n.Region, names: frozenset[str], touched: float) -> tuple[float, float]:
         """How many of the CTAs that run together touch places of their own (a share), and bytes that the whole grid touches."""
+        own, unique = self._at_once(r, names, touched)
+        by_loops = frozenset(x for name in names for x in self.bounds.get(name, ())) - names
+        times = math.prod(extent for name, extent in self.axes if name in by_loops)
+        if times > 1:
+            own, unique = (own if any(name in names for name, _ in self.axes) else 1.0), min(_held(r.buffer, self.values), unique * times)
+        return own, unique
+
+    def _at_once(self, r: n.Region, names: frozenset[str], touched: float) -> tuple[float, float]:
+        """The same of CTAs whose loops all begin where that of the first one does."""
         mine = [(name, extent) for name, extent in self.axes if name in names]
         total = math.prod(extent for _, extent in self.axes) or 1
         whole = _held(r.buffer, self.values)

@@ -91,8 +91,11 @@ class _Builder(Values):
         together = float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0
         if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
             together = BY_ITSELF
+        around = self.places.bounds
+        self.places.bounds = {**around, s.var.name: frozenset(x for y in self.places.behind(s.lo, s.hi, s.step) for x in (y, *around.get(y, ())))}
         self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, together,
                    int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else 1)
+        self.places.bounds = around
 
     def _bounds(self, s: n.For) -> tuple[int | None, int | None, int | None]:
         """Bounds that differ between the threads of a team, in the middle."""
@@ -223,7 +226,8 @@ class _Builder(Values):
         if s.init is not None and s.buffer.space == "register" and not s.buffer.shape and dtype_of(s.init.type).is_integer:
             self.values[f"@{s.buffer.name}"] = s.init
         if s.init is not None and s.buffer.space != "shared":
-            self.put(Op("alu", self._each(elements), latency=4.0, writes=s.buffer.name, share=self.share))
+            key = self.value(s.init)
+            self.put(Op("alu", self._each(elements), latency=4.0, reads=() if key is None else (key,), writes=s.buffer.name, share=self.share))
 
     def _let(self, s: n.Let) -> None:
         if len(s.names) == 1 and is_index(s.value):

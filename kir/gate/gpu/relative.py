@@ -40,6 +40,12 @@ class ProgramProblem(Problem):
         """`program` and its hash."""
         return self.spec.name
 
+    @property
+    def naive(self) -> n.Program:
+        """The program that says what is computed, naive or not."""
+        assert self.against is not None
+        return self.against
+
     def compare(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], shape: Shape | str) -> Comparison:
         """Equal to what the other program gives, up to rounding (as in the CPU gate's relative check)."""
         assert self.against is not None

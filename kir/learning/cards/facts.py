@@ -18,9 +18,10 @@ from kir.rewrite.edit import Path, Place, block_at, node_at
 Facts = Mapping[str, int]
 CONSTANTS = (2, 4, 8, 16, 32, 64, 128, 256)
 """What extents and their bytes are compared with: widths of vectors, of warps, of rows of banks and of swizzles."""
-SAYS = {"threads": "the threads of a CTA", "axes": "the number of axes of the grid", "itemsize": "the bytes of an element", "m": "the rows of the product",
-        "n": "the columns of the product", "k": "the length of the product's sums", "trips": "the number of iterations",
-        "power": "the least power of two from the number of iterations on", "extent0": "the first extent of the tile or buffer",
+SAYS = {"threads": "the number of threads of a CTA", "axes": "the number of axes of the grid", "itemsize": "the number of bytes of an element",
+        "m": "the number of rows of the product", "n": "the number of columns of the product", "k": "the length of the product's sums",
+        "trips": "the number of iterations", "power": "the least power of two from the number of iterations on",
+        "extent0": "the first extent of the tile or buffer",
         "extent1": "the second extent of the tile or buffer", "extent2": "the third extent of the tile or buffer",
         "extent3": "the fourth extent of the tile or buffer"}
 """The facts of a place, and what each says."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from itertools import product
+from itertools import islice, product
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
@@ -33,6 +33,10 @@ NAMING = "named"
 """The parameter that says whether what a step makes keeps a name; its values make no different programs."""
 MOST_BEGUN = 8
 """Places at which a card of several steps begins."""
+MOST_REPEATED = 4
+"""How often a step of a card of several is taken again before the next one."""
+MOST_WAYS = 4
+"""Places and parameters of the step at the end of a card of several."""
 MOST_APPLIED = 64
 """Applications of one card to one program."""
 
@@ -102,12 +106,17 @@ def _composite(card: Card, program: Program, context: Context) -> Iterator[Appli
     begun = 0
     for step, after in _made_by(card, first, program, context, missed):
         begun += 1
-        if (rest := _rest(card, others, after, context, missed)) is not None:
-            yield Application(card, (step, *rest[0]), _why(card, rest[1]))
+        known = set[tuple[str, ...]]()
+        for everywhere in (True, False):
+            for rest, there in _rests(card, others, after, context, missed, first, everywhere):
+                if (key := tuple(map(_told, rest))) not in known:
+                    known.add(key)
+                    yield Application(card, (step, *rest), _why(card, there))
         if begun == MOST_BEGUN:
             return
-    if not begun and _is_there(first, program) and (rest := _rest(card, others, program, context, missed)) is not None and rest[0]:
-        yield Application(card, rest[0], _why(card, (first.step, *rest[1])))
+    left = next(_rests(card, others, program, context, missed), None) if not begun and _is_there(first, program) else None
+    if left is not None and left[0]:
+        yield Application(card, left[0], _why(card, (first.step, *left[1])))
     elif missed:
         yield missed[0]
     elif not begun:
@@ -126,20 +135,43 @@ def _made_by(card: Card, move: Move, program: Program, context: Context, missed:
             yield Step.of(site.params, at, path=site.path, hash=content_hash(program)), made.program
 
 
-def _rest(card: Card, moves: Sequence[Move], program: Program, context: Context, missed: list[NearMiss]) -> tuple[tuple[Step, ...], tuple[str, ...]] | None:
-    """The steps of what follows, each at its first place, and those that are there already; None where one finds no place."""
+def _rests(card: Card, moves: Sequence[Move], program: Program, context: Context, missed: list[NearMiss], last: Move | None = None,
+           everywhere: bool = False) -> Iterator[tuple[tuple[Step, ...], tuple[str, ...]]]:
+    """The steps of what follows the `last` one, and those that are there already; nothing where one finds no place. Each is taken at its first place, or,
+    `everywhere`, at a few (both operands of a product are brought); what comes in the way of the next one may be that the last is wanted at more places
+    than one, so that it is taken again until the next one finds its place. The step at the end is offered in a few ways."""
     done, there = list[Step](), list[str]()
     for move in moves:
-        found = next(_made_by(card, move, program, context, missed), None)
-        if found is not None:
-            done.append(found[0])
-            program = found[1]
-        elif _is_there(move, program):
+        more, now = _again(card, last, program, context) if everywhere and last is not None else ([], program)
+        found = next(_made_by(card, move, now, context, missed), None)
+        if found is None and _is_there(move, program):
             there.append(move.step)
-        else:
+            continue
+        while found is None and last is not None and len(more) < MOST_REPEATED:
+            again = next(_made_by(card, last, now, context, missed), None)
+            if again is None:
+                break
+            more.append(again[0])
+            now = again[1]
+            found = next(_made_by(card, move, now, context, missed), None)
+        if found is None:
             missed.append(NearMiss(card, "", (f"there is no place for {move.step}",)))
-            return None
-    return tuple(done), tuple(there)
+            return
+        if move is moves[-1]:
+            yield from (((*done, *more, step), tuple(there)) for step, _ in islice(_made_by(card, move, now, context, []), MOST_WAYS))
+            return
+        done += (*more, found[0])
+        program, last = found[1], move
+    yield tuple(done), tuple(there)
+
+
+def _again(card: Card, move: Move, program: Program, context: Context) -> tuple[list[Step], Program]:
+    """A step at the places that are left to it, a few at most."""
+    done = list[Step]()
+    while len(done) < MOST_REPEATED and (found := next(_made_by(card, move, program, context, []), None)) is not None:
+        done.append(found[0])
+        program = found[1]
+    return done, program
 
 
 def _why(card: Card, there: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from kir.learning.evidence.walked import Rejected, Walked, parsed
 from kir.learning.induce.composites import Together, together
 from kir.learning.induce.relate import related
 from kir.learning.induce.unify import shown, term, unified
-from kir.learning.induce.uses import MOSTLY, Use, by_kind, decided, forms
+from kir.learning.induce.uses import MOSTLY, SHORT, Use, by_kind, decided, forms
 from kir.rewrite import Pass
 from kir.rewrite.base import parameter_types
 
@@ -190,7 +190,7 @@ def _spreads(values: Mapping[str, Sequence[float]]) -> dict[str, Spread]:
 
 def _evidence(group: Sequence[Use], rejected: int) -> Evidence:
     listed = [Listed(kernel=use.kernel, package=use.walked.package, family=use.walked.family, surface=use.walked.surface, lineage=use.walked.seal[:16],
-                     transition=use.transition.number, before=use.transition.before[:16], after=use.transition.after[:16])
+                     transition=use.transition.number, before=use.transition.before[:SHORT], after=use.transition.after[:SHORT])
               for use in sorted(group, key=lambda u: (u.walked.key, u.transition.number))]
     return Evidence(kernels=len({use.kernel for use in group}), uses=tuple(listed), rejected=rejected)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from textwrap import wrap
 
@@ -28,7 +28,9 @@ MOST_LINES = 30
 """Lines of an excerpt of code."""
 SURFACES = ("cuda", "triton", "tilelang")
 CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
-ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
+ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "WGMMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
+MOSTLY_SAID = 0.6
+"""Of the words of a pass's claim, the share that its first paragraph must have for the claim to add nothing."""
 MOST_NAMED = 8
 FEW = 5
 """Kernels and values named in a sentence."""
@@ -88,6 +90,7 @@ def _what(card: Card) -> Iterator[str]:
     for name in card.passes:
         said, claim = _about(name)
         lead = f"`{name}`: " if len(card.passes) > 1 else ""
+        claim = "" if _says_the_same(said, claim) else claim
         yield _paragraph(f"{lead}{_sentence(said) if said else ''} {_sentence(claim) if claim else ''}".strip())
     yield _paragraph(_place(card.anchor.node, card.anchor.pattern))
     chosen = [(move.step, p) for move in card.carrier.steps for p in move.parameters if p.role in ("fixed", "chosen")]
@@ -103,10 +106,20 @@ def _what(card: Card) -> Iterator[str]:
     if card.carrier.relations:
         yield "What its parameters, and the places where it acts, have in common:"
         open_ = {p.name for move in card.carrier.steps for p in move.parameters}
-        yield _list([_relation(r, open_) for r in card.carrier.relations])
+        yield _list([_relation(r) for r in card.carrier.relations])
+        free = [any(word in open_ for word in words_of(r.text)) for r in card.carrier.relations]
+        drawn_from = [] if all(free) else ["at as many places of this kind, drawn at random"]
+        drawn_from += ["if each kernel had the parameters of another one"] if any(free) else []
+        yield _paragraph(f"In brackets stands the probability of that by chance: {' or, for what names a parameter, '.join(drawn_from)}.")
         named = [word for word in SAYS if any(word in words_of(r.text) for r in card.carrier.relations)]
         if named:
             yield _paragraph(f"Here {_and([f'`{word}` is {SAYS[word]}' for word in named])}.")
+
+
+def _says_the_same(said: str, claim: str) -> bool:
+    """Whether most words of a claim stand in what was said before it."""
+    first, second = (set(re.findall(r"[a-z]{3,}", text.lower())) for text in (said, claim))
+    return bool(second) and len(first & second) >= MOSTLY_SAID * len(second)
 
 
 def _place(node: str, pattern: str) -> str:
@@ -116,14 +129,11 @@ def _place(node: str, pattern: str) -> str:
     return f"It acts at {_article(node)} of the form `{pattern}`{free}."
 
 
-def _relation(r: Relation, parameters: Collection[str]) -> str:
+def _relation(r: Relation) -> str:
     """A relation in words, in how many kernels it holds, and how likely that is by chance."""
     left, _, of = r.text.removesuffix(" == 0").rpartition(" % ")
     said = f"`{left}` is a multiple of {of if of.isdigit() else f'`{of}`'}" if left else f"`{r.text}`"
-    seen = f"in {r.kernels} of {r.of} kernels" if r.of else f"in every use, in {r.kernels} kernels"
-    free = any(word in parameters for word in words_of(r.text))
-    otherwise = "if each kernel had the parameters of another one" if free else "at places of this kind drawn at random"
-    return f"{said} {seen}; {otherwise} the probability of that would be {r.chance:.2g}."
+    return f"{said} in {f'{r.kernels} of {r.of} kernels' if r.of else f'every use, in {r.kernels} kernels'} ({r.chance:.2g})."
 
 
 def _article(word: str) -> str:
@@ -133,7 +143,7 @@ def _article(word: str) -> str:
 def _parameter(step: str, p: Parameter) -> str:
     name = f"`{step}` `{p.name}`" if step else f"`{p.name}`"
     if p.role == "fixed":
-        return f"{name} is `{_value(p.values[0])}`: this makes the skill what it is."
+        return f"{name} is always {f'`{_value(p.values[0])}`' if p.values[0] != '' else 'left empty'}."
     shown = ", ".join(f"`{_value(v)}` in {f'{n} kernel{_s(n)}' if k == 0 else n}" for k, (v, n) in enumerate(zip(p.values[:FEW], p.kernels, strict=False)))
     left = len(p.values) - FEW
     more = f" and {left} other value{_s(left)}" if left > 0 else ""
@@ -188,9 +198,9 @@ def _pays(card: Card) -> Iterator[str]:
     if rows:
         yield _list(rows)
     if effect.compared:
-        these = f"{effect.compared} use{_s(effect.compared)} compiled before and after"
-        part = "all" if effect.realized == effect.compared else f"{effect.realized} of the"
-        yield _paragraph(f"In {part} {these} the machine code changed." if effect.realized else
+        these = f"{effect.compared} use{_s(effect.compared)} that {'was' if effect.compared == 1 else 'were'} compiled before and after it"
+        part = "the" if effect.realized == effect.compared == 1 else "all" if effect.realized == effect.compared else f"{effect.realized} of the"
+        yield _paragraph(f"In {part} {these}, the machine code changed." if effect.realized else
                          f"In none of the {these} did the machine code change: the compiler does this by itself, or undoes it.")
     profit = [p for p in card.preconditions if p.kind == "profit"]
     for p in (p for p in profit if p.id):
@@ -284,7 +294,8 @@ def _shown(card: Card, group: Sequence[Use]) -> Iterator[str]:
     if same := [CALLED[surface] for surface, both in code.items() if both[0] and both[0] == both[1]]:
         yield _paragraph(f"In {_and(same)} the text is the same: what the step decides is left to the compiler, or to how the kernel is launched.")
     if left := [CALLED[surface] for surface, both in code.items() if not both[1]]:
-        yield _paragraph(f"The program after it cannot be said in {_and(left)}.")
+        yield _paragraph(f"{left[0]} cannot say the program after it." if len(left) == 1 else
+                         f"{'Neither' if len(left) == 2 else 'None of'} {_and(left) if len(left) > 2 else ' nor '.join(left)} can say the program after it.")
 
 
 def _kernels(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
 from itertools import count
 from typing import Any
@@ -12,14 +11,11 @@ from typing import Any
 import numpy as np
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.learning.cards.card import Card
-from kir.learning.cards.facts import kind
 from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank
-from kir.learning.evidence.walked import Transition, Walked
-from kir.rewrite import Step
-from kir.rewrite.edit import node_at
+from kir.learning.evidence.walked import Walked
+from kir.learning.induce.uses import SHORT
 
 ROUNDS = 400
 RATE = 0.5
@@ -41,27 +37,21 @@ class Seen:
 
 
 def seen(cards: Sequence[Card], walks: Sequence[Walked]) -> tuple[Seen, ...]:
-    """States from which on some of the cards are used, and some are not."""
+    """States from which on some of the cards are used, and some are not: the uses that a card was lifted from, so that of two cards of one pass each
+    learns from its own."""
     out = []
     numbers, every = count(), -(-sum(len(walk.transitions) for walk in walks) // MOST) or 1
+    own = [{(use.kernel, use.transition, use.before) for use in card.evidence.uses} for card in cards]
     for walk in walks if cards else ():
         aim = target(walk.targets[-1]) if walk.targets else None
-        taken = [_taken(walk, transition) for transition in walk.transitions]
+        steps = [(walk.kernel, t.number, t.before[:SHORT]) for t in walk.transitions]
         for k, transition in enumerate(walk.transitions):
             if next(numbers) % every:
                 continue
-            used = tuple((card.passes[0], card.anchor.node) in taken[k:] for card in cards)
+            used = tuple(not some.isdisjoint(steps[k:]) for some in own)
             if any(used) and not all(used):
                 out.append(Seen(Query.of(walk.program(transition.before_text), aim, walk.surface), used, walk.family))
     return tuple(out)
-
-
-def _taken(walk: Walked, transition: Transition) -> tuple[str, str]:
-    """The pass of a step and the kind of its place."""
-    step = Step.from_json(transition.step)
-    with suppress(KirError, KeyError, IndexError):
-        return step.name, kind(node_at(walk.program(transition.before_text), step.path)) if step.path is not None else ""
-    return step.name, ""
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:

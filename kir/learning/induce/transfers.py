@@ -48,6 +48,8 @@ MOST_ALIKE = 12
 """States at which the skill was used that others are compared with."""
 MOST_LED = 60
 """Kernels on which a plan is taken until the skill applies, those most like the one that it was written for first."""
+MOST_HOMES, MOST_PLANS = 8, 2
+"""Kernels whose steps may lead others, and how many of them are tried on one."""
 JUST_BEFORE = 4
 LEAST_TAKEN = 0.75
 """Of the last few steps of a plan before the skill, those that another kernel must take for its state to be one that the plan leads to."""
@@ -146,15 +148,16 @@ def _applies(card: Card, program: Program, context: Context) -> bool:
 # ---------------------------------------------------------------------------------------------------------------------------- plans
 
 def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
-    """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there."""
+    """States to which the steps before a card's, in a kernel that it was lifted from, lead another kernel, one a kernel, where the card applies there: the
+    steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise."""
     plans = [(home, prefix, rest) for home in _longest(card, walks) for prefix, rest in (parts(card, home),) if prefix]
     own = [_contained(simplest(home)) for home, _, _ in plans]
     hosts = _others(card, [*walks, *problems()]) if plans else []
-    alike = {id(host): max(_likeness(each, _contained(simplest(host))) for each in own) for host in hosts}
-    for host in sorted(hosts, key=lambda host: -alike[id(host)])[:MOST_LED]:
-        program = simplest(host)
-        for home, prefix, rest in plans:
-            if (found := _guided(card, host, program, home, prefix, rest)) is not None:
+    alike = {id(host): [_likeness(each, _contained(simplest(host))) for each in own] for host in hosts}
+    for host in sorted(hosts, key=lambda host: -max(alike[id(host)]))[:MOST_LED]:
+        program, likeness = simplest(host), alike[id(host)]
+        for k in sorted(range(len(plans)), key=lambda k: -likeness[k])[:MOST_PLANS]:
+            if (found := _guided(card, host, program, *plans[k])) is not None:
                 yield found
                 break
 
@@ -180,7 +183,7 @@ def _likeness(a: Counter[str], b: Counter[str]) -> float:
     return (a & b).total() / max(1, (a | b).total())
 
 
-def _longest(card: Card, walks: Sequence[Walked], most: int = 2) -> list[Walked]:
+def _longest(card: Card, walks: Sequence[Walked], most: int = MOST_HOMES) -> list[Walked]:
     """Of the kernels that a card was lifted from, those whose walks go furthest towards naive, then the longest."""
     kernels = {use.kernel for use in card.evidence.uses}
     own = [w for w in walks if w.kernel in kernels and w.transitions]
@@ -236,7 +239,12 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
 
 @lru_cache(maxsize=1 << 14)
 def _in_words_of(source: Program, program: Program) -> Program:
-    return in_words_of(source, program).program
+    """A naive program in the words of another, with the axes of its grids in that one's order: steps say which axis by its number, and the order of a grid
+    changes nothing that a program computes."""
+    made = in_words_of(source, program).program
+    order = {a.name: k for kernel in source.kernels for k, a in enumerate(kernel.grid)}
+    kernels = tuple(replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda a: order.get(a.name, len(order))))) for kernel in made.kernels)
+    return replace(made, kernels=kernels)
 
 
 def said_by(program: Program, first: str) -> str:

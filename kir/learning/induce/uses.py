@@ -21,6 +21,8 @@ from kir.rewrite import Pass, Step, pass_class
 from kir.rewrite.base import found_sites, parameter_types
 from kir.rewrite.edit import Path, Place, node_at
 
+SHORT = 16
+"""Digits of a content hash that a card keeps of a use."""
 PROBED = 8
 """Kernels in which it is found out whether a place decides a parameter."""
 MOSTLY = 0.8

@@ -1,4 +1,5 @@
-"""What may be optimized: a kernel that a frontend reads, a problem's naive program, a recorded call, a FlashInfer-Trace definition."""
+"""What may be optimized: a kernel that a frontend reads, a problem's naive program, a recorded call, a FlashInfer-Trace definition. A kernel that no
+problem is named for is its own: what is found must compute what it computes."""
 from __future__ import annotations
 
 import json
@@ -7,12 +8,21 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error, usage
+from kir.gate.cases import elements_of, size_sets
+from kir.gate.goals import predicted
+from kir.gate.gpu.relative import ProgramProblem, program_problem
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
+from kir.learning.tune.device import with_shape
 from kir.problem import Problem, Shape, load_problem
 from kir.problem.load import problem_names
 from kir.problem.problem import shape_of
 from kir.surface.reading import binding_of, load_expert, located, read_text
+
+USUAL = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
+"""Sizes that a kernel is made fast at where none are asked for: the first of them, all alike but for what facts say, that are not too large."""
+LARGEST, SECONDS = 1 << 26, 10.0
+"""Elements of the largest tensor at such sizes, and seconds that the interpreter may need, as they are foreseen."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,8 @@ class Subject:
 
 
 def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
-    """The subject of `FILE[::KERNEL]` with a binding, a problem alone, a binding that `kir capture` wrote, or a definition in JSON. Raises
-    UsageError KIR-U026 where nothing says what is computed, and what reading raises."""
+    """The subject of `FILE[::KERNEL]` with a binding or as its host code launches it, a problem alone, a binding that `kir capture` wrote, or a definition
+    in JSON. Raises UsageError KIR-U026 where nothing is named, KirError KIR-G108 for a kernel whose sizes are not known, and what reading raises."""
     if not file:
         if not problem:
             raise usage("KIR-U026", "there is nothing to optimize", needs="FILE[::KERNEL], or --problem NAME for its naive program")
@@ -40,13 +50,13 @@ def subject(file: str, bind: Path | None = None, problem: str = "") -> Subject:
         return definition(Path(file))
     if file.endswith(".toml"):
         return captured(Path(file), problem)
-    if not problem:
-        raise usage("KIR-U026", f"nothing says what {file} computes", attempt=f"kir optimize {file} --problem NAME",
-                    needs=f"--problem with one of {', '.join(problem_names())}, a folder, or a file in the form of KernelBench")
-    wanted = load_problem(problem)
-    binding = binding_of(file, bind, wanted.spec.name)
+    named = load_problem(problem) if problem else None
+    binding: Path | Binding | None = binding_of(file, bind, named.spec.name if named is not None else "")
     expert = load_expert(file, binding)
-    return Subject(expert.program, wanted, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
+    if named is None:
+        binding = binding or (Binding.parse(expert.binding) if expert.binding else None)
+    posed = named if named is not None else program_problem(expert.program, expert.program)
+    return Subject(expert.program, posed, "" if expert.surface == "kir" else expert.surface, "" if file.endswith(".kir") else file, binding)
 
 
 def captured(path: Path, problem: str) -> Subject:
@@ -97,12 +107,28 @@ def _sizes(problem: Problem, axes: Mapping[str, Mapping[str, object]]) -> Mappin
 
 
 def shape_for(one: Subject, text: str) -> Shape:
-    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes. Raises UsageError KIR-G902."""
+    """The shape to be fast at: as asked, as the input says, or the first timed one that the kernel takes; of a kernel that is its own problem, usual sizes.
+    Raises UsageError KIR-G902."""
     if text:
         return shape_of(one.problem, text)
     if one.sizes is not None:
         return shape_of(one.problem, ",".join(f"{k}={v}" for k, v in one.sizes.items()))
+    if isinstance(one.problem, ProgramProblem) and (usual := _usual(one.program, one.problem)) is not None:
+        return usual
     found = one.problem.timed_for(one.program) or one.problem.shapes_for(one.program)[-1:]
     if not found:
         raise usage("KIR-G902", f"no shape of '{one.problem.name}' satisfies the kernel's facts", needs="--shape M=..,N=..")
     return found[0]
+
+
+def _usual(program: Program, problem: Problem) -> Shape | None:
+    """Large sizes at which the kernel may be called: all the same where its facts allow that; None where it takes none."""
+    names = [p.name for p in program.params if p.role == "size" and p.value is None]
+    alike, apart = [dict.fromkeys(names, base) for base in USUAL if names], size_sets(program, USUAL)
+    for some in (alike, apart):
+        shapes = [Shape(name=", ".join(f"{k}={v}" for k, v in sizes.items()), tags=("timed", "asked"), sizes=sizes) for sizes in some if sizes]
+        small = [s for s in shapes if with_shape(problem, s).shapes_for(program)[-1:] == (s,) and elements_of(problem, s) <= LARGEST]
+        for shape, seconds in zip(small, predicted(program, [s.sizes for s in small]).seconds, strict=True):
+            if seconds <= SECONDS:
+                return shape
+    return None

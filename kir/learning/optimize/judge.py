@@ -60,8 +60,12 @@ class CpuJudge:
     def verdict(self, program: Program, surface: str) -> Verdict:
         """The CPU gate's whole verdict."""
         from kir.gate.cpu import gate_cpu
+        from kir.gate.gpu.relative import ProgramProblem
 
-        return gate_cpu(program, self.setting.problem, surface if self.compiles else "kir", [self.setting.target] if self.compiles else [], cache=self.cache)
+        problem, surface, targets = self.setting.problem, surface if self.compiles else "kir", [self.setting.target] if self.compiles else []
+        if isinstance(problem, ProgramProblem):
+            return gate_cpu(program, None, surface, targets, problem.against, cache=self.cache)
+        return gate_cpu(program, problem, surface, targets, cache=self.cache)
 
 
 @dataclass

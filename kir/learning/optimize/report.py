@@ -9,8 +9,12 @@ from typing import Any
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.cost import program_cost
-from kir.ir.nodes import Program
+from kir.gate.gpu.relative import ProgramProblem
+from kir.ir.build import const, int_value
+from kir.ir.nodes import Buffer, Program
 from kir.ir.printer import expr_text
+from kir.ir.types import DType
+from kir.ir.visit import substitute
 from kir.learning.optimize.lift import FAULTS, Left, taken, taken_everywhere
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.search import Candidate, Found
@@ -38,16 +42,30 @@ class Limit:
     """The limit over the modelled seconds, 0 to 1."""
 
 
-def limit(program: Program, setting: Setting, surface: str) -> Limit:
-    """How near a program is to what its device allows, by the cost model: every tensor moved once, every product on tensor cores at their rate."""
-    device = setting.target.device
-    costs = program_cost(program, setting.shape.sizes, setting.target, None, surface)
-    moved = sum(c.compulsory for c in costs) / device.bandwidth
+def limit(program: Program, setting: Setting, surface: str, given: Program | None = None) -> Limit:
+    """How near a program is to what its device allows, by the cost model: every tensor moved once (or what of it the program or the one `given` moves, the
+    larger), every product on tensor cores at their rate."""
+    device, sizes = setting.target.device, setting.shape.sizes
+    costs = program_cost(program, sizes, setting.target, None, surface)
+    begun = program_cost(given, sizes, setting.target, None, surface) if given is not None else costs
+    moved = min(_bytes(program, sizes), max(sum(c.compulsory for c in costs), sum(c.compulsory for c in begun))) / device.bandwidth
     products = sum(c.parts.get("tensor", 0.0) for c in costs)
     slowest = max(costs, key=lambda c: c.seconds)
     total = sum(c.seconds for c in costs)
     least = max(moved, products)
     return Limit(least, slowest.bound_by, min(1.0, least / total) if total else math.nan)
+
+
+def _bytes(program: Program, sizes: Mapping[str, int]) -> float:
+    """Bytes of a program's tensors, those read and written twice; infinite where an extent is not known."""
+    known, total = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}, 0.0
+    for p in program.params:
+        if isinstance(p.of, Buffer):
+            extents = [int_value(substitute(d, known)) for d in p.of.shape]
+            if None in extents:
+                return math.inf
+            total += math.prod(x for x in extents if x is not None) * p.of.dtype.bytes * (2 if p.role == "inout" else 1)
+    return total
 
 
 def effects(found: Found, best: Candidate) -> list[Effect]:
@@ -115,10 +133,11 @@ def data(found: Found) -> dict[str, Any]:
     """The report as JSON."""
     best, setting = found.best, found.setting
     subject = best or found.baseline
-    near = limit(subject.program, setting, subject.surface or "cuda")
+    near = limit(subject.program, setting, subject.surface or "cuda", found.baseline.program)
     base = found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds
     out: dict[str, Any] = {
-        "problem": setting.problem.name, "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
+        "problem": f"what {found.baseline.program.name} computes" if isinstance(setting.problem, ProgramProblem) else setting.problem.name,
+        "sizes": dict(setting.shape.sizes), "target": setting.target.name, "ended": found.ended,
         "built": found.built, "forecasts": found.spent.to_json(),
         "baseline": {"seconds": base, "kind": "measured" if found.measures and found.baseline.measured is not None else "modelled"},
         "limit": {"seconds": near.seconds, "share": near.share, "bound_by": near.bound_by},
@@ -144,7 +163,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     if best is None:
         yield "nothing is faster"
     else:
-        yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {best['start']}, by {best['plan']}"
+        yield f"{report['speedup']:.3g} times as fast: {_time(best['seconds'])}, {best['surface']}, from {_start(report, best)}, by {best['plan']}"
         if best["reason"]:
             yield f"  {best['reason']}"
         for each in best["steps"]:
@@ -154,8 +173,15 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{near['share']:.0%} of what the device allows by the cost model ({_time(near['seconds'])}); it is bound by {near['bound_by']}"
     for c in sorted(report["tried"], key=lambda c: c["seconds"] or math.inf):
         if best is None or c["candidate"] != best["candidate"]:
-            yield f"  tried {c['plan']} from {c['start']}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
+            yield f"  tried {c['plan']} from {_start(report, c)}: {_time(c['seconds']) if c['accepted'] else c['refusal']}"
     yield f"{len(report['tried'])} candidates gated, {report['built']} plans built; {report['ended']}"
+
+
+def _start(report: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """What a candidate began with, in words: where that is another candidate, by its plan."""
+    _, found, key = str(row["start"]).partition("on top of ")
+    before = next((c for c in report["tried"] if found and c["candidate"].startswith(key)), None)
+    return f"what {before['plan']} gave" if before is not None else str(row["start"])
 
 
 def _time(seconds: float) -> str:

@@ -17,6 +17,7 @@ from kir.analysis.target.legalize import legalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.base.working import doing
+from kir.gate.gpu.relative import ProgramProblem
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
@@ -249,7 +250,10 @@ class Search:
         base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), forecast.seconds[0], forecast, {})
         said = self.recorder.gated(f"{key} as given", lambda: (self.as_given or CpuJudge(self.setting, compiles=False)).judge(self.program, surface).to_json())
         if not said["accepted"]:
-            raise error("KIR-U025", f"the kernel as given does not compute '{self.setting.problem.name}': {said['reason']}", needs="the problem that it solves")
+            itself = isinstance(self.setting.problem, ProgramProblem)
+            what = "is not right" if itself else f"does not compute '{self.setting.problem.name}'"
+            needs = "a kernel without this fault" if itself else "the problem that it solves"
+            raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs)
         if self.as_given is not None:
             base.measured = Measured.from_json(said)
         elif self.judge.measures and self.measure_baseline:

@@ -167,9 +167,10 @@ def _values(a: n.Node, b: n.Node) -> Iterator[tuple[str, str]]:
     loads = [[x.at for x in walk(e) if isinstance(x, n.Load)] for e in (a, b)]
     if len(loads[0]) == len(loads[1]):
         for x, y in zip(*loads, strict=True):
-            if len(x.index) == len(y.index):
-                yield x.buffer.name, y.buffer.name
-                yield from zip(_words(x), _words(y), strict=False)
+            yield x.buffer.name, y.buffer.name
+            most = min(len(x.index), len(y.index))  # of a tensor with more axes the last ones: before them stand batches
+            for i, j in zip(x.index[len(x.index) - most:], y.index[len(y.index) - most:], strict=True):
+                yield from zip(_words(i), _words(j), strict=False)
 
 
 def _words(e: n.Node) -> Iterator[str]:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from kir.analysis.target.legalize import legalize
@@ -145,9 +145,10 @@ def _specialized(space: Space, values: Point, problem: Problem) -> Program:
 
 
 def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: int | None = None,
-           known: Prefixes | None = None, ask: Forecaster | None = None) -> tuple[list[Candidate], Pruned]:
-    """All candidates of a space, what the cost model thinks fastest first, or `ask` where it is given (ties in the order of points), and what was pruned.
-    With `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one dtype."""
+           known: Prefixes | None = None, ask: Forecaster | None = None, points: Iterable[Point] | None = None) -> tuple[list[Candidate], Pruned]:
+    """All candidates of a space, or of its `points` these, what the cost model thinks fastest first, or `ask` where it is given (ties in the order of points),
+    and what was pruned. With `most`, the rest is pruned as modelled slower. `known` carries what pipelines have come to from one call to the next, at one
+    dtype."""
     given = given_of(space, problem, shape, target)
     reasons: dict[str, int] = {}
     first: dict[str, Point] = {}
@@ -158,7 +159,7 @@ def ranked(space: Space, problem: Problem, shape: Shape, target: Target, most: i
         reasons[reason] = reasons.get(reason, 0) + 1
         first.setdefault(reason, point)
 
-    for point in space.points():
+    for point in space.points() if points is None else points:
         values = space.values(point, given)
         if why := space.refusal(values):
             out(why, point)

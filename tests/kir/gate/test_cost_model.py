@@ -239,3 +239,43 @@ def test_clusters_cost_what_their_ctas_lose_together_and_loads_of_peers_that_wai
     assert slow.work.cycles > fast.work.cycles + 15 * 180.0  # 16 elements a thread, each load after the store before it
     four = replace(at_once, kernels=(replace(at_once.kernels[0], cluster=(1, 1, 4)), *at_once.kernels[1:]))
     assert program_cost(four, sizes, device)[0].work.together == 132 - 8  # type: ignore[union-attr]  # it is counted
+
+
+ROWS = """kir 1
+program rows
+  size M: i32
+  size N: i32
+  in X: f32[M, N] align 16
+  out Y: f32[M] align 16
+  fact M >= 1
+  fact N >= 1
+"""
+TILES = f"""{ROWS}kernel rows grid (row: ceildiv(M, 4)) threads 128
+  fragment parts: f32[4, 128] = 0.0
+  for column in 0..ceildiv(N, 128)
+    let x = load(X[row * 4 +: 4, column * 128 +: 128] else 0.0 clip)
+    parts = parts + x
+  Y[row * 4 +: 4] = reduce(parts, axis=1, op=sum) clip
+"""
+STAYING = TILES.replace("row: ceildiv(M, 4)", "cta: 132").replace("  fragment", "  for row in cta..ceildiv(M, 4) step 132\n  fragment")
+STAYING = "\n".join(f"  {line}" if line.startswith(("  fragment", "  for column", "    let", "    parts", "  Y[")) else line for line in STAYING.split("\n"))
+THREADS = f"""{ROWS}kernel rows grid (row: M) threads 128
+  for t in 0..128 parallel thread
+    register sum: f32 = 0.0
+    for column in 0..ceildiv(N, 128)
+      HELD x = load(X[row, column * 128 + t] else 0.0 clip)
+      sum = sum + x
+    if t == 0
+      Y[row] = sum
+"""
+
+
+@pytest.mark.parametrize(("text", "surface"), [
+    (TILES, "triton"), (TILES, "cuda"), (STAYING, "triton"), (STAYING, "cuda"),
+    (THREADS.replace("HELD x", "let x"), "cuda"), (THREADS.replace("HELD x", "register x: f32"), "cuda")],
+    ids=["tiles", "tiles as threads", "tiles of CTAs that stay", "these as threads", "a name", "a register"])
+def test_what_is_loaded_is_moved_whoever_loads_it_and_wherever_it_is_kept(text: str, surface: str) -> None:
+    """All of X once, to 3 % where few CTAs stand for all: by tiles, by threads, by CTAs that take turns, into a name or as what a register begins with."""
+    program, sizes, h200 = parse_program(text, "rows.kir"), {"M": 8192, "N": 8192}, target("h200")
+    cost = kernel_cost(program, program.kernels[0], sizes, h200, surface=surface)
+    assert 0.97 * 4 * 8192 * 8192 <= cost.compulsory <= 1.01 * 4 * 8192 * 8192 and cost.seconds >= cost.compulsory / h200.device.bandwidth

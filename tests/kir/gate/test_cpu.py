@@ -29,16 +29,19 @@ program softmax
 kernel main grid (row: M) threads 32
   shared sum: f32[32]
   for t in 0..32 parallel thread
+    register top: f32 = -inf
+    for k1 in 0..N
+      top = max(top, cast(X[row, k1], f32))
     register part: f32 = 0.0
     for j in t..N step 32
-      part = part + exp(cast(X[row, j], f32))
+      part = part + exp(cast(X[row, j], f32) - top)
     sum[t] = part
     barrier()
     register total: f32 = 0.0
     for k in 0..32
       total = total + sum[k]
     for j1 in t..N step 32
-      Y[row, j1] = cast(exp(cast(X[row, j1], f32)) / total, f16)
+      Y[row, j1] = cast(exp(cast(X[row, j1], f32) - top) / total, f16)
 """
 
 
@@ -86,6 +89,8 @@ def test_a_hazard_is_refused_although_the_values_are_right() -> None:
     right = parse_program(SHARED, "p.kir")
     safe = gate_cpu(right, None, "kir", (), NAIVE)
     assert safe.correctness is not None and safe.correctness.relative and safe.accepted
+    flat = parse_program(SHARED.replace(" - top", ""), "p.kir")
+    assert "nan" in gate_cpu(flat, None, "kir", (), NAIVE).reason, "exponentials that overflow"
     racy = parse_program(SHARED.replace("    barrier()\n", ""), "p.kir")
     verdict = gate_cpu(racy, None, "kir", (), NAIVE)
     assert not verdict.accepted and verdict.stage == "correctness"

@@ -1,7 +1,8 @@
 """find a faster kernel: a kernel in, a faster kernel out, with what each step brought
 
-FILE is FILE.kir, FILE[::KERNEL] of a surface with its --bind, a binding that `kir capture` wrote, or a FlashInfer-Trace definition (.json); without it the
-search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times are modelled, with --on gpu measured.
+FILE is FILE.kir, FILE[::KERNEL] of a surface (with --bind where its launch is not found), a binding that `kir capture` wrote, or a FlashInfer-Trace
+definition (.json); without it the search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times
+are modelled, with --on gpu measured.
 With several --shape it writes a table: each entry is found and gated at its shape, and the kernel as given stays for all other sizes.
 --log keeps every event: a search that was killed goes on from it. --learn trains the policy from logs and writes it to -o.
 With --package, FILE is a folder of calls that `kir capture` recorded: those of a package are ranked by what would be saved and searched under one budget;
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def command(
     file: Annotated[str, typer.Argument(help="what to make faster; without it, the naive program of --problem")] = "",
-    problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, a folder, or a file in the form of KernelBench")] = "",
+    problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, a folder, or a KernelBench file; else what FILE does")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one; repeated "
                                                          "it gives a table of kernels by size")] = None,

@@ -5,7 +5,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import field
@@ -127,6 +127,9 @@ class Devices:
     _faults: dict[int, int] = field(default_factory=dict)
     _closed: bool = False
     _lock: RLock = field(default_factory=RLock)
+    _after: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "pool"))
+    """Does what follows a task. The thread of a process that was lost may not: since Python 3.12 it holds a lock of its executor meanwhile, which the
+    last reference to that executor wants."""
 
     @property
     def parallel(self) -> int:
@@ -156,7 +159,7 @@ class Devices:
             except BrokenProcessPool as gone:
                 future = Future()
                 future.set_exception(gone)
-            future.add_done_callback(partial(self._ended, place, begun))
+            future.add_done_callback(partial(self._follow, place, begun))
         if not self._left():
             for begun in self._ready:
                 begun.placed.set()
@@ -171,6 +174,9 @@ class Devices:
             return None
         number = min(open_to, key=lambda n: len(tasks[n]))
         return number, next(k for k in range(self.each) if (number, k) not in self._running)
+
+    def _follow(self, place: tuple[int, int], begun: Begun, done: Future[dict[str, Any]]) -> None:
+        self._after.submit(self._ended, place, begun, done)
 
     def _ended(self, place: tuple[int, int], begun: Begun, done: Future[dict[str, Any]]) -> None:
         """A process has done a task, or was lost."""

@@ -1,12 +1,14 @@
 """One candidate as what crosses to another process, and what a worker does with it."""
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
+from kir.gate.gpu.relative import ProgramProblem, from_texts
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
@@ -32,7 +34,8 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """A program of a search, as texts and names; `on` is `cpu` or `gpu`."""
+    """A program of a search, as texts and names; `problem` is a name, or the texts of a program that says what is computed, as JSON; `on` is `cpu` or
+    `gpu`."""
 
     text: str
     surface: str
@@ -52,7 +55,9 @@ class Task:
 def task_of(setting: Setting, program: Program, surface: str, compiles: bool = True, cached: str = "", on: str = "cpu") -> Task:
     """The task of judging a program in a setting."""
     shape = (setting.shape.name, tuple(setting.shape.sizes.items()))
-    return Task(program_text(program), surface, str(setting.problem.name), shape, setting.target.name, compiles, cached, on)
+    posed = setting.problem
+    named = json.dumps(posed.texts()) if isinstance(posed, ProgramProblem) else str(posed.name)
+    return Task(program_text(program), surface, named, shape, setting.target.name, compiles, cached, on)
 
 
 def judged(task: Task) -> dict[str, Any]:
@@ -61,7 +66,7 @@ def judged(task: Task) -> dict[str, Any]:
 
     name, sizes = task.shape
     shape = Shape(name=name, tags=("timed", "asked"), sizes=dict(sizes))
-    problem = with_shape(load_problem(task.problem), shape)
+    problem = with_shape(from_texts(json.loads(task.problem)) if task.problem.startswith("[") else load_problem(task.problem), shape)
     if task.on == "gpu":
         gpu = _gpu(task.cache)
         judge = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface))

@@ -41,7 +41,7 @@ from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
 from kir.learning.induce.prose import told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import _contained, _likeness, led, parts, said_by, simplest, starts, transferred
+from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, said_by, simplest, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
@@ -293,6 +293,12 @@ def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[
     contents = {each.family: _contained(simplest(each)) for each in walks}
     assert all(_likeness(each, each) == 1.0 for each in contents.values())
     assert _likeness(contents["softmax"], contents["norm"]) > _likeness(contents["softmax"], contents["copy"]) > 0
+    mine = parse_program("kir 1\nprogram mine\n  size P: i32\n  size Q: i32\n  size L: i32\n  size R: i32\n  in X: f16[L, P, R]\n  in Y: f16[L, R, Q]\n"
+                         "  out Z: f16[L, P, Q]\nkernel go grid (c: Q, r: P, b: L) threads 1\n  register s: f32 = 0.0\n  for t in 0..R\n"
+                         "    s = s + cast(X[b, r, t], f32) * cast(Y[b, t, c], f32)\n  Z[b, r, c] = cast(s, f16)\n")
+    words = _in_words_of(load_problem("gemm").naive, mine)
+    assert [axis.name for axis in words.kernels[0].grid] == [*(axis.name for axis in load_problem("gemm").naive.kernels[0].grid), "b"], \
+        "axes are named and put in order by what they index, a batch last"
     product, convolution, norm = (_contained(load_problem(name).naive) for name in ("gemm", "conv2d", "layernorm"))
     assert _likeness(product, convolution) > _likeness(product, norm), "a sum of products is told from a sum"
 
@@ -363,6 +369,24 @@ def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, 
     use = found["partition-rows.for"].uses[0]
     (rest,) = applications(both, use.before)
     assert [step.name for step in rest.steps] == ["partition-rows"] and "multi-threaded-block is there already" in rest.reason
+
+
+def test_a_composite_repeats_a_step_that_the_next_one_wants_at_more_places_and_varies_the_last() -> None:
+    program = parse_program("kir 1\nprogram product\n  in A: f16[64, 64]\n  in B: f16[64, 64]\n  out C: f32[64, 64]\nkernel main grid (i: 1) threads 128\n"
+                            "  shared As: f16[64, 64]\n  shared Bs: f16[64, 64]\n  fragment acc: f32[64, 64] = 0.0\n  copy A -> As\n  copy B -> Bs\n"
+                            "  @dot mma acc += As * Bs\n  C = acc\n")
+    swizzle = Move(step="swizzle-shared", parameters=(Parameter(name="align", role="chosen", values=(1024,), kernels=(2,)),))
+    card = a_card(anchor=a_card().anchor.model_copy(update={"node": "alloc"}), carrier=a_card().carrier.model_copy(update={
+        "kind": "composite", "steps": (swizzle, Move(step="wgmma")), "relations": ()}))
+    first = applications(card, program, Context(target("sm_90a")))[0]
+    assert [(step.name, step.at) for step in first.steps] == [("swizzle-shared", "main/As"), ("swizzle-shared", "main/Bs"), ("wgmma", "main/dot")]
+    assert run(program, Pipeline(first.steps), context=Context(target("sm_90a"))).program != program
+    shared = parse_program(NAIVE.replace("threads 1\n", "threads 1\n  @l for l in 0..1024\n    Y[i, l] = X[i, l] * 3.0\n"))
+    unroll = a_card().carrier.steps[0]
+    both = a_card(carrier=a_card().carrier.model_copy(update={"kind": "composite", "steps": (Move(step="multi-threaded-block"), unroll), "relations": ()}),
+                  anchor=a_card().anchor.model_copy(update={"node": "kernel"}))
+    found_ = applications(both, shared)
+    assert {each.steps[-1].at for each in found_} == {"main/j", "main/l"}, "the step at the end is offered at each of its places"
 
 
 def test_search_explains_hits_and_near_misses(found: dict[str, Hypothesis]) -> None:
@@ -466,6 +490,9 @@ def test_a_killed_run_loses_nothing_that_was_walked(tmp_path: Path, monkeypatch:
 def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path) -> None:
     cards = [each.card.model_copy(update={"state": "admitted"}) for each in found.values()]
     states = seen(cards, walks)
+    unused = cards[0].model_copy(update={"name": "unused", "evidence": cards[0].evidence.model_copy(update={"uses": ()})})
+    beside = seen([*cards, unused], walks)
+    assert any(each.used[0] for each in beside) and not any(each.used[-1] for each in beside), "of two cards of one pass each learns from its own uses"
     first = learned(cards, states)
     assert set(first.weights) == set(COLUMNS) and first == learned(cards, states) and min(first.weights.values()) >= 0
     assert first.weights["words"] == WEIGHTS["words"] and first.weights["place"] != WEIGHTS["place"] and learned([], ()) == Rank()
@@ -496,9 +523,10 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     flat = " ".join(said.split())
     for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
-                     "`trips` is a multiple of 4 in every use, in 4 kernels; at places of this kind drawn at random",
-                     "`threads == k` in 3 of 4 kernels; if each kernel had the parameters of another one", "`trips` is the number of iterations",
-                     "In none of the 5 uses compiled before and after did the machine code change", "H200: 1.5 times as fast, in one use, measured",
+                     "`trips` is a multiple of 4 in every use, in 4 kernels (0.01).", "`threads == k` in 3 of 4 kernels (0.02).",
+                     "the probability of that by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
+                     "`trips` is the number of iterations", "In none of the 5 uses that were compiled before and after it did the machine code change",
+                     "H200: 1.5 times as fast, in one use, measured",
                      "The result may differ in its last bits: terms are added in another order (k).",
                      "On 3 of the 4 kernels on which it was tried it did not succeed: no place found (twice) and another place or other parameters"):
         assert sentence in flat, sentence
