@@ -18,7 +18,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.optimize.judge import CpuJudge
 from kir.learning.optimize.lift import lifted
-from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.report import data
 from kir.learning.optimize.search import KERNELS, Budget, Search
 from kir.learning.optimize.several import alone, put_back, together
@@ -26,7 +26,7 @@ from kir.learning.optimize.sources import LineageSource, TileSource
 from kir.learning.optimize.starts import Start, fused, starts
 from kir.learning.tune.rank import promised
 from kir.problem import Shape, load_problem
-from kir.rewrite import Context
+from kir.rewrite import Context, Step
 from kir.surface import backend
 
 PROBLEM = load_problem("softmax")
@@ -178,5 +178,7 @@ def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: di
         seconds = sum(c.seconds for c in program_cost(done, sizes, h200, None, "triton"))
         if seconds < best and not backend("triton").accepts(done):
             best, made = seconds, done
+    again = lifted(program, Plan("unrolled", (Step("unroll", {"factor": 8}),), everywhere=True), Context(h200)).program
+    assert len(program_text(again)) < 8000
     assert given / best > times
     assert gate_cpu(made, problem, "kir", []).accepted
