@@ -44,12 +44,12 @@ def test_the_models_have_the_form_that_the_importer_reads(tmp_path: Path) -> Non
 
 def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -> None:
     first, second = (kb.Rows(tmp_path / "rows.json", "", "gpu") for _ in range(2))
-    first.keep("level1/a", {"kernels": 1, "seconds": 1e-5, "eager": 2e-5, "compiled": 0.5e-5, "tried": [{}]})
+    first.keep("level1/a", {"kernels": 1, "seconds": 1e-5, "eager": 2e-5, "compiled": 0.5e-5, "tried": [{}], "spent": {"search": 5.0, "candidates": 15.0}})
     second.keep("level1/b", {"kernels": 2, "seconds": 1e-5, "eager": 0.5e-5, "compiled": 2e-5, "tried": [{}]})
     first.keep("level2/c", {"seconds": None, "remark": "KIR-G918: no"})
     told = "\n".join(kb.Rows(tmp_path / "rows.json", "", "gpu").table())
     assert "level1: 2 of 2 models have a naive program; of these 2 end right, 1 of 2 faster than eager (geometric mean 1.00" in told
-    assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told
+    assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told and "took 25% of the 20 s of 1 models" in told
 
 
 @needs_torch
