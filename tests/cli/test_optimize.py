@@ -4,8 +4,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -13,7 +11,6 @@ from kir.base.diagnostic import KirError
 from kir.hardware.target import target
 from kir.ir.printer import program_text
 from kir.learning.optimize.inputs import captured, definition, shape_for, subject
-from kir.learning.optimize.outputs import table
 from kir.learning.optimize.plan import Setting
 from kir.learning.optimize.pool.tasks import judged, task_of
 from kir.problem import load_problem
@@ -38,44 +35,6 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     assert code == 0 and "from 1 searches" in said and json.loads(policy.read_text())["schema"] == "kir.policy/1"
 
 
-def test_several_shapes_become_one_file_that_launches_at_each_what_was_fastest_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "softmax.py"
-    code, said, err = called(capsys, "optimize", "--problem", "softmax", "--shape", "small", "--shape", "M=3,N=256", "--no-compile", "--surface", "triton",
-                             "--budget", "candidates=2,seconds=500,plans=14", "-o", str(out))
-    assert code == 0 and said.count("times as fast") == 2 and "for other sizes the kernel as given is launched" in err
-    assert [row["sizes"] for row in json.loads((tmp_path / "softmax.py.json").read_text())["shapes"]] == [{"M": 4, "N": 128}, {"M": 3, "N": 256}]
-    went: list[tuple[str, tuple[int, ...], int]] = []
-
-    class Kernel:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            return lambda *_, num_warps, **__: went.append((self.name, grid, num_warps))
-
-    text = out.read_text()
-    scope: dict[str, Any] = {"torch": SimpleNamespace(float16="f16", empty=lambda shape, dtype, device: shape)}
-    scope |= {name: Kernel(name) for name in ("main_at0", "main_at1", "main")}
-    exec(compile(text[text.index("def ceildiv"):], str(out), "exec"), scope)
-    for shape in ((4, 128), (3, 256), (5, 128)):
-        x = SimpleNamespace(shape=shape, dtype="f16", device="cuda", dim=lambda: 2, is_contiguous=lambda: True)
-        assert scope["softmax"](x) == shape
-    assert [(name, grid) for name, grid, _ in went] == [("main_at0", (4,)), ("main_at1", (3,)), ("main", (5,))]
-    assert text.count("@triton.jit") == 3 and went[2][2] == 1
-
-
-def test_what_no_table_says_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    two = ("--problem", "softmax", "--shape", "small", "--shape", "long")
-    for words in (("--in-place",), ("-o", str(tmp_path / "out.patch")), ("--log", str(tmp_path / "log"))):
-        code, _, err = called(capsys, "optimize", *two, *words)
-        assert code == 2 and "KIR-C002" in err
-    naive = load_problem("softmax").naive
-    other = replace(naive, params=naive.params[::-1])
-    best = SimpleNamespace(program=other, surface="triton")
-    with pytest.raises(KirError, match="KIR-U038"):
-        table(naive, [({"M": 4, "N": 128}, cast(Any, best))], "triton")
-
-
 @pytest.mark.parametrize(("words", "id"), [
     ((), "KIR-U026"),
     (("--problem", "softmax", "--budget", "candidates=0"), "KIR-U024"),
@@ -85,6 +44,8 @@ def test_what_no_table_says_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     (("--problem", "softmax", "--on", "gpu"), "KIR-G004"),
     (("--problem", "softmax", "--gpus", "0"), "KIR-C002"),
     (("--learn", "log.jsonl"), "KIR-C002"),
+    (("--problem", "softmax", "--shape", "small", "--shape", "long", "--log", "log.jsonl"), "KIR-C002"),
+    (("--problem", "softmax", "--shape", "small", "--shape", "nowhere"), "KIR-G902"),
 ])
 def test_what_is_refused_is_one_clear_error(words: tuple[str, ...], id: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = called(capsys, "optimize", *words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
-from kir.ir.rebuild.plans import plan_of
+from kir.ir.rebuild.plans import has_dispatch, launches
 from kir.ir.types import DType
 from kir.surface import Emitted, Entry
 
@@ -18,12 +18,11 @@ TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64
 WORDS = frozenset({"ceildiv", "min", "max"})
 
 
-def wrapper(program: n.Program, emitted: Emitted, whole: bool = False) -> str:
-    """The module that calls the kernels of `emitted`, which stand in `kernels.py` beside it; with `whole` one module of both. Where the launch plan chooses
-    by the sizes, so does the function. Raises KirError KIR-C011 for a program whose launches it cannot write: tensor maps, tensors that are not dense, an
-    extent that no input gives."""
-    if program.tensor_maps:
-        raise error("KIR-C011", f"'{program.name}' is launched in a way that no host code of Triton's says", needs="a program without tensor maps")
+def wrapper(program: n.Program, emitted: Emitted) -> str:
+    """The module that calls the kernels of `emitted`, which stand in `kernels.py` beside it. Raises KirError KIR-C011 for a program whose launches it cannot
+    write: guarded versions, tensors that are not dense, an extent that no input gives."""
+    if has_dispatch(program) or program.tensor_maps:
+        raise error("KIR-C011", f"'{program.name}' is launched in a way that the hub's wrapper does not write", needs="one version, without tensor maps")
     tensors = [(p, p.of) for p in program.params if isinstance(p.of, n.Buffer)]
     given = [(p.name, b) for p, b in tensors if p.role != "out"]
     made = [(p.name, b) for p, b in tensors if p.role == "out"]
@@ -37,17 +36,14 @@ def wrapper(program: n.Program, emitted: Emitted, whole: bool = False) -> str:
     body += [f"{name} = torch.empty({_shape(b)}, dtype=torch.{_dtype(b)}, device={given[0][0]}.device)" for name, b in made]
     body += [_workspace(w, given[0][0]) for w in program.workspaces]
     entries = {entry.kernel: entry for entry in emitted.entries}
-    body += _planned(plan_of(program), entries, "" if whole else "kernels.")
+    body += [_launched(entries[step.kernel]) for step in launches(program)]
     if made:
         body.append(f"return {', '.join(name for name, _ in made)}")
     named = public(program)
     names = {*arguments, *sizes, *(name for name, _ in made), *(w.buffer.name for w in program.workspaces)}
-    if taken := {"torch", "triton", "kernels", "ceildiv", named, *(e.function for e in emitted.entries)} & names:
+    if taken := {"torch", "triton", "kernels", "ceildiv", named} & names:
         raise error("KIR-C011", f"'{min(taken)}' is a name that the host code needs itself", needs="another name of that parameter")
-    if whole and named in {e.function for e in emitted.entries}:
-        named = f"call_{named}"
-    head = ["import torch", "", emitted.text.rstrip("\n"), "", "", "def ceildiv(a, b):", "    return -(-a // b)", "", ""] if whole else [
-            '"""Written by KIR. `record/` says where it comes from and how it was judged."""', "import torch", "import triton", "",
+    head = ['"""Written by KIR. `record/` says where it comes from and how it was judged."""', "import torch", "import triton", "",
             "from . import kernels", "", f'__all__ = ["{named}"]', "", "", "def ceildiv(a, b):", "    return -(-a // b)", "", ""]
     if "make_tensor_descriptor" in emitted.text:
         head += ["def _memory(size, alignment, stream):", '    return torch.empty(size, dtype=torch.int8, device="cuda")', "", ""]
@@ -90,7 +86,7 @@ def _shapes(given: list[tuple[str, n.Buffer]]) -> Iterator[str]:
 
 def _facts(program: n.Program) -> Iterator[str]:
     for fact in program.facts:
-        yield f"if not ({_condition(fact)}):"
+        yield f"if not ({_python(fact)}):"
         yield f'    raise ValueError("{expr_text(fact)} does not hold")'
 
 
@@ -101,32 +97,10 @@ def _workspace(w: n.Workspace, like: str) -> str:
     return f"{w.buffer.name} = torch.full({shape}, {_python(w.init)}, dtype=torch.{dtype}, device={like}.device)"
 
 
-def _planned(plan: Sequence[n.Launch | n.Dispatch], entries: Mapping[str, Entry], where: str) -> Iterator[str]:
-    """The launches of a plan, each in the arm that it stands in."""
-    for step in plan:
-        if isinstance(step, n.Launch):
-            yield _launched(entries[step.kernel], where)
-            continue
-        for k, (guard, arm) in enumerate(step.arms):
-            yield f"{'elif' if k else 'if'} {_condition(guard)}:"
-            yield from (f"    {row}" for row in _planned(arm, entries, where))
-        if step.orelse:
-            yield "else:"
-            yield from (f"    {row}" for row in _planned(step.orelse, entries, where))
-
-
-def _condition(e: n.Expr) -> str:
-    """A condition in Python, whose `&` binds otherwise than the IR's."""
-    if isinstance(e, n.Binary) and e.op in ("and", "or"):
-        return f" {e.op} ".join(text if not isinstance(x, n.Binary) or x.op not in ("and", "or") or x.op == e.op else f"({text})"
-                                for x in (e.a, e.b) for text in [_condition(x)])
-    return _python(e)
-
-
-def _launched(e: Entry, where: str) -> str:
+def _launched(e: Entry) -> str:
     options = "".join(f", {name}={value!r}" for name, value in e.options if name in ("num_warps", "num_stages", "maxnreg"))
     grid = ", ".join(_python(extent) for extent in e.grid)
-    return f"{where}{e.function}[({grid},)]({', '.join(a.source for a in e.arguments)}{options})"
+    return f"kernels.{e.function}[({grid},)]({', '.join(a.source for a in e.arguments)}{options})"
 
 
 def _shape(b: n.Buffer) -> str:

@@ -1,6 +1,7 @@
-"""The result as people want it: an edit of their own file, a kernel on another surface, IR text; for all sizes that the input took; a table for several."""
+"""The result as people want it: an edit of their own file, a kernel on another surface, IR text; for all sizes that the input took."""
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -13,17 +14,15 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
-from kir.ir.printer import program_text
-from kir.ir.rules.verify import check
+from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.ir.visit import transform
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
-from kir.learning.optimize.words import renamed
-from kir.rewrite.guard import can_be_checked, with_otherwise
-from kir.surface import backend
+from kir.problem import Shape
+from kir.rewrite.guard import by_sizes, with_otherwise
+from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
-from kir.surface.reading import kernel_of, located
+from kir.surface.reading import kernel_of, located, read_text
 
 
 @dataclass(frozen=True)
@@ -50,75 +49,34 @@ def for_all_sizes(best: Candidate, given: Program, surface: str) -> tuple[Progra
         return best.program, (f"for sizes at which its facts hold only: {bad.diagnostics[0].message}",)
 
 
+def for_shapes(found: Sequence[tuple[Shape, Candidate | None]], given: Program, surface: str) -> tuple[Program, tuple[str, ...]]:
+    """The table of several shapes: at the sizes of each what is fastest there, elsewhere the kernel as given, in one launch plan; and what a reader must
+    know. A program that is the fastest at several shapes stands there once. Raises KirError KIR-R015 where one launch plan cannot say it, KIR-U038 where
+    nothing is faster at any."""
+    names = [p.name for p in given.params if p.role == "size"]
+    at: dict[str, tuple[Program, list[n.Expr]]] = {}
+    for shape, best in found:
+        if best is not None:
+            types = {p.name: p.of for p in best.program.params if isinstance(p.of, DType)}
+            here = [build.compare("eq", build.var(x, types[x]), build.const(shape.sizes[x], types[x])) for x in names if x in types and x in shape.sizes]
+            at.setdefault(content_hash(best.program), (best.program, []))[1].append(reduce(lambda a, b: build.binary("and", a, b), here))
+    if not at:
+        raise error("KIR-U038", "at none of the shapes is anything faster, so there is no table")
+    strict = {name: max((q for program, _ in at.values() for q in program.params if q.name == name), key=lambda q: getattr(q.of, "align", 0) or 0)
+              for name in (p.name for p in given.params)}
+    versions = [(reduce(lambda a, b: build.binary("or", a, b), where), replace(program, params=tuple(strict.get(p.name, p) for p in program.params)))
+                for program, where in at.values()]
+    both = by_sizes(versions, replace(given, params=_called_alike(given, versions[0][1])))
+    if refused := backend(surface).accepts(both):
+        raise error("KIR-R015", f"one launch plan cannot say the table: {refused[0].message}", needs="one --shape")
+    slower = [shape.name for shape, best in found if best is None]
+    return both, ("for other sizes the kernel as given is launched", *([f"nothing is faster at {', '.join(slower)}: there too"] if slower else []))
+
+
 def _called_alike(given: Program, other: Program) -> tuple[Param, ...]:
     """Parameters of the kernel as given, its tensors aligned as the result asks."""
     known = {p.name: p for p in other.params}
     return tuple(known.get(p.name, p) if not isinstance(p.of, DType) else p for p in given.params)
-
-
-def table(given: Program, entries: Sequence[tuple[Mapping[str, int], Candidate]], surface: str) -> Program:
-    """One program for several shapes: at the sizes of an entry its own kernels, at all others the kernel as given. What two entries have in common is there
-    once. Raises KirError KIR-U038 where one launch plan does not say that."""
-    own: dict[str, tuple[Program, list[n.Expr]]] = {}
-    for sizes, best in entries:
-        found = own.setdefault(content_hash(best.program), (_named_apart(best.program, len(own)), []))
-        found[1].append(_at(given, sizes, best.program))
-    programs = [p for p, _ in own.values()]
-    wide = {name: max((b for p in (given, *programs) for b in _buffers(p) if b.name == name), key=lambda b: b.align) for name in map(_name, _buffers(given))}
-
-    def leave(_: n.Node, node: n.Node) -> n.Node:
-        return replace(node, align=wide[node.name].align) if isinstance(node, n.Buffer) and node.space == "global" and node.name in wide else node
-
-    parts = [transform(p, leave) for p in (*programs, given)]
-    *fast, slow = (p for p in parts if isinstance(p, Program))
-    for p in fast:
-        others = p.functions and slow.functions and p.functions != slow.functions
-        if others or [(x.name, x.role) for x in p.params] != [(x.name, x.role) for x in given.params]:
-            raise error("KIR-U038", f"'{p.kernels[0].name}' takes other parameters than the kernel as given", needs="entries that are called as it is")
-    arms = tuple((reduce(build.logical_or, guards), p.plan or tuple(n.Launch(k.name) for k in p.kernels))
-                 for p, (_, guards) in zip(fast, own.values(), strict=True))
-    every = (*fast, slow)
-    rest = slow.plan or tuple(n.Launch(k.name) for k in slow.kernels)
-    made = replace(slow, kernels=tuple(k for p in every for k in p.kernels), plan=(n.Dispatch(arms, rest),),
-                   workspaces=tuple(w for p in every for w in p.workspaces), tensor_maps=tuple(m for p in every for m in p.tensor_maps),
-                   functions=next((p.functions for p in every if p.functions), ()))
-    check(made)
-    if refused := backend(surface).accepts(made):
-        raise error("KIR-U038", f"the table is nothing that {surface} says: {refused[0].message}", needs="one --shape at a time")
-    return made
-
-
-def _named_apart(program: Program, number: int) -> Program:
-    """A program whose kernels, workspaces and maps have names that no other entry's have."""
-    names = [*(k.name for k in program.kernels), *(w.buffer.name for w in program.workspaces), *(m.name for m in program.tensor_maps)]
-    own = {name: f"{name}_at{number}" for name in names}
-
-    def leave(_: n.Node, node: n.Node) -> n.Node:
-        if isinstance(node, n.TensorMap):
-            return replace(node, name=own[node.name])
-        attrs = getattr(node, "attrs", ())
-        return replace(node, attrs=tuple((k, own.get(v, v) if k == "descriptor" else v) for k, v in attrs)) if attrs else node  # type: ignore[type-var]  # whatever has attrs
-    made = transform(renamed(program, own), leave)
-    assert isinstance(made, Program)
-    return made
-
-
-def _at(given: Program, sizes: Mapping[str, int], program: Program) -> n.Expr:
-    """Where an entry is launched: at its sizes, which its facts hold at. Raises KirError KIR-U038 for a fact that no launch knows."""
-    known = {p.name: p.of for p in given.params if p.role == "size" and isinstance(p.of, DType)}
-    parts = [build.compare("eq", n.Var(name, of), build.const(sizes[name], of)) for name, of in known.items() if name in sizes]
-    facts = [f for f in program.facts if f not in given.facts]
-    if not parts or any(not can_be_checked(f, given) for f in facts):
-        raise error("KIR-U038", "no launch knows where an entry holds", needs="a kernel that is called with its sizes")
-    return reduce(build.logical_and, [*parts, *facts])
-
-
-def _buffers(program: Program) -> list[n.Buffer]:
-    return [p.of for p in program.params if isinstance(p.of, n.Buffer)]
-
-
-def _name(buffer: n.Buffer) -> str:
-    return buffer.name
 
 
 def edited(one: Subject, best: Candidate) -> SourceEdit:
@@ -133,13 +91,102 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
 
 
-def written(one: Subject, best: Candidate, out: Path) -> Written:
-    """What is written to `out`: a patch for `.patch`, IR text for `.kir`, else the kernel as its surface says it. Raises KirError."""
+def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: Path) -> Written:
+    """What is written to `out`, for one shape or a table of several: a patch for `.patch`, IR text for `.kir`, else the kernel as its surface says it.
+    Raises KirError."""
+    best = next(c for _, c in found if c is not None)
     if out.suffix == ".patch":
+        if len(found) > 1:
+            raise error("KIR-C105", "a table of several shapes is no edit of one kernel", needs="one --shape, or -o OUT.py, OUT.cu or OUT.kir")
         edit = edited(one, best)
-        return Written(edit.diff(), "patch", edit.passed_over, edit)
-    program, notes = for_all_sizes(best, one.program, best.surface)
+        return Written(edit.diff(), "patch", told_of(edit, one, best), edit)
+    program, notes = for_all_sizes(best, one.program, best.surface) if len(found) == 1 else for_shapes(found, one.program, best.surface)
     if out.suffix == ".kir":
         return Written(program_text(program), "kir", notes)
     emitted = backend(best.surface).emit(program)
-    return Written(emitted.text + (f"\n{emitted.launch}" if emitted.launch else ""), "kernel", notes)
+    launch = emitted.launch
+    if best.surface == "triton":
+        try:
+            launch = python_launch(program, emitted)
+        except KeyError as bad:
+            notes = (*notes, f"without host code that launches it: {bad.args[0]} is nothing that Python's side says")
+    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_decorators(one)))
+
+
+def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
+    """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
+    extra = [expr_text(f) for f in best.program.facts if f not in one.program.facts]
+    return (*edit.passed_over, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+
+
+def _decorators(one: Subject) -> tuple[str, ...]:
+    """What stands on the kernel in the user's file and chooses its configuration there: the text that is written anew has one."""
+    path, name = located(one.file) if one.file else (Path(), "")
+    if path.suffix != ".py":
+        return ()
+    found = next((f for f in ast.walk(ast.parse(read_text(path))) if isinstance(f, ast.FunctionDef) and f.name == name), None)
+    lost = [ast.unparse(d.func) for d in found.decorator_list if isinstance(d, ast.Call)] if found is not None else []
+    lost = [x for x in lost if x.rpartition(".")[2] in ("autotune", "heuristics")]
+    return tuple(f"@{x} of '{name}' is left out: this text has the configuration of the binding, or one for each --shape" for x in lost)
+
+
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+             "and": "and", "or": "or"}
+
+
+def python_launch(program: Program, emitted: Emitted) -> str:
+    """A function `launch` of a program's parameters, which launches a Triton text's kernels by its launch plan, with memory for workspaces. Raises KeyError
+    for what such a function does not say: tensor maps, and expressions that are no arithmetic of whole numbers."""
+    entries, lines = {e.kernel: e for e in emitted.entries}, list[str]()
+    names = {p.name: p.name.lstrip("%") for p in program.params}
+    spaces = {w.buffer.name: w.buffer for w in program.workspaces}
+
+    def launched(kernel: str, pad: str) -> None:
+        e = entries[kernel]
+        if strange := next((a for a in e.arguments if a.kind == "map" or a.source not in {**names, **spaces}), None):
+            raise KeyError(f"'{strange.source}' of '{kernel}'")
+        given = [*(names.get(a.source, a.source.lstrip("%")) for a in e.arguments), *(f"{k}={v!r}" for k, v in e.options)]
+        lines.append(f"{pad}{e.function}[({', '.join(_python(x, names) for x in e.grid)},)]({', '.join(given)})")
+
+    def planned(plan: Sequence[n.Launch | n.Dispatch], pad: str) -> None:
+        for step in plan:
+            if isinstance(step, n.Launch):
+                launched(step.kernel, pad)
+                continue
+            for number, (guard, arm) in enumerate(step.arms):
+                lines.append(f"{pad}{'elif' if number else 'if'} {_python(guard, names)}:")
+                planned(arm, pad + "    ")
+            if step.orelse:
+                lines.append(f"{pad}else:")
+                planned(step.orelse, pad + "    ")
+
+    tensor = next(names[p.name] for p in program.params if not isinstance(p.of, DType))
+    for name, b in spaces.items():
+        torch_dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32", "i64": "int64"}[b.dtype.name]
+        shape = ", ".join(_python(d, names) for d in b.shape)
+        lines.append(f"    {name.lstrip('%')} = torch.empty(({shape},), dtype=torch.{torch_dtype}, device={tensor}.device)")
+    planned(program.plan or [n.Launch(k.name) for k in program.kernels], "    ")
+    text = "\n".join([f"def launch({', '.join(names.values())}):", *lines, ""])
+    return f"\nimport torch\n\n\n{text}" if spaces else f"\n{text}"
+
+
+def _python(e: n.Expr, names: Mapping[str, str]) -> str:
+    match e:
+        case n.Const():
+            return repr(e.value)
+        case n.Var():
+            return names[e.name]
+        case n.Cast():
+            return _python(e.x, names)
+        case n.Binary(op="ceildiv"):
+            return f"-(-({_python(e.a, names)}) // {_python(e.b, names)})"
+        case n.Binary(op="min" | "max"):
+            return f"{e.op}({_python(e.a, names)}, {_python(e.b, names)})"
+        case n.Binary() if e.op in OPERATORS:
+            sides = [_python(x, names) for x in (e.a, e.b)]
+            for k, x in enumerate((e.a, e.b)):
+                if isinstance(x, n.Binary) and x.op in OPERATORS and not (k == 0 and x.op == e.op == "and"):
+                    sides[k] = f"({sides[k]})"
+            return f" {OPERATORS[e.op]} ".join(sides)
+        case _:
+            raise KeyError(expr_text(e))

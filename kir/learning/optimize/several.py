@@ -1,43 +1,18 @@
 """Programs of several kernels: each kernel as a program of its own, what became of it put back, and which of them together come first."""
 from __future__ import annotations
 
-import contextlib
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from kir.base.diagnostic import KirError, error
+from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.visit import statements, transform, walk
-from kir.rewrite import Context, apply, pass_class, sites
 
 T = TypeVar("T")
 MOST = 64
 """Ways to combine kernels that are listed."""
-FUSING = ("fuse-epilogue", "fuse-kernels")
-"""Passes that make one kernel of two, the one that leaves least in memory first."""
-
-
-def fused(program: n.Program, context: Context) -> tuple[n.Program, tuple[str, ...]]:
-    """A program with as few kernels as passes that fuse two make of it, each where its preconditions are proved, and the steps as text."""
-    now, taken = program, list[str]()
-    while len(now.kernels) > 1:
-        made = next(_one_less(now, context), None)
-        if made is None:
-            break
-        now = made[0]
-        taken.append(made[1])
-    return now, tuple(taken)
-
-
-def _one_less(program: n.Program, context: Context) -> Iterator[tuple[n.Program, str]]:
-    for name in FUSING:
-        for site in sites(pass_class(name)(), program):
-            with contextlib.suppress(KirError):
-                done = apply(program, site.params, site, context=context)
-                if len(done.program.kernels) < len(program.kernels):
-                    yield done.program, str(done.record.step)
 
 
 def alone(program: n.Program, name: str) -> n.Program:

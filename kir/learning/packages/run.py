@@ -108,9 +108,8 @@ def _modelled(asked: Asked, calls: Sequence[Call]) -> list[tuple[float, float] |
         return [modelled(call, asked.target) for call in calls]
     engine, said = asked.engine, dict[int, tuple[float, float] | str]()
     for _ in range(2):  # a worker that is lost may take others' calls along
-        begun: dict[int, Any] = {
-            k: engine.begin(looked_at, ReadTask(c.place, str(c.binding), c.launches, asked.target.name, asked.measured))
-            for k, c in enumerate(calls) if k not in said}
+        begun = {k: engine.begin(looked_at, ReadTask(c.place, str(c.binding), c.launches, asked.target.name, asked.measured))
+                 for k, c in enumerate(calls) if k not in said}
         for k, each in begun.items():
             with contextlib.suppress(Lost, TimeoutError):
                 found = engine.result(each, READING)

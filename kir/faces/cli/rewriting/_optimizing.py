@@ -1,18 +1,16 @@
 """Where `kir optimize` has its candidates gated, and the runs of one kernel and of a package."""
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import Diagnostic, KirError, error
+from kir.base.diagnostic import Diagnostic
 from kir.faces.cli._result import Result
 from kir.hardware.target import Target
-from kir.ir.printer import program_text
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.judge import CpuJudge, Judge
@@ -23,9 +21,6 @@ from kir.learning.optimize.pool.engines import Devices, Engine, Processes
 from kir.learning.optimize.pool.judge import PoolJudge
 from kir.learning.optimize.pool.tasks import task_of
 from kir.learning.optimize.search import Budget, Found, Search
-from kir.learning.tune.device import with_shape
-from kir.problem import Shape
-from kir.surface import backend
 
 
 @dataclass(frozen=True)
@@ -99,44 +94,6 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
         return searching(CpuJudge(setting, ArtifactCache(where.cache) if where.cache else None, where.compiles), setting)
 
 
-def table_run(one: Subject, shapes: Sequence[Shape], target: Target, surface: str, allowed: Budget, policy: Policy, where: Where,
-              output: Path | None) -> Result:
-    """A search for each shape, with its part of the budget, and one program that launches at each what was fastest there: what the gate took at that shape,
-    under another name. Raises KirError KIR-U038 where no launch plan says it."""
-    from kir.base.store import write_atomic
-    from kir.faces.hub.wrapper import wrapper
-    from kir.learning.optimize.outputs import table
-    from kir.learning.optimize.report import data, lines
-
-    share = replace(allowed, candidates=max(1, allowed.candidates // len(shapes)), seconds=allowed.seconds / len(shapes))
-    found = [search_run(one, Setting(with_shape(one.problem, at), at, target, surface), share, policy, None, where) for at in shapes]
-    entries = [(at.sizes, f.best) for at, f in zip(shapes, found, strict=True) if f.best is not None]
-    report: dict[str, Any] = {"shapes": [data(f) for f in found], "files": []}
-    shown, notes = [line for each in report["shapes"] for line in lines(each)], list(where.notes)
-    if entries and output is not None:
-        surfaces = sorted({best.surface for _, best in entries})
-        if len(surfaces) > 1:
-            raise error("KIR-U038", f"what is fastest is written for {' and '.join(surfaces)}", needs="one surface", attempt=f"--surface {surfaces[0]}")
-        made = table(one.program, entries, surfaces[0])
-        emitted = backend(surfaces[0]).emit(made)
-        text, report["files"] = emitted.text + (f"\n{emitted.launch}" if emitted.launch else ""), [str(output)]
-        if surfaces[0] == "triton" and output.suffix != ".kir":
-            try:
-                text = wrapper(made, emitted, whole=True)
-            except KirError as bad:
-                plan = output.with_name(f"{output.name}.kir")
-                write_atomic(plan, program_text(made))
-                report["files"].append(str(plan))
-                why = f"the kernels without host code, and the launch plan as IR: {bad.diagnostics[0].message}"
-                notes.append(Diagnostic("KIR-U028", why, severity="warning"))
-        write_atomic(output, program_text(made) if output.suffix == ".kir" else text)
-        report["files"].append(str(output.with_name(f"{output.name}.json")))
-        write_atomic(Path(report["files"][-1]), json.dumps(report, indent=1) + "\n")
-        others = [at.name for at, f in zip(shapes, found, strict=True) if f.best is None]
-        notes.append(Diagnostic("KIR-U028", f"for {' and '.join([*others, 'other sizes'])} the kernel as given is launched", severity="warning"))
-    return Result(report, "\n".join([*shown, *(f"written: {name}" for name in report["files"])]), diagnostics=tuple(notes))
-
-
 def package_run(bindings: str, package: str, target: Target, allowed: Budget, output: Path | None, where: Where) -> Result:
     """A package's recorded calls under one budget. Raises what `kir.learning.packages.run.optimized` does, and UsageError KIR-C002 without a folder."""
     from kir.base.diagnostic import usage
@@ -159,6 +116,7 @@ def package_run(bindings: str, package: str, target: Target, allowed: Budget, ou
 
 def _judges(where: Where, engine: Engine | None, target: Target) -> Callable[[Any], Any] | None:
     """Who judges the candidates of a recorded call; None for this process, on the CPU."""
+    from kir.ir.printer import program_text
     from kir.learning.packages.sample import CallTask, judged_call
     from kir.learning.packages.trial import DeviceJudge, DeviceTask, tried_on_device
 
