@@ -57,7 +57,8 @@ def chosen(program: Any, m: int, k: int) -> tuple[str, tuple[int, ...], int]:
     exec(compile(python_launch(program, emitted), "launch", "exec"), scope)
     scope["launch"](M=m, N=k, X=None, Y=None)
     assert len(went) == 1
-    return went[0]
+    launched: tuple[str, tuple[int, ...], int] = went[0]
+    return launched
 
 
 def test_a_table_launches_what_was_fastest_at_its_shapes_and_the_kernel_as_given_elsewhere() -> None:
