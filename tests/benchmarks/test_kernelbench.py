@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -95,7 +96,8 @@ def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_
     monkeypatch.setattr(kb, "device_row", lambda task: {"kernels": 1, "seconds": None if "tanh" in task.path else 1e-5, "eager": 2e-5, "tried": []})
     monkeypatch.setattr(kb, "compiled_row", lambda task: {"compiled": 1.5e-5})
     keep = kb.Rows.keep
-    def noted(self: kb.Rows, name: str, row: dict[str, Any]) -> None:
+
+    def noted(self: kb.Rows, name: str, row: Mapping[str, Any]) -> None:
         kept.append((name, dict(row)))
         keep(self, name, row)
     monkeypatch.setattr(kb.Rows, "keep", noted)
