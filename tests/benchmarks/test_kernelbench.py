@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -95,7 +96,11 @@ def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_
     monkeypatch.setattr(kb, "device_row", lambda task: {"kernels": 1, "seconds": None if "tanh" in task.path else 1e-5, "eager": 2e-5, "tried": []})
     monkeypatch.setattr(kb, "compiled_row", lambda task: {"compiled": 1.5e-5})
     keep = kb.Rows.keep
-    monkeypatch.setattr(kb.Rows, "keep", lambda self, name, row: (kept.append((name, dict(row))), keep(self, name, row))[1])
+
+    def noted(self: kb.Rows, name: str, row: Mapping[str, Any]) -> None:
+        kept.append((name, dict(row)))
+        keep(self, name, row)
+    monkeypatch.setattr(kb.Rows, "keep", noted)
     assert kb.kernelbench(tmp_path, "gpu", "", "matvec,level1/tanh,level1/relu", 60.0, 1) == 0
     assert [(name, "compiled" in row) for name, row in kept] == [
         ("level1/matvec", False), ("level1/matvec", True), ("level1/tanh", False), ("level1/relu", False), ("level1/relu", True)]
