@@ -203,7 +203,8 @@ class OnlineExchange(Pass):
                 return None
         assert isinstance(near, n.Let) and isinstance(more, n.Let) and isinstance(near.value, n.Call) and isinstance(more.value, n.Call)
         top, total = (v.args[0].at.buffer for v in (near.value, more.value) if isinstance(v.args[0], n.Load))
-        if i < 2 or not _is_sum(block[i - 2], block[i - 1]) or not isinstance(block[i - 2], n.Alloc) or block[i - 2].buffer != total:  # type: ignore[union-attr]
+        start = block[i - 2] if i >= 2 else None
+        if not isinstance(start, n.Alloc) or start.buffer != total or not _is_sum(start, block[i - 1]):
             return Miss("no loop that adds to the sum stands right before")
         for base in BASES:
             for scale in scales_of(node, base):

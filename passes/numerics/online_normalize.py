@@ -86,6 +86,7 @@ def _scaled(program: n.Program, site: Site, context: Context) -> Verdict:
 
 
 def proportional(e: n.Expr, loops: TwoLoops, growth: Growth) -> bool:
+    """Whether a value is a multiple of the base to the power of x less the maximum, so that a factor moves it to another maximum."""
     lets = {s.names[0]: s.value for s in loops.second.body if isinstance(s, n.Let) and len(s.names) == 1}
     match e:
         case n.Var() if e.name in lets:

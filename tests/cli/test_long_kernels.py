@@ -42,7 +42,7 @@ def test_reading_and_writing_a_long_kernel_takes_so_many_calls_and_no_more(long:
 
 
 def test_the_sites_of_a_long_kernel_are_not_found_by_reading_all_of_it_at_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spent = []
+    spent: list[int] = []
     for blocks in (9, 18):
         file = tmp_path / f"long{blocks}.kir"
         file.write_text(ir_text(blocks))

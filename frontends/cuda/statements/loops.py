@@ -126,6 +126,8 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
     stepped = _step(update, name)
     if stepped is None or name in mutated(r, body, scope):
         return None
+    left: Node | None
+    right: Node | None
     if cond.type == "identifier":  # until it is zero
         left, right, way = cond, fragment("0"), "!="
     else:
@@ -134,6 +136,7 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
         way = text(sign)
         if text(left) != name:
             left, right, way = right, left, FLIPPED.get(way, "")
+    assert left is not None and right is not None
     if text(left) != name or way not in FLIPPED or way == "==":
         return None
     op, step_node = stepped

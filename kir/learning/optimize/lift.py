@@ -33,6 +33,8 @@ MOST_PLACES = 24
 """Places that a step is taken at where it is taken everywhere."""
 INSTEAD = {"partition-rows": ("partition-block",)}
 """What takes the place of a pass where that does not apply: a loop of several statements in the place of one."""
+ONCE = ("unroll",)
+"""Passes that apply again where they were applied: everywhere means once at a place."""
 OF_ONE_STATEMENT = ("tree-reduction",)
 """Passes that look for a loop of one statement; where one is not found, what loops name is written out first."""
 KEPT = 1 << 14
@@ -125,6 +127,8 @@ def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[
             break
         if more[-1].record.step.at in {k.name for k in program.kernels} & {each.record.step.at for each in applied}:
             break  # a kernel is not tiled twice
+        if step.name in ONCE and more[-1].record.step.at in {each.record.step.at for each in applied}:
+            break
         applied += more
     return tuple(applied)
 

@@ -26,7 +26,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.pool.engines import Begun, Devices, Lost, Processes
+from kir.learning.optimize.pool.engines import Begun, Devices, Engine, Lost, Processes
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
 from kir.learning.optimize.sources import SINGLE, CardSource, PassSource, ThreadsSource
@@ -106,7 +106,8 @@ def _modelled(asked: Asked, calls: Sequence[Call]) -> list[tuple[float, float] |
     """What is modelled of each call, where the searches run: their processes start meanwhile, each with what judging on a device needs."""
     if asked.engine is None:
         return [modelled(call, asked.target) for call in calls]
-    engine, said = asked.engine, dict[int, tuple[float, float] | str]()
+    engine: Engine = asked.engine
+    said = dict[int, tuple[float, float] | str]()
     for _ in range(2):  # a worker that is lost may take others' calls along
         begun = {k: engine.begin(looked_at, ReadTask(c.place, str(c.binding), c.launches, asked.target.name, asked.measured))
                  for k, c in enumerate(calls) if k not in said}

@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -148,7 +148,7 @@ def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: b
     from kir.learning.optimize.report import data, lines
 
     reports = [data(f) for f in found]
-    report = reports[0] if len(found) == 1 else {"table": {f.setting.shape.name: r for f, r in zip(found, reports, strict=True)}}
+    report: dict[str, Any] = reports[0] if len(found) == 1 else {"table": {f.setting.shape.name: r for f, r in zip(found, reports, strict=True)}}
     notes = list(told)
     files: list[str] = []
     best = next((f.best for f in found if f.best is not None), None)

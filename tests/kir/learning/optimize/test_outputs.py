@@ -44,20 +44,21 @@ WIDE, EVEN = version("+ X[i, j]", threads=32, align=" align 16"), version("* 2.0
 
 def chosen(program: Any, m: int, k: int) -> tuple[str, tuple[int, ...], int]:
     """Which kernel the written host code launches at these sizes, over which grid, with how many warps."""
-    went: list[Any] = []
+    went: list[tuple[str, tuple[int, ...], int]] = []
 
     class Kernel:
         def __init__(self, name: str) -> None:
             self.name = name
 
         def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            return lambda *given, **options: went.append((self.name, grid, options.get("num_warps")))
+            return lambda *given, **options: went.append((self.name, grid, options["num_warps"]))
     emitted = backend("triton").emit(program)
     scope: dict[str, Any] = {e.function: Kernel(e.kernel) for e in emitted.entries}
     exec(compile(python_launch(program, emitted), "launch", "exec"), scope)
     scope["launch"](M=m, N=k, X=None, Y=None)
     assert len(went) == 1
-    return went[0]
+    launched: tuple[str, tuple[int, ...], int] = went[0]
+    return launched
 
 
 def test_a_table_launches_what_was_fastest_at_its_shapes_and_the_kernel_as_given_elsewhere() -> None:
