@@ -226,3 +226,17 @@ def test_a_partition_cuts_all_there_is_into_uneven_pieces_some_of_them_empty() -
     few = np.diff(problem.inputs("many", 2, "few")["offsets"])
     assert (few == 0).any() and few.max() > 2 * few.mean()
     assert problem.drawn_by_host and not load_problem("gemm").drawn_by_host
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("value", [-1000.0, 40000.0])
+def test_values_about_a_number_lie_on_both_sides_of_it_and_are_finite(dtype: str, value: float) -> None:
+    from kir.problem.draws import AROUND
+
+    problem = load_problem(f"softmax:{dtype}")
+    at = problem.shape("small")
+    first, second = (problem.inputs(at, 1, f"{AROUND}{value!r}")["X"].astype(np.float64) for _ in range(2))
+    assert np.array_equal(first, second) and np.isfinite(first).all()
+    below, mixed, above = (first[[i for i in range(at.sizes["M"]) if (i + 1) % 3 == turn]] for turn in range(3))
+    assert (below < -abs(value)).all() and (above > abs(value)).all()
+    assert (np.abs(mixed[:, 0] - value) <= abs(value) / 128).all() and (np.abs(mixed) < 100).any(axis=1).all()
