@@ -30,9 +30,9 @@ MOST = 4
 """Points of a space that are tried."""
 HEAD = """# Stored pipelines on other architectures
 
-Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and compiled: the first
-point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; otherwise what the
-first point is refused for. Nothing is run. Written by `python -m benchmarks.architectures --write`; a test compares some of the rows.
+Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and
+compiled: the first point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled;
+otherwise what the first point is refused for. Nothing is run. Written by `python -m benchmarks.architectures --write`; a test compares some of the rows.
 
 | pipeline | surface | sm_80 | sm_120 |
 | --- | --- | --- | --- |
