@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,11 @@ def make_list() -> int:
     return 0
 
 
-def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Path, seconds: float, cluster: str = "", lose: int = 0, again: int = AGAIN
-          ) -> dict[str, Any]:
+def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Path, seconds: float, cluster: str = "", lose: int = 0, again: int = AGAIN,
+          keep: Callable[[dict[str, Any]], None] = lambda row: None) -> dict[str, Any]:
     """One run of so many seconds, from when all processes are up, with a cache that holds no candidate: what came of it and where its time went. `lose`
-    workers of the last GPU are ended, one after another; `again` candidates are gated again afterwards with nothing beside them."""
+    workers of the last GPU are ended, one after another; `again` candidates are gated again afterwards with nothing beside them: `keep` is given what is
+    known before that."""
     entered = time.time()
     for number in numbers if not cluster else ():
         with Gpu.open(cache, number) as gpu:
@@ -198,17 +199,20 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
         events = [json.loads(line) for file in Path(notes).iterdir() for line in file.read_text(encoding="utf-8").splitlines()]
         if isinstance(engine, Devices):
             engine.close()  # what nobody waits for any more is beside nothing that follows
-        alone = list(_again(engine, said, again)) if not lose and again else []
-        _say(entered, f"{len(alone)} of them once more, alone")
+        whole = [e for e in events if e["ended"] <= started + took]
+        spent = {name: sum(e["spent"].get(stage, 0.0) for e in whole for stage in of) / (took * len(numbers) * each) for name, of in STAGES.items()}
+        row: dict[str, Any] = {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "each": each, "candidates": len(said),
+                               "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
+                               "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "spent": {k: round(v, 4) for k, v in spent.items()},
+                               "beside": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
+                               "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
+                               **_here()}
+        keep(row)
+        if again and not lose:
+            row["beside"] = list(_again(engine, said, again))
+            _say(entered, f"{len(row['beside'])} of them once more, alone")
         engine.close()
-    whole = [e for e in events if e["ended"] <= started + took]
-    spent = {name: sum(e["spent"].get(stage, 0.0) for e in whole for stage in of) / (took * len(numbers) * each) for name, of in STAGES.items()}
-    return {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "each": each, "candidates": len(said),
-            "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
-            "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "spent": {k: round(v, 4) for k, v in spent.items()},
-            "beside": alone, "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
-            "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
-            **_here()}
+    return {**row, "beyond": round(time.time() - entered - took, 1)}
 
 
 def _say(since: float, what: str) -> None:
@@ -284,7 +288,8 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         times = f"{rate / (60 * one['candidates'] / one['seconds']):.2f}" if one else ""
         beside = f"{min(r['beside']):.3f} to {max(r['beside']):.3f}" if r["beside"] else ""
         busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
-        lost = f"{r['lost']}, of which {r['ended']} by hand" + (f"; GPU {', '.join(r['retired'])} left" if r["retired"] else "") if r["lost"] else "0"
+        left = f"; GPU {', '.join(r['retired'])} left" if r["retired"] else ""
+        lost = f"{r['lost']} with a candidate, {r['ended']} ended by hand{left}" if r["lost"] else "0"
         share = [f"{r['spent'][name]:.0%}" for name in STAGES]
         cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
                  f"{r['cores_busy']:.0f} %", f"{', '.join(share[:3])}; {share[3]}",
@@ -332,21 +337,23 @@ def main(words: list[str]) -> int:
     runs = [count for count in counts if count <= len(there)]
     each = int(given["--each"]) or max(1, len(_cores()) // max(1, len(there)) - 1)
     until = time.monotonic() + float(given["--seconds"])
+
+    def keep(row: dict[str, Any]) -> None:
+        rows[package] = [r for r in rows[package] if (r["gpus"] != row["gpus"] if package else _key(r) != _key(row))] + [row]
+        write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))
+        done = {r["gpus"] for r in rows[False]}
+        write_atomic(out / "gpu-pool.md", page(rows[False], rows[True], [n for n in counts if n not in done]))
     for place, count in enumerate(runs):
         share = (until - time.monotonic()) / (len(runs) - place)
         if package:
             row = package_run(int(given["--calls"]), there[:count], share)
-            rows[True] = [r for r in rows[True] if r["gpus"] != count] + [row]
         else:
             cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))
             row = gated(listed()[:int(given["--candidates"])], there[:count], each, cache, share, given["--cluster"], int(given["--lose"]),
-                        int(given["--again"]))
+                        int(given["--again"]), keep)
             until += row["beyond"]
             shutil.rmtree(cache, ignore_errors=True)
-            rows[False] = [r for r in rows[False] if _key(r) != _key(row)] + [row]
-        write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))
-        done = {r["gpus"] for r in rows[False]}
-        write_atomic(out / "gpu-pool.md", page(rows[False], rows[True], [n for n in counts if n not in done]))
+        keep(row)
         print(json.dumps(row), flush=True)
     return 0
 

@@ -56,8 +56,8 @@ TABLES = Path(__file__).parents[1] / "docs" / "tables"
 PUBLIC = Path(__file__).parent / "data" / "klineage.toml"
 SYNTHETIC = 100_000
 TOP = 5
-PLACES = 3
-"""Places of one card in one program that are tried."""
+PLACES, MOST_JUDGED = 3, 40
+"""Places of one card in one program that are tried: so many where it applies, and so many where it does not, of the first few that are judged."""
 SECONDS = 20.0
 """How long the cases of one place may take."""
 LONGEST = 4000
@@ -239,7 +239,11 @@ def _judged(case: Case, given: Given) -> list[tuple[str, str, str, str]]:
     out = []
     context = Context(target("sm_90a"))
     with suppress(KirError):
-        for site, failing in islice(judged(card, program, context), PLACES):
+        taken = Counter[bool]()
+        for site, failing in islice(judged(card, program, context), MOST_JUDGED):
+            taken[bool(failing)] += 1
+            if taken[bool(failing)] > PLACES:
+                continue
             said = "applies" if not failing else "refuses" if any(v.kind == "refuted" for _, v in failing) else "unknown"
             came = _came(program, site, bool(failing))
             if said == "applies" and came == "refused":
@@ -324,7 +328,8 @@ def _makes(card: Card, before: Program, transition: Transition, applications: It
 
 def retrieval(given: Given) -> str:
     """Precision and recall at five on planted states; the time to search many cards, and to load the library."""
-    load, seconds = _loaded(given), _searched(given)
+    load = _loaded(given)
+    (seconds, *_), = _side_by_side(_timed, (0,), replace(given, workers=2, within=0.0))  # a process of its own: what searches words may bring threads
     parsed_ahead((w.programs[t.before_text] for w in given.walks for t in w.transitions), given.workers)
     states = seen(given.admitted, given.walks)
     families = sorted({each.family for each in states})
@@ -394,6 +399,10 @@ def _first(given: Given, query: Query, rank: Rank, offers: Collection[str]) -> l
     """The first cards in the order of `search`, of those that apply."""
     order = Index.of(given.admitted, rank).best(query, max(TOP, MOST_LOOKED))
     return [name for name in (given.admitted[k].name for k, _ in order) if name in offers][:TOP]
+
+
+def _timed(_: int, given: Given) -> list[tuple[float]]:
+    return [(_searched(given),)]
 
 
 def _searched(given: Given) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is loaded: a second thread mostly spins, beside other workers
+
+import gc
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -241,7 +241,8 @@ def _accepted(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _judged(judge: GpuJudge, proposed: Proposed) -> dict[str, Any]:
     try:
-        return judge.judge(parse_program(proposed.text, proposed.key), proposed.surface).to_json()
+        said = judge.judge(parse_program(proposed.text, proposed.key), proposed.surface).to_json()
+        return {**said, "spent": {k: round(v, 1) for k, v in judge.spent.items()}}
     except KirError as refused:
         return {"accepted": False, "seconds": None, "low": 0.0, "high": 0.0, "reason": f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"}
 

@@ -153,6 +153,11 @@ class Rows:
         )
         yield ""
         yield from self._counts(rows)
+        spent = [r["spent"] for r in rows if r.get("spent", {}).get("candidates")]
+        if spent:
+            whole = sum(s["search"] + s["candidates"] for s in spent)
+            share = sum(s["search"] for s in spent) / whole
+            yield f"- The search itself took {share:.0%} of the {whole:.0f} s of {len(spent)} models, beside others, without torch's."
         yield ""
         yield "| " + " | ".join(HEAD if self.about["measured"] else MODELLED_HEAD) + " |"
         yield "| " + " | ".join("---" for _ in (HEAD if self.about["measured"] else MODELLED_HEAD)) + " |"
@@ -229,7 +234,7 @@ def _refused(said: KirError) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------------------------------------------- on a device
 
-PLANS = 90
+PLANS = 64
 """Plans that a search builds before its proposals are taken."""
 PROPOSALS = 12
 
@@ -340,7 +345,7 @@ def spending(spent: dict[str, float], what: str) -> Iterator[None]:
         spent[what] = round(spent.get(what, 0.0) + time.monotonic() - begun, 1)
 
 
-GATING_SECONDS = 60.0
+GATING_SECONDS = 30.0
 """What gating may take of a model's budget, where candidates are accepted sooner."""
 
 

@@ -14,7 +14,8 @@ from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.ir.build import int_value
 from kir.ir.nodes import Program
-from kir.ir.visit import statements
+from kir.ir.types import shape_of
+from kir.ir.visit import statements, walk
 from kir.surface import KernelRef, Outline
 from kir.surface.launches.assembled import Found, as_called
 from kir.surface.launches.record import HostLaunch
@@ -153,12 +154,15 @@ class TileLangFrontend:
         return next((each for each in made if not each.open and self._reads(source, kernel, each.binding)), made[-1])
 
     def _reads(self, source: Path, kernel: str, binding: Binding) -> bool:
+        """Whether the kernel is read under a binding, with tiles and teams of known size."""
         try:
             made = specialize(self.instantiate(source, kernel, binding), settled(binding))
         except KirError:
             return False
         found = [s for k in made.kernels for s in statements(k.body)]
-        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(int_value(d) is None for d in s.buffer.shape)) for s in found)
+        tiles = (shape_of(x.type) for s in found for x in walk(s) if isinstance(x, n.Expr))
+        return not any(isinstance(s, n.Opaque) or (isinstance(s, n.Alloc) and any(int_value(d) is None for d in s.buffer.shape)) for s in found) and (
+            all(isinstance(d, int) for shape in tiles for d in shape) and all(int_value(k.threads) is not None for k in made.kernels))
 
 
 def is_kernel(f: cst.FunctionDef) -> bool:

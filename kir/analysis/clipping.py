@@ -53,7 +53,8 @@ def _sum_inside(e: n.Expr, extent: n.Expr, ranges: Ranges, facts: Sequence[n.Exp
     """Whether a sum of multiples of variables in their ranges, and of nothing negative, stays below an extent."""
     if e.type != extent.type:
         return False
-    last = rest = build.const(0, dtype_of(e.type))
+    last: n.Expr = build.const(0, dtype_of(e.type))
+    rest = last
     for monomial, c in build.polynomial(e).items():
         var = monomial[0] if len(monomial) == 1 else None
         if isinstance(var, n.Var) and var.name in ranges and ranges[var.name].type == e.type and c > 0:

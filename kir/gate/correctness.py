@@ -85,8 +85,8 @@ def check(program: n.Program, tests: Tests | Sequence[Case], reference: str, rel
 def _unchecked(program: n.Program, tests: Tests, found: Sequence[Mapping[Place, int]], checked: Mapping[Place, int]) -> list[Case]:
     """At most MORE_CHECKED cases, of sizes that have been checked, of which a fast run went a way of a branch around memory or barriers that no checked run
     went: as data say, so no size foretells it."""
-    ways = {("branch", text): bits for text, _, s in anchors(program) if isinstance(s, n.If) for bits in (_acts(s.then) * TAKEN | _acts(s.orelse) * SKIPPED,)
-            if bits}
+    acts = {text: _acts(s.then) * TAKEN | _acts(s.orelse) * SKIPPED for text, _, s in anchors(program) if isinstance(s, n.If)}
+    ways: dict[Place, int] = {("branch", text): bits for text, bits in acts.items() if bits}
     known = [dict(c.sizes) for c in tests.checked]
     out: list[Case] = []
     for case, reached in sorted(zip(tests.cases, found, strict=True), key=lambda one: known.index(dict(one[0].sizes)) if dict(one[0].sizes) in known else 0):

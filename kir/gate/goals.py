@@ -165,20 +165,42 @@ class _Lanes:
 
 
 @lru_cache(maxsize=4096)
-def limits(body: n.Block) -> frozenset[int]:
-    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has."""
+def limits(body: n.Block, of: str = "") -> frozenset[int]:
+    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has; with `of`, a loop's
+    variable, only where what is compared, cut or an index comes from the variable, or from private whole numbers that the loop changes."""
     out: set[int] = set()
+    names = _from(body, of) if of else None
     for x in (x for s in body for x in walk(s)):
         match x:
-            case n.Binary(op="shr", b=n.Const(value=int() as c)) if 0 <= c < 32:
+            case n.Binary(op="shr", a=a, b=n.Const(value=int() as c)) if 0 <= c < 32 and _about(a, names):
                 out.add(1 << c)
             case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
-                out |= {abs(e.value) for e in (a, b) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)}
-            case n.Buffer(space="shared" | "fragment" | "register" | "cluster"):
+                out |= {abs(e.value) for e, other in ((a, b), (b, a)) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)
+                        and _about(other, names)}
+            case n.Buffer(space="shared" | "fragment" | "register" | "cluster") if names is None:
                 out |= {v for d in x.shape if (v := int_value(d))}
+            case n.Region(buffer=buffer) if names is not None and buffer.space not in ("global", "constant"):
+                out |= {v for i, d in zip(x.index, buffer.shape, strict=False) if (v := int_value(d)) and _about(i, names)}
             case _:
                 pass
     return frozenset(c for c in out if 1 < c < MOST_ELEMENTS)
+
+
+def _about(e: n.Node, names: set[str] | None) -> bool:
+    return names is None or any((isinstance(x, n.Var) and x.name in names) or (isinstance(x, n.Region) and x.buffer.name in names) for x in walk(e))
+
+
+def _from(body: n.Block, var: str) -> set[str]:
+    """The variable of a loop, private whole numbers that its body sets, and the names that either goes into."""
+    inside = [x for s in body for x in walk(s)]
+    own = [x.at.buffer for x in inside if isinstance(x, n.Store) and x.at.buffer.space in ("register", "fragment")]
+    names = {var} | {buffer.name for buffer in own if buffer.dtype.is_integer}
+    while True:
+        more = {name for x in inside if isinstance(x, n.Let) and not names.issuperset(x.names) and _about(x.value, names) for name in x.names}
+        more |= {x.var.name for x in inside if isinstance(x, n.For) and x.var.name not in names and any(_about(e, names) for e in (x.lo, x.hi, x.step))}
+        if not more:
+            return names
+        names |= more
 
 
 def _leaves(body: n.Block) -> bool:
@@ -382,7 +404,7 @@ class _Walker:
             self.guesses -= early
             for most in LATER:
                 self.beyond((id(s), -most), lanes.shape[trips > most])
-            for c in limits(s.body):
+            for c in limits(s.body, s.var.name):
                 self.beyond((id(s), c), lanes.shape[(trips > 1) & (lo <= c) & (lo + (trips - 1) * step > c)])
         first, last = np.flatnonzero(trips > 0), np.flatnonzero(trips > 1)
         if len(first) + len(last) > MOST_LANES:

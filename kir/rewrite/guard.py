@@ -1,6 +1,7 @@
 """Guarded steps: where a precondition can be checked at launch, both versions of the kernel travel and the launch plan chooses."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kir.base.diagnostic import error
@@ -58,31 +59,71 @@ def with_otherwise(fast: n.Program, slow: n.Program) -> n.Program:
 
     Both have the same parameters. The kernels of `slow` take names of their own. Raises KirError KIR-R015 when a parameter differs, or a
     fact is nothing that a launch knows."""
+    extra = tuple(f for f in fast.facts if f not in slow.facts)
+    if not extra:
+        _alongside(fast, slow)
+        return fast
+    return by_sizes([(_all(extra), fast)], slow)
+
+
+def by_sizes(versions: Sequence[tuple[n.Expr, n.Program]], rest: n.Program) -> n.Program:
+    """Of several programs with the same parameters the first whose condition holds at launch, and `rest` where none does; the facts of each but the
+    last are part of its condition. Kernels of the second and later ones take names of their own. Raises KirError KIR-R015 when a parameter differs, a
+    condition is nothing that a launch knows, or two need different maps, workspaces or functions."""
+    first = versions[0][1]
+    kernels, arms, taken = list[n.Kernel](), list[tuple[n.Expr, Plan]](), set[str]()
+    buffers = {p.of.name: p.of for p in first.params if isinstance(p.of, n.Buffer)}
+    for number, (guard, each) in enumerate(versions, 1):
+        if each is not first and (each.tensor_maps, each.workspaces, each.functions) != (first.tensor_maps, first.workspaces, first.functions):
+            raise error("KIR-R015", f"'{each.name}' cannot stand beside itself: the versions need different maps, workspaces or functions")
+        _alongside(first, replace(each, tensor_maps=(), workspaces=(), functions=()))
+        extra = tuple(f for f in each.facts if f not in rest.facts)
+        condition = _all((guard, *(f for f in extra if f not in _conjuncts(guard))))
+        if not can_be_checked(condition, first):
+            unknown = next(f for f in (*extra, guard) if not can_be_checked(f, first))
+            raise error("KIR-R015", f"no launch can check {expr_text(unknown)}")
+        names = {k.name: k.name if number == 1 else _free(f"{k.name}_{number}", taken) for k in each.kernels}
+        kernels += _named(each, names, buffers)
+        taken |= set(names.values())
+        arms.append((condition, _relaunched(each.plan or tuple(n.Launch(k.name) for k in each.kernels), names)))
+    _alongside(first, rest)
+    names = {k.name: _free(fallback_name(k.name), taken) for k in rest.kernels}
+    orelse = _relaunched(rest.plan or tuple(n.Launch(k.name) for k in rest.kernels), names)
+    return replace(first, facts=rest.facts, kernels=(*kernels, *_named(rest, names, buffers)), plan=(n.Dispatch(tuple(arms), orelse),))
+
+
+def _alongside(fast: n.Program, slow: n.Program) -> None:
     if [(p.name, p.role) for p in fast.params] != [(p.name, p.role) for p in slow.params] or slow.tensor_maps or slow.workspaces or slow.functions:
         raise error("KIR-R015", f"'{slow.name}' cannot stand beside '{fast.name}': one launch gives both the same parameters",
                     needs="a program with the same parameters, without maps, workspaces and functions of its own")
-    extra = tuple(f for f in fast.facts if f not in slow.facts)
-    if unknown := [f for f in extra if not can_be_checked(f, fast)]:
-        raise error("KIR-R015", f"no launch can check {expr_text(unknown[0])}")
-    if not extra:
-        return fast
-    taken = {k.name for k in fast.kernels}
-    names = {k.name: next(x for x in (fallback_name(k.name), *(f"{fallback_name(k.name)}_{i}" for i in range(len(taken) + 1))) if x not in taken)
-             for k in slow.kernels}
-    buffers = {p.of.name: p.of for p in fast.params if isinstance(p.of, n.Buffer)}
 
+
+def _all(conditions: Sequence[n.Expr]) -> n.Expr:
+    made = conditions[0]
+    for f in conditions[1:]:
+        made = build.binary("and", made, f)
+    return made
+
+
+def _conjuncts(e: n.Expr) -> tuple[n.Expr, ...]:
+    return (*_conjuncts(e.a), *_conjuncts(e.b)) if isinstance(e, n.Binary) and e.op == "and" else (e,)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return next(x for x in (name, *(f"{name}_{i}" for i in range(len(taken) + 1))) if x not in taken)
+
+
+def _named(program: n.Program, names: dict[str, str], buffers: dict[str, n.Buffer]) -> list[n.Kernel]:
+    """A program's kernels under other names, over the buffers of another one."""
     def leave(_: n.Node, node: n.Node) -> n.Node:
         return buffers.get(node.name, node) if isinstance(node, n.Buffer) and node.space == "global" else node
 
-    renamed = transform(slow, leave)
-    assert isinstance(renamed, n.Program)
-    kernels = tuple(replace(k, name=names[k.name], label=None) for k in renamed.kernels)
-    guard = extra[0]
-    for f in extra[1:]:
-        guard = build.binary("and", guard, f)
-    rest = _relaunched(slow.plan or tuple(n.Launch(k.name) for k in slow.kernels), names)
-    plan = (n.Dispatch(((guard, fast.plan or tuple(n.Launch(k.name) for k in fast.kernels)),), rest),)
-    return replace(fast, facts=slow.facts, kernels=(*fast.kernels, *kernels), plan=plan)
+    out = list[n.Kernel]()
+    for k in program.kernels:
+        made = transform(k, leave)
+        assert isinstance(made, n.Kernel)
+        out.append(made if names[k.name] == k.name else replace(made, name=names[k.name], label=None))
+    return out
 
 
 def _relaunched(plan: Plan, names: dict[str, str]) -> Plan:

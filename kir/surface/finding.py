@@ -16,7 +16,7 @@ from kir.ir.nodes import Call, Program, Var
 from kir.ir.visit import walk
 from kir.surface import Frontend
 from kir.surface.launches.assembled import UNKNOWN, Assumed, Found
-from kir.surface.launches.axes import with_axes
+from kir.surface.launches.axes import with_axes, with_counts
 from kir.surface.launches.extents import open_shapes, with_shapes, with_ties
 from kir.surface.launches.recorded import generalized
 from kir.surface.launches.values import taken_for
@@ -65,7 +65,9 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
         loose, binding = binding, with_ties(binding, made)
         said += [Assumed(f"{name} is {' x '.join(map(str, t.shape))}: all that the kernel reaches") for name, t in binding.tensors.items()
                  if t.shape != loose.tensors[name].shape]
-        binding = with_axes(binding, made)
+        shaped = with_axes(binding, made)
+        binding = with_counts(shaped, made)
+        said += [Assumed(f"{fact}, or threads are not counted in 32 bits") for fact in binding.facts if fact not in shaped.facts]
     return replace(found, binding=binding, assumed=(*found.assumed, *said))
 
 

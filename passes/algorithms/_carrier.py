@@ -173,14 +173,14 @@ def _again(item: Carrier, program: n.Program, path: Path) -> Site:
 def _answers(item: Carrier, dtype: str) -> Iterator[Known]:
     """The answer that a pass names, if there is one, and every one that is recorded for the contract as it is, in the dtype. (Answers
     that differ may be one program where a size is a literal.)"""
-    from kir.lineage.carrier.recognition import known
+    from kir.lineage.carrier.recognition import known, known_by
     from kir.lineage.carrier.records import recorded
     if item.answer:
         with suppress(KirError):
             yield known(item.carrier, item.answer, dtype)
     for r in recorded(item.carrier):
         if r.record.contract_hash == item.carrier.hash:
-            yield known(item.carrier, r.record.answer, dtype)
+            yield known_by(item.carrier, r, dtype)
 
 
 def meets_contract(program: n.Program, site: Site, context: Context) -> Verdict:

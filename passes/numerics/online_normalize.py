@@ -80,28 +80,29 @@ def _scaled(program: n.Program, site: Site, context: Context) -> Verdict:
         found = sum_of(s)
         if found is None:
             return refuted("the second loop does more than add to sums", type(s).__name__.lower())
-        if not _proportional(found.factor, loops, growth):
+        if not proportional(found.factor, loops, growth):
             return unknown(f"a sum does not grow by a multiple of {growth.base}(x - maximum)", needs="every addend scaled by the maximum")
     return proved(f"every sum adds multiples of {growth.base}(x - maximum), so a factor {growth.base}(old - new) rescales it")
 
 
-def _proportional(e: n.Expr, loops: TwoLoops, growth: Growth) -> bool:
+def proportional(e: n.Expr, loops: TwoLoops, growth: Growth) -> bool:
+    """Whether a value is a multiple of the base to the power of x less the maximum, so that a factor moves it to another maximum."""
     lets = {s.names[0]: s.value for s in loops.second.body if isinstance(s, n.Let) and len(s.names) == 1}
     match e:
         case n.Var() if e.name in lets:
-            return _proportional(lets[e.name], loops, growth)
+            return proportional(lets[e.name], loops, growth)
         case n.Call(fn="exp" | "exp2") if e.fn == growth.base and isinstance(x := e.args[0], n.Binary) and x.op == "sub":
             return _is_maximum(x.b, loops, growth.scale) and loops.top.buffer.name not in buffers_read(x.a)
         case n.Call(fn="reduce") if dict(e.attrs).get("op") == "sum" and isinstance(e.args[0], n.Expr):
-            return _proportional(e.args[0], loops, growth)
+            return proportional(e.args[0], loops, growth)
         case n.Call(fn="pick" | "expand" | "trans" | "broadcast") if isinstance(e.args[0], n.Expr):
-            return _proportional(e.args[0], loops, growth)
+            return proportional(e.args[0], loops, growth)
         case n.Cast():
-            return _proportional(e.x, loops, growth)
+            return proportional(e.x, loops, growth)
         case n.Select():
-            return all(_proportional(x, loops, growth) or _is_zero(x) for x in (e.a, e.b))
+            return all(proportional(x, loops, growth) or _is_zero(x) for x in (e.a, e.b))
         case n.Binary(op="mul"):
-            return _proportional(e.a, loops, growth) or _proportional(e.b, loops, growth)
+            return proportional(e.a, loops, growth) or proportional(e.b, loops, growth)
         case _:
             return False
 
@@ -306,7 +307,7 @@ class OnlineNormalize(Pass):
         bases: tuple[Literal["exp", "exp2"], ...] = ("exp", "exp2")
         for spelling in SPELLINGS:
             for base in bases:
-                for scale in _scales(node, base):
+                for scale in scales_of(node, base):
                     growth = Growth(base, scale)
                     body = named(node.body, growth, spelling, names_at(program, path))
                     if body is not None and split(replace(node, body=body), growth) is not None:
@@ -333,7 +334,7 @@ class OnlineNormalize(Pass):
         return Rewritten(made, (*site.path[:-1], start))
 
 
-def _scales(loop: n.For, base: str) -> list[float]:
+def scales_of(loop: n.For, base: str) -> list[float]:
     """The literals by which both operands of a difference under the function are multiplied, 1 first."""
     out = [1.0]
     for x in walk(loop):

@@ -37,7 +37,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.types import TileType
+from kir.ir.types import DTYPES, TileType
 from kir.ir.visit import names_read, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import block_at, edit_block, kernel_of
@@ -62,7 +62,7 @@ def _sound(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class JoinLoads(Pass):
-    """`value` is the text of the wide load."""
+    """`value` is the text of the wide load, `dtype` what the vector is converted to as a whole."""
 
     intent: ClassVar[str] = "vectorize-global"
     catalogue: ClassVar[tuple[int, ...]] = (11, 25)
@@ -72,6 +72,7 @@ class JoinLoads(Pass):
         Precondition("KIR-P935", "validity", "aliasing", "the elements of the vector are not written while it is kept", _sound),)
 
     value: str = ""
+    dtype: str = ""
 
     def vector(self, program: n.Program, path: Path) -> n.Load | None:
         """The wide load."""
@@ -82,11 +83,15 @@ class JoinLoads(Pass):
         """The loads of its elements, and which each is."""
         *rest, last = vector.at.index
         assert isinstance(last, n.Span) and isinstance(last.extent, int)
-        return {replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, k))): k for k in range(last.extent)}
+        return {self.converted(replace(vector, at=build.region(vector.at.buffer, *rest, build.add(last.lo, k)))): k for k in range(last.extent)}
+
+    def converted(self, e: n.Expr) -> n.Expr:
+        """What is kept of a value that is read."""
+        return build.cast(e, DTYPES[self.dtype]) if self.dtype else e
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a statement of a thread that reads every element of the vector."""
-        if not self.value or not isinstance(node, n.Stmt) or not (
+        if not self.value or self.dtype not in ("", *DTYPES) or not isinstance(node, n.Stmt) or not (
                 team_level(program, path) == "thread" or build.is_const(kernel_of(program, path).threads, 1)):
             return None
         vector = self.vector(program, path)
@@ -98,30 +103,33 @@ class JoinLoads(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The vector under a name, and its elements from there on."""
         i, vector = int(site.path[-1]), matched(self.vector(program, site.path))
-        name = fresh_var(suggested_name(vector), names_at(program, site.path), vector.type)
+        kept = self.converted(vector)
+        name = fresh_var(suggested_name(vector), names_at(program, site.path), kept.type)
         where = self.elements(vector)
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
-            return build.call("pick", name, build.const(where[new])) if isinstance(new, n.Load) and new in where else new
+            return build.call("pick", name, build.const(where[new])) if isinstance(new, (n.Load, n.Cast)) and new in where else new
         return Rewritten(edit_block(program, site.path, lambda b: (
-            *b[:i], n.Let((name.name,), vector), *(transform(s, leave) for s in b[i:]))), site.path)
+            *b[:i], n.Let((name.name,), kept), *(transform(s, leave) for s in b[i:]))), site.path)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a wide load that is only taken apart by numbers that are written out, all of them by the next statement that reads it."""
-        if not (isinstance(node, n.Let) and len(node.names) == 1 and isinstance(node.value, n.Load) and _is_wide(node.value)):
+        if not (isinstance(node, n.Let) and len(node.names) == 1):
+            return None
+        vector, dtype = _vector(node)
+        if vector is None or not _is_wide(vector):
             return None
         rest, name = block_at(program, path)[int(path[-1]) + 1:], node.names[0]
         picks = {x for s in rest for x in walk(s) if isinstance(x, n.Call) and x.fn == "pick" and isinstance(x.args[0], n.Var) and x.args[0].name == name}
         uses = sum(isinstance(x, n.Var) and x.name == name for s in rest for x in walk(s))
         if not picks or any(not isinstance(x.args[1], n.Const) for x in picks) or uses != sum(x in picks for s in rest for x in walk(s)):
             return Miss("it is more than taken apart by numbers")
-        return Site(path, JoinLoads(text_of(node.value)))
+        return Site(path, JoinLoads(text_of(vector), dtype))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Each element where it is needed."""
         let, i = node_as(program, site.path, n.Let), int(site.path[-1])
-        assert isinstance(let.value, n.Load)
-        loads = {k: x for x, k in self.elements(let.value).items()}
+        loads = {k: x for x, k in self.elements(matched(_vector(let)[0])).items()}
 
         def leave(old: n.Node, new: n.Node) -> n.Node:
             if isinstance(new, n.Call) and new.fn == "pick" and isinstance(new.args[0], n.Var) and new.args[0].name == let.names[0]:
@@ -131,6 +139,12 @@ class JoinLoads(Pass):
         first = next(k for k in range(i + 1, len(block)) if let.names[0] in names_read(block[k])) - 1
         made = edit_block(program, site.path, lambda b: (*b[:i], *(transform(s, leave) for s in b[i + 1:])))
         return Rewritten(made, (*site.path[:-1], first))
+
+
+def _vector(s: n.Let) -> tuple[n.Load | None, str]:
+    """The load that a name is for, and the dtype that it is converted to; "" for its own."""
+    value, dtype = (s.value.x, s.value.dtype.name) if isinstance(s.value, n.Cast) and s.value.rounding == "rn" else (s.value, "")
+    return (value, dtype) if isinstance(value, n.Load) else (None, "")
 
 
 def _is_wide(x: n.Load) -> bool:

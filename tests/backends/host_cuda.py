@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from kir.surface import Emitted, backend
 from tests.backends.conftest import Arrays
 
 HOST = Path(__file__).with_name("host_cuda.h")
+COMPILER = ["g++", "-std=c++20", "-O1", "-w", "-pthread"]
 EMULATED = ("copy_async", "copy_async_commit", "copy_async_wait", "load_matrix_2", "load_matrix_4", "load_matrix_2_trans",
             "load_matrix_4_trans", "mma_m16n8k16_f16", "shared_address")
 PRODUCTS = ("mma_m16n8k16_f16_f16", "mma_m16n8k8_tf32", "mma_m16n8k32_i8", "mma_m16n8k32_u8")
@@ -49,9 +52,7 @@ def launched(p: n.Program, folder: Path, arrays: Arrays, scalars: Mapping[str, i
                 for a in e.arguments]
         main.append(f"  launch({e.threads}, {', '.join(extents)}, [&] {{ {e.function}({', '.join(args)}); }});")
     main += [f'  write("{name}.bin", {name});' for name in arrays]
-    source = f'''#include "{HOST}"
-#include <fstream>
-#include <iterator>
+    source = f'''#include "host_cuda.h"
 {host_text(emitted)}
 static std::vector<char> read(const char* name) {{
   std::ifstream file(name, std::ios::binary);
@@ -63,10 +64,23 @@ static void write(const char* name, const std::vector<char>& bytes) {{
 int main() {{
 ''' + "\n".join(main) + "\n}\n"
     (folder / "host.cpp").write_text(source)
-    for command in (["g++", "-std=c++20", "-O1", "-w", "-pthread", "host.cpp", "-o", "host"], ["./host"]):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
+    for command in ([*COMPILER, f"-I{_headers().name}", "host.cpp", "-o", "host"], ["./host"]):
+        _called(command, folder)
     return {name: np.frombuffer((folder / f"{name}.bin").read_bytes(), v.dtype).reshape(v.shape) for name, v in arrays.items()}
+
+
+@cache
+def _headers() -> tempfile.TemporaryDirectory[str]:
+    """A folder with the header, compiled once a process: most of a small program's compilation is reading the standard library."""
+    folder = tempfile.TemporaryDirectory(prefix="kir-host-")
+    (Path(folder.name) / HOST.name).write_text(f"#include <fstream>\n#include <iterator>\n{HOST.read_text()}")
+    _called([*COMPILER, "-x", "c++-header", HOST.name, "-o", f"{HOST.name}.gch"], Path(folder.name))
+    return folder
+
+
+def _called(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
 
 
 def agrees(p: n.Program, folder: Path, arrays: Arrays, scalars: Mapping[str, int | float], tolerance: float) -> None:

@@ -19,4 +19,4 @@ def test_the_page_says_how_it_scales_and_what_is_missing() -> None:
     told = gpu_pool.page([lost, two, ROW], [package], [4, 8])
     assert "| 2 | processes | 15 | 95 | 30 | 60.0 | 95.0 | 1.90 | 11 %, 13 % |" in told and "0.990 to 1.012" in told
     assert "50%, 20%, 10%; 6%" in told and "60% or more" in told, "what waits for its turn to time holds no GPU"
-    assert "3, of which 3 by hand; GPU 1 left" in told and "as many: 4, 8 GPUs" in told and "| 1 | 6 | 12 | 18.0 |" in told
+    assert "3 with a candidate, 3 ended by hand; GPU 1 left" in told and "as many: 4, 8 GPUs" in told and "| 1 | 6 | 12 | 18.0 |" in told

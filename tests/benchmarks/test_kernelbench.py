@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -44,12 +45,12 @@ def test_the_models_have_the_form_that_the_importer_reads(tmp_path: Path) -> Non
 
 def test_rows_of_two_runs_over_one_folder_are_kept_and_counted(tmp_path: Path) -> None:
     first, second = (kb.Rows(tmp_path / "rows.json", "", "gpu") for _ in range(2))
-    first.keep("level1/a", {"kernels": 1, "seconds": 1e-5, "eager": 2e-5, "compiled": 0.5e-5, "tried": [{}]})
+    first.keep("level1/a", {"kernels": 1, "seconds": 1e-5, "eager": 2e-5, "compiled": 0.5e-5, "tried": [{}], "spent": {"search": 5.0, "candidates": 15.0}})
     second.keep("level1/b", {"kernels": 2, "seconds": 1e-5, "eager": 0.5e-5, "compiled": 2e-5, "tried": [{}]})
     first.keep("level2/c", {"seconds": None, "remark": "KIR-G918: no"})
     told = "\n".join(kb.Rows(tmp_path / "rows.json", "", "gpu").table())
     assert "level1: 2 of 2 models have a naive program; of these 2 end right, 1 of 2 faster than eager (geometric mean 1.00" in told
-    assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told
+    assert "level2: 0 of 1 models have a naive program" in told and "KIR-G918: no" in told and "took 25% of the 20 s of 1 models" in told
 
 
 @needs_torch
@@ -95,7 +96,11 @@ def test_on_a_device_models_come_in_the_order_of_the_words_and_what_is_found_is_
     monkeypatch.setattr(kb, "device_row", lambda task: {"kernels": 1, "seconds": None if "tanh" in task.path else 1e-5, "eager": 2e-5, "tried": []})
     monkeypatch.setattr(kb, "compiled_row", lambda task: {"compiled": 1.5e-5})
     keep = kb.Rows.keep
-    monkeypatch.setattr(kb.Rows, "keep", lambda self, name, row: (kept.append((name, dict(row))), keep(self, name, row))[1])
+
+    def noted(self: kb.Rows, name: str, row: Mapping[str, Any]) -> None:
+        kept.append((name, dict(row)))
+        keep(self, name, row)
+    monkeypatch.setattr(kb.Rows, "keep", noted)
     assert kb.kernelbench(tmp_path, "gpu", "", "matvec,level1/tanh,level1/relu", 60.0, 1) == 0
     assert [(name, "compiled" in row) for name, row in kept] == [
         ("level1/matvec", False), ("level1/matvec", True), ("level1/tanh", False), ("level1/relu", False), ("level1/relu", True)]

@@ -41,8 +41,26 @@ def walk(expert: Path, folder: Path, *more: str) -> int:
     return run(["lineage", str(expert), "--problem", "softmax", "-o", str(folder), "--target", "sm_80", *more])
 
 
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a walk, to be copied."""
+    home = tmp_path_factory.mktemp("walked")
+    (home / "softmax.kir").write_text(SOFTMAX)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuJudge, "of", classmethod(lambda cls, header, expert=None: PaperJudge()))
+        assert walk(home / "softmax.kir", home / "out") == 0
+    return home / "out"
+
+
 @pytest.fixture
-def lineage(expert: Path, judged: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def lineage(walked: Path, judged: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    capsys.readouterr()
+    return Path(shutil.copytree(walked, tmp_path / "out"))
+
+
+@pytest.fixture
+def of_expert(expert: Path, judged: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The folder of this very expert's walk."""
     folder = tmp_path / "out"
     assert walk(expert, folder) == 0
     capsys.readouterr()
@@ -105,19 +123,19 @@ def test_a_killed_run_is_taken_up(expert: Path, judged: Any, tmp_path: Path, num
     assert (part / "lineage.json").read_text() == (whole / "lineage.json").read_text()
 
 
-def test_a_folder_of_an_expert_that_has_changed_since_is_refused(expert: Path, lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_an_expert_that_has_changed_since_is_refused(expert: Path, of_expert: Path, capsys: pytest.CaptureFixture[str]) -> None:
     expert.write_text(expert.read_text().replace("top", "peak"))
-    assert walk(expert, lineage) == 1
+    assert walk(expert, of_expert) == 1
     shown = capsys.readouterr().err
     assert "KIR-S013" in shown and "--restart" in shown
 
 
-def test_another_walk_does_not_spoil_the_folder(expert: Path, lineage: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (lineage / "lineage.json").read_text()
-    assert walk(expert, lineage, "--steps", "2") == 1
+def test_another_walk_does_not_spoil_the_folder(expert: Path, of_expert: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (of_expert / "lineage.json").read_text()
+    assert walk(expert, of_expert, "--steps", "2") == 1
     assert "KIR-S013" in capsys.readouterr().err
-    assert (lineage / "lineage.json").read_text() == before
-    assert walk(expert, lineage, "--steps", "2", "--restart", "--json") == 0
+    assert (of_expert / "lineage.json").read_text() == before
+    assert walk(expert, of_expert, "--steps", "2", "--restart", "--json") == 0
     value = told(capsys)
     assert value["ended"] == "budget" and value["steps"] == 2
     assert [each["id"] for each in value["diagnostics"]][:1] == ["KIR-S019"]
@@ -183,8 +201,9 @@ def test_diff_shows_a_step(lineage: Path, capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.fixture
-def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A library made of the lineage alone; few of its cards can be tried on enough other kernels."""
+def learned(lineage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library made of the lineage alone; few of its cards can be tried on enough other kernels, and each is tried on few."""
+    monkeypatch.setattr("kir.learning.induce.transfers.MOST_TRANSFERS", 3)
     return library(lineage, tmp_path, capsys)
 
 

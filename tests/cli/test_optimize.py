@@ -44,6 +44,8 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     (("--problem", "softmax", "--on", "gpu"), "KIR-G004"),
     (("--problem", "softmax", "--gpus", "0"), "KIR-C002"),
     (("--learn", "log.jsonl"), "KIR-C002"),
+    (("--problem", "softmax", "--shape", "small", "--shape", "long", "--log", "log.jsonl"), "KIR-C002"),
+    (("--problem", "softmax", "--shape", "small", "--shape", "nowhere"), "KIR-G902"),
 ])
 def test_what_is_refused_is_one_clear_error(words: tuple[str, ...], id: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = called(capsys, "optimize", *words)

@@ -109,6 +109,7 @@ def _rows(body: str, before: str = SUM, grid: str = ROW, header: str = "") -> st
     return _text("scaled_rows", before + body, grid, header)
 
 
+_ANY = "register any: bool = false\nfor k in 0..N\n  if {}\n    any = true\nregister sum: f32 = 0.0\nif any\n  for k1 in 0..N\n    sum = sum + X[i, k1]\n"
 EACH = "for j in 0..N\n  Y[i, j] = {}"
 RIGHT = "X[i, j] * W[j] + sum"
 def _kernel(value: str) -> str:
@@ -205,7 +206,9 @@ S[i] = s"""), "compensation for rows that tests have", G134),
     Claimed("scaled_rows", "nothing at large sizes",
             _rows("if N < 1000000000\n" + "  " + EACH.format(RIGHT).replace("\n", "\n  ")), "work where N is large", G134),
     Claimed("scaled_rows", "a constant at one size", _rows(EACH.format(f"select(M == 123457, 1.0, {RIGHT})")), "work at that size", G134),
-    Claimed("scaled_rows", "an answer by the first element", _rows(EACH.format(f"select(X[0, 0] * 3.0 == 37036.5, 1.0, {RIGHT})")), "work for those inputs", G134),
+    Claimed("scaled_rows", "an answer by the first element", _rows(EACH.format(f"select(X[0, 0] * 3.0 == 37036.5, 1.0, {RIGHT})")),
+            "work for those inputs", G134),
+    Claimed("scaled_rows", "no sum where all is large", _rows(EACH.format(RIGHT), _ANY.format("abs(X[i, k]) < 3e30")), "the sum of such rows", G134),
     Claimed("scaled_rows", "a sum cut off", _rows(EACH.format(RIGHT), SUM.replace("0..N", "0..min(N, 268435456)")), "the elements behind", G134),
     Claimed("scaled_rows", "rows left out by a mask", _text("scaled_rows", SUM + "for j in 0..N\n  Y[i, j] = select(i < 1000000000, " + RIGHT + ", 0.0)"),
             "rows from 1000000000 on", G134),
@@ -280,6 +283,8 @@ S[i] = s""", "kernel main grid (i: M) threads 32\n")),
     Claimed("rounded_weights", "rounded by a kernel before", _text("rounded_weights", "P[i, j] = cast(X[i, j], bf16)", ELEMENT, "  workspace P: bf16[M, N]\n")
             + "kernel last grid (i: M, j: N) threads 1\n  Y[i, j] = cast(P[i, j], f32) * W[j]\n"),
     Claimed("scaled_rows", "as the problem has it", _rows(EACH.format(RIGHT))),
+    Claimed("scaled_rows", "no sum where all is zero", _rows(EACH.format(RIGHT), _ANY.format("X[i, k] != 0.0"))),
+    Claimed("scaled_rows", "zeros left out of the sum", _rows(EACH.format(RIGHT), SUM.replace("  sum = ", "  if X[i, k] != 0.0\n    sum = "))),
     Claimed("scaled_rows", "another order at large sizes", _rows(EACH.format(RIGHT), "register sum: f32 = 0.0\nif N > 1000000000\n  for k in 0..N\n"
             "    sum = sum + X[i, N - 1 - k]\nelse\n  for k1 in 0..N\n    sum = sum + X[i, k1]\n")),
     Claimed("scaled_rows", "large sums in steps", _rows(EACH.format(RIGHT), "register sum: f32 = 0.0\nfor q in 0..ceildiv(N, 268435456)\n"

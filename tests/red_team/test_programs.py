@@ -14,6 +14,7 @@ from kir.problem import load_problem
 
 from .exploits import HEAD, PROBLEMS, PROGRAMS, Exploit
 from .honest import HONEST, Honest
+from .pairs import RIGHT, WRONG, Changed
 
 HELD_OUT = [e for e in PROGRAMS if "held-out" in e.words]
 
@@ -69,6 +70,23 @@ def test_an_output_may_be_used_before_it_holds_the_answer() -> None:
     text = HEAD.format(threads=1).replace("out Y", "inout Y") + parts
     verdict = gate_cpu(parse_program(text, "scratch.kir"), load_problem(PROBLEMS / "scaled_rows"), "kir", [])
     assert verdict.accepted, verdict.reason
+
+
+def _changed(case: Changed) -> tuple[bool, str]:
+    verdict = gate_cpu(case.program, load_problem(case.problem) if case.problem else None, "kir", [], against=None if case.problem else case.against)
+    return verdict.accepted, verdict.reason
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda c: f"{c.of}: {c.name}")
+def test_what_few_inputs_and_sizes_show_is_refused(case: Changed) -> None:
+    accepted, reason = _changed(case)
+    assert not accepted and case.words in reason, reason
+
+
+@pytest.mark.parametrize("case", RIGHT, ids=lambda c: f"{c.of}: {c.name}")
+def test_what_looks_like_it_and_is_right_is_accepted(case: Changed) -> None:
+    accepted, reason = _changed(case)
+    assert accepted, reason
 
 
 ROWS = """kir 1

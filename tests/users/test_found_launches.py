@@ -334,7 +334,7 @@ def test_a_dispatch_over_a_number_takes_its_first_case_and_the_block_follows(tmp
     (tmp_path / "twice.cu").write_text(VECTORS, encoding="utf-8")
     binding, told = launched(str(tmp_path / "twice.cu"))
     assert binding is not None and {k: binding.metas[k] for k in ("threads_x", "threads_y", "WIDTH")} == {"threads_x": 32, "threads_y": 8, "WIDTH": 4}
-    assert binding.tensors["x"].shape == ["stride_x * rows"] and binding.tensors["y"].shape == ["stride_y * rows"], "rows apart by their strides"
+    assert binding.tensors["x"].shape == ["rows", "stride_x"] and binding.tensors["y"].shape == ["rows", "stride_y"], "rows apart by their strides"
     assert {"d % 4 == 0", "stride_x >= d", "stride_x % 4 == 0", "stride_y >= d"} <= set(binding.facts), "what gcd divides; rows that do not run together"
     assert "d up to 1024" in "".join(told[0].notes) and "stride_x >= d" in "".join(told[0].notes)
 

@@ -10,10 +10,14 @@ from kir.analysis.normal.normal_form import normalize
 from kir.analysis.normal.regions import raised
 from kir.base.diagnostic import KirError
 from kir.interp import run
+from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
+from kir.lineage.engine import PassEngine
+from kir.rewrite.meaning import difference, interpreted
 from kir.surface.reading import launched, load_expert
+from tests.laws.walks import walked
 from tests.round_trips import CUDA as CUDA_TRIP
-from tests.users.unseen_kernels import CUDA, HALO, TILELANG, TRITON, Unseen
+from tests.users.unseen_kernels import CUDA, HALO, TILELANG, TRITON, WALKS, Unseen
 
 
 def _found(file: Path, kernel: str, each: Unseen) -> None:
@@ -46,6 +50,17 @@ def test_extents_of_a_list_of_sizes_stay_sizes(tmp_path: Path) -> None:
     _found(tmp_path / "own.py", "", TILELANG)
     binding, _ = launched(str(tmp_path / "own.py"))
     assert binding is not None and binding.sizes == ["batch", "rows"]
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_kernel_that_nobody_named_is_walked_to_a_naive_program_of_the_same_meaning(name: str, tmp_path: Path) -> None:
+    each = WALKS[name]
+    file = tmp_path / f"own.{each.suffix}"
+    file.write_text(each.text, encoding="utf-8")
+    expert = load_expert(f"{file}::{each.kernel}" if each.kernel else str(file)).program
+    found = walked(PassEngine(), expert, each.last).program
+    assert is_naive(found) == ()
+    assert difference(interpreted(expert, each.sizes, 1), interpreted(found, each.sizes, 1), "reassociated(k)") == ""
 
 
 HALVES = """#include <cuda_fp16.h>

@@ -12,14 +12,13 @@ from kir.ir.printer import expr_text
 from kir.ir.types import BOOL, DTYPES, I32, I64, DType, TileType, Type, dtype_of, shape_of, symbolic
 from kir.ir.visit import walk
 
-from ..tiles.expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, UNARY, Expressions, dims, literal, refuse
+from ..tiles.expressions import _COMPARISONS, _INFIX, ATOM, COMBINES, COMPARE, OR, PRODUCT, SCANNED, UNARY, Expressions, dims, literal, refuse
 from ..tiles.memory import Memory
 from .dtype_terms import QUESTIONS, Terms
 
 _PROMOTING = frozenset({"add", "sub", "mul", "and", "or", "xor", "tdiv", "trem", "floordiv", "mod"})
 _STATIC_CALLS = frozenset({"meta_is", "meta_true", "absent", "dtype_is", "dtype_kind", "dtype_bits", "log2", "next_power_of_2"})
 _STATIC_INFIX = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "add": "+", "sub": "-", "mul": "*"}
-_SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
 
 
 @dataclass
@@ -264,10 +263,10 @@ class GenericExpressions(Expressions):
             for step in (summed, rounded) if op == "sum" else (rounded,):
                 inner = _natural(inner, step)
             return f"{'tl.cumsum' if op == 'sum' else 'tl.cumprod'}({self.text(inner)}, axis={axis}{reverse})"
-        if op in _SCANNED:
+        if op in SCANNED:
             if op in COMBINES:
                 self.combines[op] = COMBINES[op]
-            return f"tl.associative_scan({self.text(args[0])}, {axis}, {_SCANNED[op]}{reverse})"
+            return f"tl.associative_scan({self.text(args[0])}, {axis}, {SCANNED[op]}{reverse})"
         return super()._scan(e, args, named)
 
 

@@ -36,6 +36,8 @@ _REDUCTIONS = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "xor": "tl.xor
                "argmin": "tl.argmin"}
 COMBINES = dict(zip(("prod", "and", "sum"), COMBINING, strict=True))
 """Combine functions that a reduction without a name of its own in Triton brings along."""
+SCANNED = {**COMBINES, "max": "tl.maximum", "min": "tl.minimum"}
+"""What a scan without a name of its own in Triton combines with."""
 BODIES = {"product_of_two": "a * b", "and_of_two": "a & b", "sum_of_two": "a + b"}
 _CAST_BACK = "an operand cast to 32 bits, and the result cast back"
 _SCANS = {"sum": "tl.cumsum", "prod": "tl.cumprod"}
@@ -389,6 +391,10 @@ class Expressions:
             operands = self.text(args[0]) if len(args) == 1 else f"({', '.join(map(self.text, args))})"
             return f"tl.associative_scan({operands}, {axis}, {self._combine(str(attrs['combine']))}{reverse})"
         op, dtype = str(attrs.get("op")), dtype_of(args[0].type)
+        if op in SCANNED and op not in _SCANS:
+            if op in COMBINES:
+                self.combines[op] = COMBINES[op]
+            return f"tl.associative_scan({self.text(args[0])}, {axis}, {SCANNED[op]}{reverse})"
         if op not in _SCANS:
             raise refuse("KIR-B008", f"Triton has no scan '{op}'", needs="a combine function")
         if (dtype.is_integer and self.narrow(dtype)) or dtype.name == "bf16":

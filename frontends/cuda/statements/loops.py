@@ -117,7 +117,7 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
     if init.type != "declaration":
         return None
     declarators = init.children_by_field_name("declarator")
-    if len(declarators) != 1 or declarators[0].type != "init_declarator" or cond.type != "binary_expression":
+    if len(declarators) != 1 or declarators[0].type != "init_declarator" or cond.type not in ("binary_expression", "identifier"):
         return None
     name_node, first = declared_name(declarators[0]), declarators[0].child_by_field_name("value")
     if name_node is None or first is None or first.type in ("argument_list", "initializer_list"):
@@ -126,11 +126,17 @@ def _counter(r: Reading, init: Node, cond: Node, update: Node, body: Node, scope
     stepped = _step(update, name)
     if stepped is None or name in mutated(r, body, scope):
         return None
-    left, sign, right = cond.child_by_field_name("left"), cond.child_by_field_name("operator"), cond.child_by_field_name("right")
-    assert left is not None and sign is not None and right is not None
-    way = text(sign)
-    if text(left) != name:
-        left, right, way = right, left, FLIPPED.get(way, "")
+    left: Node | None
+    right: Node | None
+    if cond.type == "identifier":  # until it is zero
+        left, right, way = cond, fragment("0"), "!="
+    else:
+        left, sign, right = cond.child_by_field_name("left"), cond.child_by_field_name("operator"), cond.child_by_field_name("right")
+        assert left is not None and sign is not None and right is not None
+        way = text(sign)
+        if text(left) != name:
+            left, right, way = right, left, FLIPPED.get(way, "")
+    assert left is not None and right is not None
     if text(left) != name or way not in FLIPPED or way == "==":
         return None
     op, step_node = stepped

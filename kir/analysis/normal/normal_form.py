@@ -112,6 +112,7 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
     match s:
         case n.For():
             lo, hi, step = (recombined(simplify(e, known), known) for e in (s.lo, s.hi, s.step))
+            hi = _rounded_up(hi, known)
             never = isinstance(lo, n.Const) and isinstance(hi, n.Const) and hi.value <= lo.value and is_positive(step, known)  # else it may count down
             if never and s.kind not in ("warpgroup", "warp", "thread"):
                 return ()
@@ -136,6 +137,16 @@ def _stmt(s: n.Stmt, known: Facts) -> n.Block:
             return (s,)
         case _:
             return (recombined(simplified(s, known), known),)
+
+
+def _rounded_up(e: n.Expr, known: Facts) -> n.Expr:
+    """A bound of a loop, `(x + c - 1) / c` of an x that is not negative as the quotient rounded up that it is (loop bounds do not wrap)."""
+    c = build.int_value(e.b) if isinstance(e, n.Binary) and e.op == "tdiv" else None
+    if not isinstance(e, n.Binary) or c is None or c < 2:
+        return e
+    x = build.sub(e.a, c - 1)
+    low = known.domain(x).lo
+    return build.ceildiv(x, e.b) if low is not None and low >= 0 and build.polynomial(e.a).get((), 0) >= c - 1 else e
 
 
 def _binds(block: n.Block) -> bool:

@@ -18,6 +18,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.normal.flat_index import outermost, split_index
 from kir.analysis.normal.narrow import after, narrowed_lets, panel_column_bound
 from kir.analysis.normal.normal_form import normalize, normalized_again
+from kir.analysis.normal.registers import counted, in_turn
 from kir.analysis.normal.unsigned import signed
 from kir.analysis.normal.wraparound_index import unwrapped
 from kir.ir import build
@@ -32,7 +33,8 @@ HINTS = frozenset({"multiple_of", "max_contiguous", "max_constancy"})
 
 def raised(program: n.Program) -> n.Program:
     """The program with flat accesses as regions, in normal form."""
-    program = normalize(replace(program, kernels=tuple(without_hints(k) for k in program.kernels)))
+    program = normalize(replace(program, kernels=tuple(in_turn(without_hints(k)) for k in program.kernels)))
+    program = normalized_again(program, replace(program, kernels=tuple(counted(k, everywhere=False) for k in program.kernels)))
     for _ in range(ROUNDS):
         before, program = program, normalized_again(program, narrowed_lets(signed(program)))
         if program == before:
@@ -350,15 +352,15 @@ class _Raiser:
                 index = None
         else:
             base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
-        if index is None:
-            return None, mask, clip
+        if index is None:  # no row and column: elements of the memory, counted from its beginning
+            base, index = at.buffer, tuple(bare(i) for i in at.index if isinstance(i, n.Expr))
         atoms = tuple(a for a in conjuncts(mask) if not holds(a, known))
         bounds = [[a for a in atoms if says_bound(a, i, d) or says_chunk(a, i, d, known)] for i, d in zip(index, base.shape, strict=True)]
         if not clip and not all(b or inside(bare(i), bare(d), known) for b, i, d in zip(bounds, index, base.shape, strict=True)):
             # An axis that nothing bounds: to clip would hide an access outside the tensor.
             bounds = []
         said = [a for b in bounds for a in b]
-        if at.buffer.name not in self.views and not said and index == at.index:
+        if base is at.buffer and not said and index == at.index:
             return None, mask, clip
         left: n.Expr | None = None
         for atom in atoms:

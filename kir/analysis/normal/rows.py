@@ -7,6 +7,7 @@ on the facts of the program, bounds of grids and loops, branches around the plac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from kir.analysis import domain as d
@@ -23,6 +24,8 @@ WHOLE = DType("whole", "int", 1 << 12)
 """Numbers wide enough for every address: no sum or product of them wraps."""
 DEPTH = 4
 """How many inequalities may be added together in one proof."""
+KEPT = 4096
+"""Proofs whose outcome is kept."""
 MOST = 600
 """How many sums one proof may look at."""
 
@@ -62,6 +65,11 @@ def rank(stride: n.Expr) -> tuple[int, int]:
 def is_natural(e: n.Expr, masks: Iterable[n.Expr], known: Facts, base: n.Buffer) -> bool:
     """Whether an index is proved to be 0 or more wherever the masks hold."""
     return _from_zero(e, known) or proved(_difference(build.const(0, WHOLE), whole_number(e)), in_whole_numbers(known, masks, base))
+
+
+def is_an_index(i: n.Expr, base: n.Buffer, known: Facts) -> bool:
+    """Whether a sum, over whole numbers, is proved to be an index of a tensor of one axis."""
+    return _proved_within(i, bare(base.shape[0]), in_whole_numbers(known, (), base))
 
 
 def _known_within(i: n.Expr, size: n.Expr, known: Facts) -> bool:
@@ -160,6 +168,14 @@ def whole_number(e: n.Expr) -> n.Expr:
 def proved(terms: Terms, known: Facts) -> bool:
     """Whether a sum of products is proved never to be above 0: by the domains of its names, or with inequalities that hold added to it, by
     which a rising term is canceled, or what is missing made up for."""
+    return _proved(tuple(terms.items()), tuple(known.ranges.items()), tuple(known.lets.items()), known.holds)
+
+
+@lru_cache(KEPT)
+def _proved(terms: tuple[tuple[build.Monomial, int], ...], ranges: tuple[tuple[str, d.Domain], ...], lets: tuple[tuple[str, n.Expr], ...],
+            holds: tuple[n.Expr, ...]) -> bool:
+    """The proof, kept: the rounds of a normal form, and shapes that are tried one after the other, ask the same again."""
+    known = Facts(MappingProxyType(dict(ranges)), MappingProxyType(dict(lets)), holds)
     seen: set[frozenset[tuple[tuple[n.Expr, ...], int]]] = set()
 
     def search(left: Mapping[tuple[n.Expr, ...], int], depth: int) -> bool:

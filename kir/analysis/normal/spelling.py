@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from kir.analysis.access import may_write
 from kir.analysis.elements import NotElementwise, canonical_tile, element
+from kir.analysis.loops.reductions import OPS
 from kir.analysis.normal.bit_indices import divided
 from kir.analysis.normal.merged_copies import one_move_each
 from kir.analysis.normal.vectors import put_together, side_by_side
@@ -27,8 +28,33 @@ DIVISIONS = frozenset({"floordiv", "mod", "tdiv", "trem", "ceildiv", "min", "max
 
 def spell(program: n.Program) -> n.Program:
     """The program in the one spelling; idempotent."""
+    program = _named_folds(program)
     taken = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {m.name for m in program.metas}
     return replace(program, kernels=tuple(_Speller(divided(k, taken), taken).kernel() for k in program.kernels))
+
+
+def _named_folds(program: n.Program) -> n.Program:
+    """The program with reductions and scans by a function that is one operation on its two values under that operation's name."""
+    ops = {f.name: op for f in program.functions if (op := _operation(f)) is not None}
+    if not ops:
+        return program
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if not (isinstance(new, n.Call) and new.fn in ("reduce", "scan") and dict(new.attrs).get("combine") in ops):
+            return new
+        attrs: dict[str, n.Attr] = {"op" if k == "combine" else k: ops[str(v)] if k == "combine" else v for k, v in new.attrs}
+        return replace(new, attrs=n.attrs(**attrs))
+    made: n.Program = transform(program, leave)
+    used = {str(v) for x in walk(made) if isinstance(x, n.Call) for v in (x.fn, *(v for k, v in x.attrs if k == "combine"))}
+    return replace(made, functions=tuple(f for f in made.functions if f.name not in ops or f.name in used))
+
+
+def _operation(f: n.Function) -> str | None:
+    """The reduction that folds by a function, where it is one operation on its two parameters."""
+    result = f.body[0].values[0] if len(f.body) == 1 and isinstance(f.body[0], n.Jump) and len(f.body[0].values) == 1 else None
+    if not (isinstance(result, n.Binary) and len(f.params) == 2 and {result.a, result.b} == set(f.params)):
+        return None
+    return next((r for r, b in OPS.items() if b == result.op), None)
 
 
 class _Speller:

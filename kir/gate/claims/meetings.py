@@ -22,6 +22,7 @@ def unmet(program: n.Program, flow: Flow, reached: Mapping[Place, int]) -> Itera
     runs decided the same way (KIR-G117): whether the threads meet there was tried by none. `reached` is what the checked runs reached."""
     tensors = {p.name for p in program.params if isinstance(p.of, n.Buffer)}
     teams: list[tuple[_Step, n.For]] = []
+    asked: tuple[n.Expr, ...]
     for text, path, s in anchors(program):
         match s:
             case n.For(kind=kind) if kind in TEAMS:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kir.base.diagnostic import error
 from kir.interp.numerics import number
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 from kir.interp.numerics.values import Val, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine, Semantics
@@ -46,14 +46,14 @@ def taking_part(m: Machine, e: Call, f: Frame) -> Array:
         return named
     active = f.active()
     stray = active & ~named
-    if stray.any():
+    if some(stray):
         at = int(stray.argmax())
         peers = np.flatnonzero(named & active & (start == start[at]))
         m.report("lanes", "error", f"lane {int(lane[at])} makes a {e.fn} whose mask does not name it", f, at, id="KIR-I018", verb="exchange",
                  accesses=(_other(m, f, int(peers[0])),) if len(peers) else ())
     if f.live is not None:
         missing = absent(e, f, active)
-        if missing.any():
+        if some(missing):
             at = int(missing.argmax())
             together = together_of(e, lane, start)
             who = int((active & named & (together == together[at])).argmax())
@@ -117,7 +117,7 @@ def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
     ok = ok & lift(named[target] & (together[target] == together), data.ndim - 1)
     if f.live is not None:
         ok = ok & lift(f.live[target], data.ndim - 1)
-    return Val(data, None if ok.all() else ok)
+    return Val(data, None if every(ok) else ok)
 
 
 def _by_warp(m: Machine, e: Call, f: Frame) -> tuple[Val, Array, Array]:

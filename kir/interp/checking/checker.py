@@ -12,7 +12,7 @@ from kir.interp.checking import exit_checks
 from kir.interp.checking.access_counters import count_traffic
 from kir.interp.checking.happens_before import Happened
 from kir.interp.checking.program_facts import multiplies, needs_layers, written
-from kir.interp.numerics.number import Array, storage
+from kir.interp.numerics.number import Array, every, some, storage
 from kir.interp.numerics.values import Mask, Val, lift
 from kir.interp.state.clocks import FENCED
 from kir.interp.state.frame import Frame, Queue
@@ -70,7 +70,7 @@ class Checker(Happened):
         """Which elements of `width` bytes are defined; None when all are."""
         assert memory.valid is not None
         ok = memory.valid[index] if width == memory.granule else memory.valid[memory.granules(index, width)].all(axis=-1)
-        return None if ok.all() else ok
+        return None if every(ok) else ok
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
         """Elements have been written with values that are defined where `ok` says so."""
@@ -159,7 +159,7 @@ class Checker(Happened):
             if memory.unfenced is None:
                 memory.unfenced = np.zeros(memory.lanes, np.bool_)
                 self.dirty.append(memory)
-            elif memory.unfenced.all():
+            elif every(memory.unfenced):
                 return
             memory.unfenced[self.lanes_of(memory, f)] = True
 
@@ -242,7 +242,7 @@ class Checker(Happened):
 
     def on_wgmma(self, registers: Memory, f: Frame) -> None:
         """A product is issued: generic writes to its registers need a fence first."""
-        if registers.unfenced is not None and registers.unfenced[self.lanes_of(registers, f)].any():
+        if registers.unfenced is not None and some(registers.unfenced[self.lanes_of(registers, f)]):
             s = registers.written_at
             other = Access.at("write", self.m.anchor(s), self.m.thread_name(f, 0), s.origin if s is not None else None)
             self.m.report("async", "error", f"'{registers.name}' was written since the last wgmma_fence", f, id="KIR-I016",
@@ -297,7 +297,7 @@ class Checker(Happened):
             return None
         if inside is not None and inside.shape == place.index.shape:
             parts = inside.reshape(*inside.shape[:-1], -1, chunk)
-            if (parts.any(-1) != parts.all(-1)).any():
+            if some(parts.any(-1) != parts.all(-1)):
                 self.m.report("alignment", "error", f"{what} of '{name}': the edge of the buffer cuts a vector of {chunk}", None,
                               id="KIR-I011", buffer=name, verb=what)
                 return None
@@ -308,7 +308,7 @@ class Checker(Happened):
         bad = at % place.memory.size % width != 0
         if inside is not None:
             bad = bad & inside
-        if bad.any():
+        if some(bad):
             byte = int(at.reshape(-1)[int(bad.reshape(-1).argmax())]) % place.memory.size
             self.m.report("alignment", "error", f"{what} of '{place.handle.buffer.name}' at byte {byte} is not aligned to {width}", None,
                           id="KIR-I011", buffer=place.handle.buffer.name, verb=what)
@@ -325,7 +325,7 @@ class Checker(Happened):
             bad = bad & np.broadcast_to(want, np.broadcast_shapes(want.shape, place.index.shape))[..., 0]
         rows = bad.reshape(bad.shape[0], -1).any(axis=1)
         rows = np.broadcast_to(rows, (f.lanes,)) & f.active()
-        if rows.any():
+        if some(rows):
             lane = int(rows.argmax())
             self.m.report("alignment", "error", f"vector access of {width} bytes to '{place.handle.buffer.name}' is not aligned", f, lane,
                           id="KIR-I011", buffer=place.handle.buffer.name)
@@ -354,7 +354,7 @@ class Checker(Happened):
         repeated = None if same is None else np.repeat(same, per)
         since = None if f.since is None else f.since[wide]
         found = shadow.after_write(flat, clocks, rows_, cta, agent, f.proxy, since)
-        if found is not None and repeated is not None and repeated[found.at] and not repeated.all():  # one that changes a value is told before others
+        if found is not None and repeated is not None and repeated[found.at] and not every(repeated):  # one that changes a value is told before others
             other = np.flatnonzero(~repeated)
             louder = shadow.after_write(flat[other], clocks, rows_[other], cta[other], agent[other], f.proxy, None if since is None else since[other])
             if louder is not None:
@@ -367,6 +367,8 @@ class Checker(Happened):
 
     def _collide(self, memory: Memory, g: Array, lanes: Array, f: Frame, new: Array | None, agents: Array) -> None:
         """Two instances, or two elements of a tile, that one statement writes to the same place."""
+        if every(g[1:] > g[:-1]):
+            return
         order = np.argsort(g, kind="stable")
         twice = np.flatnonzero(g[order][1:] == g[order][:-1])
         if not len(twice):
@@ -381,7 +383,7 @@ class Checker(Happened):
         at = int(loud.argmax())
         s = self.m.site
         other = Access.at("write", self.m.anchor(s), self.m.thread_name(f, int(lanes[b[at]])), s.origin if s is not None else None)
-        self.m.report("race", "error" if loud.any() else "weak", f"one store writes the same element of '{memory.name}' twice", f,
+        self.m.report("race", "error" if some(loud) else "weak", f"one store writes the same element of '{memory.name}' twice", f,
                       int(lanes[a[at]]), id="KIR-I014", buffer=memory.name, verb="write", accesses=(other,))
 
     def _conflict(self, found: Conflict | None, memory: Memory, lanes: Array, f: Frame, verb: str, same: Array | None) -> None:

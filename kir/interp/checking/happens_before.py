@@ -5,7 +5,7 @@ import numpy as np
 
 from kir.interp.checking.memory_reordering import Lookahead
 from kir.interp.checking.program_facts import finest_view, viewed_only
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 from kir.interp.state.clocks import FENCED, ORDERED, PROXIED, SHUFFLED, Clocks, Knowledge
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
@@ -140,7 +140,7 @@ class Happened:
         for memory in [x for x in self.dirty if x.owner is None or id(x.owner) in around]:
             assert memory.unfenced is not None
             memory.unfenced[self.lanes_of(memory, f)] = False
-            if not memory.unfenced.any():
+            if not some(memory.unfenced):
                 memory.unfenced = None
                 self.dirty.remove(memory)
 
@@ -157,7 +157,7 @@ class Happened:
         if fn != "grid_dependency_wait":
             return
         clocks, rows, _ = self._who(f)
-        self.awaited |= bool(f.active().any())
+        self.awaited |= some(f.active())
         for row in np.unique(rows[f.active()]):
             clocks.foreign[int(row)][EARLIER] = np.zeros((clocks.layers, 1), np.int32)
 
@@ -185,7 +185,7 @@ class Happened:
         self._missed(f, f, absent, what)
 
     def _missed(self, f: Frame, whole: Frame, absent: Array, what: str) -> None:
-        if absent.any():
+        if some(absent):
             self.m.report("divergence", "error", f"{what} is not reached by {self.m.thread_name(whole, int(absent.argmax()))} with the others", f,
                           int(f.active().argmax()), id="KIR-I023", verb=what)
 
@@ -204,7 +204,7 @@ class Happened:
             whole = whole.parent
         if whole.level != "thread":
             return
-        if whole.split and size > WARP and f.active().any():
+        if whole.split and size > WARP and some(f.active()):
             self._in_step(f, whole, what, size)
         here = np.zeros(whole.lanes, np.bool_)
         here[lanes[f.active()]] = True
@@ -255,7 +255,7 @@ class Happened:
     def finished(self, f: Frame, agents: Array, lanes: Array, clock: Knowledge | None) -> Knowledge | None:
         """`clock` joined with what operations of the given lanes, which have ended, did."""
         clocks, rows, _ = self._who(f)
-        return clocks.publish(rows[lanes], agents[lanes], clock, ended=True) if lanes.any() else clock
+        return clocks.publish(rows[lanes], agents[lanes], clock, ended=True) if some(lanes) else clock
 
     def acquire(self, f: Frame, clock: Knowledge, lanes: list[int] | None) -> None:
         """Some lanes, or all active ones, learn."""
@@ -269,7 +269,7 @@ class Happened:
         clocks, rows, own = self._who(f)
         live = f.active()
         kept = f.queue.slots.get(family) if grouped and f.queue is not None else None
-        if kept is None or (live & ~kept[2]).any():
+        if kept is None or some(live & ~kept[2]):
             parts = ("reads", "writes") if family == "bulk" else ("",)
             found = [clocks.issued(rows, own, live, (*f.agent_key, family, part), f"{family} {part} of {f.level}") for part in parts]
             kept = (found[0][0], found[-1][0], found[0][1])
@@ -277,7 +277,7 @@ class Happened:
                 f.queue.slots[family] = kept
         made = kept[:2]
         last = self.followed
-        following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and (last[3] == live).all()
+        following = last is not None and last[0] is made[0] and last[1] is clocks and last[2] == clocks.version and every(last[3] == live)
         for agents in made if made[0] is not made[1] else made[:1]:
             if following:
                 clocks.follow(rows[live], agents[live], own[live])

@@ -16,7 +16,7 @@ import numpy as np
 from kir.interp.calls.matrix import MATRIX
 from kir.interp.calls.sync import SYNC, WAITING
 from kir.interp.calls.warp import WARP, absent
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 from kir.interp.numerics.values import Mask, Val, lift
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
@@ -52,12 +52,12 @@ class Convergence(Wait):
 
     def lacks(self) -> bool:
         """Whether lanes that its mask names, and that have not left the kernel, are elsewhere."""
-        return bool(absent(self.call, self.frame, self.live).any())
+        return some(absent(self.call, self.frame, self.live))
 
     def act(self, m: Machine) -> None:
         """The operation, for all its lanes at once."""
         f, names = self.frame, [f"#{k}" for k in range(len(self.values))]
-        before, f.live = f.live, None if self.live.all() else self.live
+        before, f.live = f.live, None if every(self.live) else self.live
         m.site = self.site
         f.env.update(zip(names, self.values, strict=True))
         call = replace(self.call, args=tuple(n.Var(name, a.type) for name, a in zip(names, self.call.args, strict=True) if isinstance(a, n.Expr)))
@@ -173,7 +173,7 @@ def arms(m: Machine, f: Frame, steps: tuple[Steps, Steps], lanes: tuple[Array, A
         a.results = b.results = one.results
     f.branches -= 1
     after = then.live | orelse.live
-    f.live = None if after.all() else after
+    f.live = None if every(after) else after
     f.broken = _either(then.broken, orelse.broken)
     f.continued = _either(then.continued, orelse.continued)
 

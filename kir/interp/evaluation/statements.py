@@ -18,7 +18,7 @@ from kir.interp.memory_access.buffers import allocate, home_of, reinterpreted
 from kir.interp.memory_access.regions import resolve
 from kir.interp.memory_access.tile_product import multiply
 from kir.interp.native import loops as native
-from kir.interp.numerics.number import storage
+from kir.interp.numerics.number import every, some, storage
 from kir.interp.numerics.values import Val, lift
 from kir.interp.scheduling import async_operations
 from kir.interp.state.frame import LEVELS, Frame
@@ -161,9 +161,9 @@ def _if(m: Machine, s: n.If, f: Frame) -> Steps:
         return
     live = f.active()
     taken, other = live & cond, live & ~cond
-    if not other.any():
+    if not some(other):
         yield from block(m, s.then, f)
-    elif not taken.any():
+    elif not some(taken):
         yield from block(m, s.orelse, f)
     elif f.level == "thread" and both_meet(m, s):
         yield from arms(m, f, (block(m, s.then, f), block(m, s.orelse, f)), (taken, other))
@@ -174,14 +174,14 @@ def _if(m: Machine, s: n.If, f: Frame) -> Steps:
         f.live = other
         yield from block(m, s.orelse, f)
         after = after | f.active()
-        f.live = None if after.all() else after
+        f.live = None if every(after) else after
 
 
 def _meet(m: Machine, s: n.Stmt, call: n.Call, f: Frame) -> Steps:
     """An operation with a mask in an arm of a branch: lanes of the other arm may come to another one like it."""
     assert isinstance(s, (n.Let, n.Eval))
     results = None
-    if f.live is not None and absent(call, f, f.live).any():
+    if f.live is not None and some(absent(call, f, f.live)):
         convergence = Convergence(m, s, call, f)
         yield convergence
         m.site, results = s, convergence.results
@@ -200,8 +200,8 @@ def _apart(m: Machine, s: n.If, rest: n.Block, f: Frame) -> Generator[Wait, None
     if m.coverage is not None:
         m.coverage.branch(s, cond, f)
     taken, other = live & cond, live & ~cond
-    if not taken.any() or not other.any():
-        yield from block(m, s.then if taken.any() else s.orelse, f)
+    if not some(taken) or not some(other):
+        yield from block(m, s.then if some(taken) else s.orelse, f)
         return False
     parts = [(lanes, f.subset(lanes)) for lanes in (taken.nonzero()[0], other.nonzero()[0])]
 
@@ -226,7 +226,7 @@ def _while(m: Machine, s: n.While, f: Frame) -> Steps:
         cond = np.broadcast_to(value.data.astype(np.bool_), (f.lanes,))
         live = f.active()
         ended = live & ~cond
-        if ended.any():
+        if some(ended):
             f.broken = ended if f.broken is None else f.broken | ended
             f.live = live & cond
         if f.idle():
@@ -315,7 +315,7 @@ def _for(m: Machine, s: n.For, f: Frame) -> Steps:
         at, trips = lo_.copy(), _Trips(m, f)
         while True:
             ended = f.active() & ~np.where(step_ > 0, at < hi_, at > hi_)
-            if ended.any():
+            if some(ended):
                 f.broken = ended if f.broken is None else f.broken | ended
                 f.live = f.active() & ~ended
             if f.idle():

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kir.interp.numerics.number import storage
+from kir.interp.numerics.number import some, storage
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import LEVELS, Frame, Queue
 from kir.interp.state.machine import Machine
@@ -42,7 +42,7 @@ def split(m: Machine, s: n.For, f: Frame) -> Steps:
     for lanes, part in parts:
         if part.returned is not None:
             gone[lanes] = part.returned
-    child.returned = gone if gone.any() else None
+    child.returned = gone if some(gone) else None
     _join(m, child)
     _leave(f, child)
 
@@ -54,7 +54,7 @@ def _leave(f: Frame, child: Frame) -> None:
     stays = np.zeros(f.lanes, np.bool_)
     np.logical_or.at(stays, child.owner, ~child.returned)
     gone = f.active() & ~stays
-    if gone.any():
+    if some(gone):
         f.returned = gone if f.returned is None else f.returned | gone
         f.live = f.active() & ~gone
 

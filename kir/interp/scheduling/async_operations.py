@@ -16,7 +16,7 @@ from kir.interp.memory_access import load_store
 from kir.interp.memory_access.cluster_memory import in_peer
 from kir.interp.memory_access.regions import resolve
 from kir.interp.memory_access.tile_product import multiply
-from kir.interp.numerics.number import Array, storage
+from kir.interp.numerics.number import Array, every, some, storage
 from kir.interp.numerics.values import Val
 from kir.interp.scheduling.barriers import barriers, settle
 from kir.interp.state.frame import Frame, Group, Operation, Queue
@@ -205,7 +205,7 @@ def commit(m: Machine, family: str, f: Frame) -> None:
     still: list[Operation] = []
     closed: list[Operation] = []
     for made in f.queue.open.get(family, []):
-        (closed if (made.lanes & lanes).any() or not made.lanes.any() else still).append(made)
+        (closed if some(made.lanes & lanes) or not some(made.lanes) else still).append(made)
     f.queue.open[family] = still
     f.queue.slots.pop(family, None)
     f.queue.groups.setdefault(family, []).append(Group(closed, lanes.copy()))
@@ -222,7 +222,7 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
     for group in reversed(groups):
         due = group.lanes & active & (newer >= most)
         newer = newer + group.lanes
-        if not due.any():
+        if not some(due):
             continue
         for made in group.operations:
             perform(m, made)
@@ -237,7 +237,7 @@ def wait(m: Machine, family: str, most: int, f: Frame, read_only: bool = False) 
         group.read = due.copy() if group.read is None else group.read | due
         if not read_only:
             group.lanes = group.lanes & ~due
-    f.queue.groups[family] = [g for g in groups if g.lanes.any()]
+    f.queue.groups[family] = [g for g in groups if some(g.lanes)]
     return done
 
 
@@ -248,7 +248,7 @@ def unfinished(queue: Queue) -> list[tuple[Operation, str]]:
         out += [(o, "it belongs to no committed group") for o in pending]
     for groups in queue.groups.values():
         for g in groups:
-            out += [(o, "its group is never waited for") for o in g.operations if g.read is None or not g.read[g.lanes].all()]
+            out += [(o, "its group is never waited for") for o in g.operations if g.read is None or not every(g.read[g.lanes])]
     return out
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 
 ORDERED, SHUFFLED, PROXIED, FENCED = range(4)
 EVERY = slice(0, 4)
@@ -66,7 +66,7 @@ class Clocks:
         earlier = self.operations.setdefault(full, [])
         at, agents = rows[live], np.array(earlier, np.int64)[:, None] + place[live]
         ended = (self.know[ORDERED, at, own[live], agents] >= self.now(at, agents)).all(axis=1)
-        if ended.any():
+        if some(ended):
             first = earlier[int(ended.argmax())]
         else:
             first = self.block((*full, len(earlier)), len(issuing), name, issuing)
@@ -103,15 +103,15 @@ class Clocks:
             return None
         first = int(agents[0])
         expected = first + np.arange(len(agents)) % count
-        same = (agents == expected).all() and (rows == np.arange(len(agents)) // count).all()
+        same = every(agents == expected) and every(rows == np.arange(len(agents)) // count)
         return slice(first, first + count) if same else None
 
     def meet(self, rows: Array, agents: Array, group: Array, layers: slice = EVERY) -> None:
         """Agents of one `group` (sorted numbers) learn from each other."""
         self.version += 1
         whole, size = self._range(rows, agents), int((group == group[0]).sum())
-        if whole is not None and len(group) % size == 0 and (group.reshape(-1, size) == group[::size, None]).all() and (
-                group[::size][1:] != group[::size][:-1]).all():
+        if whole is not None and len(group) % size == 0 and every(group.reshape(-1, size) == group[::size, None]) and every(
+                group[::size][1:] != group[::size][:-1]):
             known = self.know[layers, :, whole, : self.count]
             parts = known.reshape(len(known), len(self.numbers), -1, size, self.count)
             known[...] = np.broadcast_to(parts.max(axis=3, keepdims=True), parts.shape).reshape(known.shape)
@@ -177,7 +177,7 @@ class Clocks:
 def _of_row(agents: Array, rows: Array, row: int) -> slice | Array:
     """The agents of one row: a range, where they follow one another."""
     mine: Array = agents[rows == row]
-    if len(mine) and int(mine[-1]) - int(mine[0]) == len(mine) - 1 and (mine[1:] > mine[:-1]).all():
+    if len(mine) and int(mine[-1]) - int(mine[0]) == len(mine) - 1 and every(mine[1:] > mine[:-1]):
         return slice(int(mine[0]), int(mine[-1]) + 1)
     return mine
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kir.base.diagnostic import error
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 from kir.interp.numerics.values import Mask, Val, both, lift
 from kir.interp.state.frame import LEVELS, Frame
 from kir.interp.state.memory import Handle, Place
@@ -63,19 +63,19 @@ class Findings:
 
     def must_be_defined(self, v: Val, f: Frame, what: str) -> None:
         """Reports an undefined value that reaches an address, a branch or an effect (KIR-I012)."""
-        if v.ok is None or v.ok.all():
+        if v.ok is None or every(v.ok):
             return
         bad = np.broadcast_to(~v.ok, v.data.shape if v.data.shape[0] > 1 or f.live is None else (f.lanes, *v.tile))
         bad = np.asarray(bad.reshape(bad.shape[0], -1).any(1))
         if f.live is not None:
-            bad = np.logical_and(bad, f.live if bad.shape[0] > 1 else f.live.any())
-        if bad.any():
+            bad = np.logical_and(bad, f.live if bad.shape[0] > 1 else some(f.live))
+        if some(bad):
             self.report("poison", "error", f"an undefined value reaches {what}", f, int(bad.argmax()), id="KIR-I012")
 
     def must_be_true(self, v: Val, f: Frame, what: str) -> None:
         """Reports an assumption or assertion that does not hold (KIR-I013)."""
         bad = np.broadcast_to(~v.data.astype(np.bool_).reshape(v.data.shape[0], -1).all(1), (f.lanes,)) & f.active()
-        if bad.any():
+        if some(bad):
             self.report(what, "error", f"the {what} does not hold", f, int(bad.argmax()), id="KIR-I013")
 
     def must_hold(self, index: Array, extent: int, f: Frame, what: str) -> None:
@@ -84,7 +84,7 @@ class Findings:
             return
         bad = ((index < 0) | (index >= extent)).reshape(index.shape[0], -1).any(1)
         bad = np.broadcast_to(bad, (f.lanes,)) & f.active()
-        if bad.any():
+        if some(bad):
             self.report("bounds", "error", f"{what} is outside 0..{extent}", f, int(bad.argmax()), id="KIR-I010")
 
     def out_of_bounds(self, place: Place, f: Frame, want: Mask, verb: str, inside: Mask) -> None:
@@ -95,7 +95,7 @@ class Findings:
         outside = both(~lift(inside, rank), None if want is None else lift(want, rank))
         live = np.ones((1,), np.bool_) if f.live is None else f.live
         bad = np.logical_and(outside, lift(live, rank))
-        if not bad.any():
+        if not some(bad):
             return
         shape = np.broadcast_shapes(bad.shape, lift(place.index, rank).shape)
         where = np.unravel_index(int(np.broadcast_to(bad, shape).argmax()), shape)
@@ -116,10 +116,10 @@ class Findings:
         """Reports a reinterpretation that is not aligned (KIR-I011). Raises KirError KIR-I010 for one that reaches past the end of its memory: what lies there
         is no element of anything."""
         past, name = start + needed > base.memory.size, b.name
-        if past.any():
+        if some(past):
             raise error("KIR-I010", f"view '{name}' needs {needed} bytes at {int(start[past.argmax()])} of {base.memory.size}",
                         origin=self.site.origin if self.site is not None else None)
-        if (start % itemsize).any():
+        if some(start % itemsize):
             self.report("alignment", "error", f"view '{name}' of {b.dtype} starts at byte {int(start.max())}", f, id="KIR-I011",
                         buffer=name)
 

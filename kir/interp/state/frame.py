@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kir.base.dataclass import dataclass
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 from kir.interp.numerics.values import Mask, Val
 from kir.interp.state.clocks import Clocks
 from kir.interp.state.memory import Handle, Instances, Memory
@@ -112,7 +112,7 @@ class Frame:
 
     def idle(self) -> bool:
         """Whether no lane is active."""
-        return self.live is not None and not self.live.any()
+        return self.live is not None and not some(self.live)
 
     def lane_in(self, ancestor: Instances) -> Array | None:
         """For each lane its lane in an enclosing frame; None when they are the same."""
@@ -186,7 +186,7 @@ class Frame:
         else:
             self.continued = None
         joined = back if self.live is None else self.live | back
-        self.live = None if joined.all() else joined
+        self.live = None if every(joined) else joined
 
     def child(self, count: int, level: str, name: str) -> Frame:
         """A frame of `count` sub-instances for each lane (lane-major)."""
@@ -226,7 +226,7 @@ class Frame:
                     mask = np.zeros(self.lanes, np.bool_) if getattr(self, kind) is None else getattr(self, kind).copy()
                     mask[lanes[gone]] = True
                     setattr(self, kind, mask)
-        self.live = None if live.all() else live
+        self.live = None if every(live) else live
 
     def part(self, lanes: Array, name: str) -> Frame:
         """Some lanes of this frame as a frame of their own, seen as children of the parent."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kir.base.diagnostic import error
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, some
 from kir.interp.numerics.values import Val
 from kir.interp.state.cluster import Clusters
 from kir.interp.state.coverage import Coverage
@@ -95,7 +95,7 @@ class Machine(Findings, ABC):
         v = self.evaluate(e, f)
         self.must_be_defined(v, f, "a size")
         live = v.data if v.data.shape[0] == 1 or f.live is None else v.data[f.live]
-        if live.size == 0 or (live != live.reshape(-1)[0]).any():
+        if live.size == 0 or some(live != live.reshape(-1)[0]):
             raise error("KIR-I006", "an extent, bound or count that differs between instances of a team",
                         origin=self.site.origin if self.site else None)
         return int(live.reshape(-1)[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from kir.base.dataclass import dataclass
-from kir.interp.numerics.number import Array
+from kir.interp.numerics.number import Array, every, some
 from kir.interp.state.clocks import ORDERED, PROXIED, SHUFFLED, Clocks
 
 NOBODY, EARLIER, UNAWAITED = -1, -2, -3
@@ -32,6 +32,8 @@ class Crowd:
     """Accesses of many agents to each granule: reads, or atomic updates."""
 
     def __init__(self, granules: int) -> None:
+        self.used = False
+        """Whether there was any access."""
         self.cta = np.full(granules, NOBODY, np.int32)
         self.other = np.full(granules, NOBODY, np.int32)
         self.site = np.zeros(granules, np.int32)
@@ -49,18 +51,17 @@ class Crowd:
 
     def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
         """Accesses to granules `g` by agents at their clocks."""
+        self.used = True
         old = self.cta[g]
-        first = np.empty_like(old)
-        first[::-1] = cta[::-1]
-        moved = (old != NOBODY) & (old != cta)
-        self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
         fresh = old != cta
-        if fresh.any() and self.clock.shape[1]:
-            self.clock[g[fresh]] = 0
-        self.cta[g[::-1]] = cta[::-1]
-        settled = self.cta[g]
-        several = settled != cta
-        self.other[g[several]], self.other_site[g[several]] = cta[several], site
+        if some(fresh):
+            moved = (old != NOBODY) & fresh
+            self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
+            if self.clock.shape[1]:
+                self.clock[g[fresh]] = 0
+            self.cta[g[::-1]] = cta[::-1]
+            several = self.cta[g] != cta
+            self.other[g[several]], self.other_site[g[several]] = cta[several], site
         self.site[g] = site
         if crowded:
             column = self._columns(agent)
@@ -70,8 +71,9 @@ class Crowd:
         most = int(agent.max()) + 1
         if most > len(self.column_of):
             self.column_of = np.concatenate([self.column_of, np.full(most - len(self.column_of), -1, np.int64)])
-        new = np.unique(agent[self.column_of[agent] < 0])
-        if len(new):
+        unknown = self.column_of[agent] < 0
+        if some(unknown):
+            new = np.unique(agent[unknown])
             start = len(self.column_agents)
             self.column_of[new] = np.arange(start, start + len(new))
             self.column_agents = np.concatenate([self.column_agents, new])
@@ -85,29 +87,33 @@ class Crowd:
     def conflicts(self, g: Array, clocks: Clocks, rows: Array, agents: Array, lanes: Array, cta: Array, verb: str) -> Conflict | None:
         """One old access that is not ordered before accesses to `g` by the frame lanes `lanes` (whose rows and agents are given by
         lane), an error in preference to a weak one."""
-        for who, sites in ((self.cta, self.site), (self.other, self.other_site)):
-            foreign = (who[g] != NOBODY) & (who[g] != cta)
-            for at in np.flatnonzero(foreign)[:64]:
-                if int(who[g[at]]) not in clocks.foreign[int(rows[lanes[at]])]:
-                    return Conflict(int(at), int(sites[g[at]]), int(who[g[at]]), -1, verb)
+        if not self.used:
+            return None
+        last = self.cta[g]
+        for who, sites in ((last, self.site), (self.other[g], self.other_site)):
+            foreign = (who != NOBODY) & (who != cta)
+            if some(foreign):
+                for at in np.flatnonzero(foreign)[:64]:
+                    if int(who[at]) not in clocks.foreign[int(rows[lanes[at]])]:
+                        return Conflict(int(at), int(sites[g[at]]), int(who[at]), -1, verb)
         n = len(self.column_agents)
         if not n:
             return None
-        mine = self.cta[g] == cta
+        mine = last == cta
         seen = self.clock[g, :n]
         weak: Conflict | None = None
-        theirs = (self.cta[g] != NOBODY) & ~mine
-        if theirs.any() and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
+        theirs = (last != NOBODY) & ~mine
+        if some(theirs) and (found := self._of_others(g, seen, clocks, rows[lanes], theirs, verb)) is not None:
             return found
         own = self.column_agents == agents[:, None]
         late = seen > self._known(clocks, ORDERED, rows, agents, own)[lanes]
-        if not mine.all():
+        if not every(mine):
             late &= mine[:, None]
-        if late.any():
+        if some(late):
             loose = late & (seen > self._known(clocks, SHUFFLED, rows, agents, own)[lanes])
-            pick = loose if loose.any() else late
+            pick = loose if some(loose) else late
             at, column = np.unravel_index(int(pick.argmax()), pick.shape)
-            weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not loose.any())
+            weak = Conflict(int(at), int(self.site[g[at]]), int(cta[at]), int(self.column_agents[column]), verb, not some(loose))
         return weak
 
     def _of_others(self, g: Array, seen: Array, clocks: Clocks, rows: Array, theirs: Array, verb: str) -> Conflict | None:
@@ -121,7 +127,7 @@ class Crowd:
                 inside = self.column_agents < held.shape[1]
                 known[inside] = held[ORDERED, self.column_agents[inside]]
                 late = (seen > known) & (theirs & (rows == row) & (self.cta[g] == other))[:, None]
-                if late.any():
+                if some(late):
                     at, column = np.unravel_index(int(late.argmax()), late.shape)
                     return Conflict(int(at), int(self.site[g[at]]), int(other), int(self.column_agents[column]), verb)
         return None
@@ -165,7 +171,7 @@ class Shadow:
         """A write that accesses to `g` are not ordered after. `since`: the clocks up to which the issuer of an operation knows its agents, which stand
         for others of its group too."""
         who = self.cta[g]
-        if (who == NOBODY).all():
+        if every(who == NOBODY):
             return None
         mine, writer, clock = who == cta, self.agent[g], self.clock[g]
         width = clocks.know.shape[-1]
@@ -173,24 +179,24 @@ class Shadow:
         late = mine & (writer != agent) & (clocks.know[ORDERED, rows, agent, known] < clock)
         if since is not None:
             late |= mine & (writer == agent) & (clock > since) & (clock < clocks.now(rows, agent))
-        if late.any():
+        if some(late):
             loose = late & ((writer == agent) | (clocks.know[SHUFFLED, rows, agent, known] < clock))
-            at = int((loose if loose.any() else late).argmax())
-            return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", not loose.any())
+            at = int((loose if some(loose) else late).argmax())
+            return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", not some(loose))
         foreign = (who != NOBODY) & ~mine
-        if foreign.any():
+        if some(foreign):
             for row in np.unique(rows[foreign]):
                 for other in np.unique(who[foreign & (rows == row)]):
                     there = foreign & (rows == row) & (who == other)
                     known_there = clocks.knows_foreign(int(row), int(other), writer, clock)
                     if other == EARLIER:
                         known_there |= EARLIER in clocks.foreign[int(row)]
-                    if (there & ~known_there).any():
+                    if some(there & ~known_there):
                         at = int((there & ~known_there).argmax())
                         return Conflict(at, int(self.site[g[at]]), int(other), int(writer[at]), "write")
         if proxy and clocks.layers > PROXIED:
             stale = mine & self.generic[g] & (clocks.know[PROXIED, rows, agent, known] < clock)
-            if stale.any():
+            if some(stale):
                 at = int(stale.argmax())
                 return Conflict(at, int(self.site[g[at]]), int(cta[at]), int(writer[at]), "write", proxy=True)
         return None

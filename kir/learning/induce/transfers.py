@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
@@ -22,7 +22,7 @@ from kir.base.registry import registry
 from kir.hardware.target import Target, target
 from kir.ir.measures.features import features, kinds
 from kir.ir.nodes import Program
-from kir.ir.visit import children, walk
+from kir.ir.visit import children, names_read, walk
 from kir.learning.cards.card import Card, Entry
 from kir.learning.cards.use import applicable, materialized
 from kir.learning.corpus.family import family_of
@@ -152,7 +152,7 @@ def led(card: Card, walks: Sequence[Walked]) -> Iterator[Transfer]:
     steps of the kernels that are most like it, since a product of transposed operands is tiled otherwise."""
     plans = [(home, prefix, rest) for home in _longest(card, walks) for prefix, rest in (parts(card, home),) if prefix]
     own = [_contained(simplest(home)) for home, _, _ in plans]
-    hosts = _others(card, [*walks, *problems()]) if plans else []
+    hosts = _others(card, [*walks, *problems({w.problem for w in walks})]) if plans else []
     alike = {id(host): [_likeness(each, _contained(simplest(host))) for each in own] for host in hosts}
     for host in sorted(hosts, key=lambda host: -max(alike[id(host)]))[:MOST_LED]:
         program, likeness = simplest(host), alike[id(host)]
@@ -197,10 +197,11 @@ def parts(card: Card, home: Walked) -> tuple[tuple[Step, ...], tuple[Step, ...]]
     return tuple(s for k, s in steps if k < first), tuple(s for k, s in steps if k > first and s.name not in card.passes)
 
 
-def problems() -> tuple[Walked, ...]:
-    """The naive programs of the shipped problems, as kernels that no expert is known of."""
-    return tuple(Walked(kernel=f"problems/{name}", package="experts", family=family_of(f"{name}::{name}"), problem=name, ended="naive")
-                 for name in problem_names() if _has_naive(name))
+def problems(known: Collection[str] = ()) -> tuple[Walked, ...]:
+    """The naive programs of the shipped problems: those that some are `known` to solve are of the experts' package, the others, operators of PyTorch of which
+    no expert is known, of `torch`."""
+    return tuple(Walked(kernel=f"problems/{name}", package="experts" if name in known else "torch", family=family_of(f"{name}::{name}"), problem=name,
+                        ended="naive") for name in problem_names() if _has_naive(name))
 
 
 def _has_naive(name: str) -> bool:
@@ -239,12 +240,14 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
 
 @lru_cache(maxsize=1 << 14)
 def _in_words_of(source: Program, program: Program) -> Program:
-    """A naive program in the words of another, with the axes of its grids in that one's order: steps say which axis by its number, and the order of a grid
-    changes nothing that a program computes."""
+    """A naive program in the words of another, under that one's facts about sizes that both have (whole vectors in a row), and with the axes of its grids in
+    that one's order: steps say which axis by its number, and the order of a grid changes nothing that a program computes."""
     made = in_words_of(source, program).program
+    sizes = {param.name for param in made.params if param.role == "size"}
+    more = tuple(fact for fact in source.facts if fact not in made.facts and names_read(fact) <= sizes)
     order = {a.name: k for kernel in source.kernels for k, a in enumerate(kernel.grid)}
     kernels = tuple(replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda a: order.get(a.name, len(order))))) for kernel in made.kernels)
-    return replace(made, kernels=kernels)
+    return replace(made, kernels=kernels, facts=(*made.facts, *more))
 
 
 def said_by(program: Program, first: str) -> str:

@@ -33,6 +33,8 @@ MOST_PLACES = 24
 """Places that a step is taken at where it is taken everywhere."""
 INSTEAD = {"partition-rows": ("partition-block",)}
 """What takes the place of a pass where that does not apply: a loop of several statements in the place of one."""
+ONCE = ("unroll",)
+"""Passes that apply again where they were applied: everywhere means once at a place."""
 OF_ONE_STATEMENT = ("tree-reduction",)
 """Passes that look for a loop of one statement; where one is not found, what loops name is written out first."""
 KEPT = 1 << 14
@@ -72,17 +74,18 @@ class Lifted:
         return len(self.steps) / total if total else 0.0
 
 
-def lifted(program: n.Program, plan: Plan, context: Context, known: Prefixes | None = None, most_left: int | None = None) -> Lifted:
+def lifted(program: n.Program, plan: Plan, context: Context, known: Prefixes | None = None, most_left: int | None = None, why: bool | None = None) -> Lifted:
     """Take a plan's steps on a program. `known` carries what first steps came to from one plan to the next of the same beginning, as many as `KEPT`. With
-    `most_left` it stops after the step with which more are left out, and says neither why steps are nor how the others were taken."""
+    `most_left` it stops after the step with which more are left out, and says neither why steps are nor how the others were taken unless `why` asks."""
+    why = most_left is None if why is None else why
     now, taken, left = program, list[Step](), list[Left]()
     unproved = list[str]()
-    key: tuple[str, ...] = (program_text(program), f"{plan.everywhere} {context.target.name if context.target is not None else ''}", str(most_left is None))
+    key: tuple[str, ...] = (program_text(program), f"{plan.everywhere} {context.target.name if context.target is not None else ''}", str(why))
     for step in plan.steps:
         asked = (*key, str(step))
         found = known.get(asked) if known is not None else None
         if found is None:
-            found = _taken(now, step, context, plan.everywhere, most_left is None)
+            found = _taken(now, step, context, plan.everywhere, why)
             if known is not None:
                 while len(known) >= KEPT:
                     del known[next(iter(known))]
@@ -124,6 +127,8 @@ def taken_everywhere(program: n.Program, step: Step, context: Context) -> tuple[
             break
         if more[-1].record.step.at in {k.name for k in program.kernels} & {each.record.step.at for each in applied}:
             break  # a kernel is not tiled twice
+        if step.name in ONCE and more[-1].record.step.at in {each.record.step.at for each in applied}:
+            break
         applied += more
     return tuple(applied)
 

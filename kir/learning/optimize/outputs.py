@@ -1,21 +1,28 @@
 """The result as people want it: an edit of their own file, a kernel on another surface, IR text; for all sizes that the input took."""
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.ir import build
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
-from kir.ir.printer import program_text
+from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
 from kir.learning.optimize.inputs import Subject
 from kir.learning.optimize.search import Candidate
-from kir.rewrite.guard import with_otherwise
-from kir.surface import backend
+from kir.problem import Shape
+from kir.rewrite.guard import by_sizes, with_otherwise
+from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
-from kir.surface.reading import kernel_of, located
+from kir.surface.reading import kernel_of, located, read_text
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,30 @@ def for_all_sizes(best: Candidate, given: Program, surface: str) -> tuple[Progra
         return best.program, (f"for sizes at which its facts hold only: {bad.diagnostics[0].message}",)
 
 
+def for_shapes(found: Sequence[tuple[Shape, Candidate | None]], given: Program, surface: str) -> tuple[Program, tuple[str, ...]]:
+    """The table of several shapes: at the sizes of each what is fastest there, elsewhere the kernel as given, in one launch plan; and what a reader must
+    know. A program that is the fastest at several shapes stands there once. Raises KirError KIR-R015 where one launch plan cannot say it, KIR-U038 where
+    nothing is faster at any."""
+    names = [p.name for p in given.params if p.role == "size"]
+    at: dict[str, tuple[Program, list[n.Expr]]] = {}
+    for shape, best in found:
+        if best is not None:
+            types = {p.name: p.of for p in best.program.params if isinstance(p.of, DType)}
+            here = [build.compare("eq", build.var(x, types[x]), build.const(shape.sizes[x], types[x])) for x in names if x in types and x in shape.sizes]
+            at.setdefault(content_hash(best.program), (best.program, []))[1].append(reduce(lambda a, b: build.binary("and", a, b), here))
+    if not at:
+        raise error("KIR-U038", "at none of the shapes is anything faster, so there is no table")
+    strict = {name: max((q for program, _ in at.values() for q in program.params if q.name == name), key=lambda q: getattr(q.of, "align", 0) or 0)
+              for name in (p.name for p in given.params)}
+    versions = [(reduce(lambda a, b: build.binary("or", a, b), where), replace(program, params=tuple(strict.get(p.name, p) for p in program.params)))
+                for program, where in at.values()]
+    both = by_sizes(versions, replace(given, params=_called_alike(given, versions[0][1])))
+    if refused := backend(surface).accepts(both):
+        raise error("KIR-R015", f"one launch plan cannot say the table: {refused[0].message}", needs="one --shape")
+    slower = [shape.name for shape, best in found if best is None]
+    return both, ("for other sizes the kernel as given is launched", *([f"nothing is faster at {', '.join(slower)}: there too"] if slower else []))
+
+
 def _called_alike(given: Program, other: Program) -> tuple[Param, ...]:
     """Parameters of the kernel as given, its tensors aligned as the result asks."""
     known = {p.name: p for p in other.params}
@@ -60,13 +91,102 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
 
 
-def written(one: Subject, best: Candidate, out: Path) -> Written:
-    """What is written to `out`: a patch for `.patch`, IR text for `.kir`, else the kernel as its surface says it. Raises KirError."""
+def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: Path) -> Written:
+    """What is written to `out`, for one shape or a table of several: a patch for `.patch`, IR text for `.kir`, else the kernel as its surface says it.
+    Raises KirError."""
+    best = next(c for _, c in found if c is not None)
     if out.suffix == ".patch":
+        if len(found) > 1:
+            raise error("KIR-C105", "a table of several shapes is no edit of one kernel", needs="one --shape, or -o OUT.py, OUT.cu or OUT.kir")
         edit = edited(one, best)
-        return Written(edit.diff(), "patch", edit.passed_over, edit)
-    program, notes = for_all_sizes(best, one.program, best.surface)
+        return Written(edit.diff(), "patch", told_of(edit, one, best), edit)
+    program, notes = for_all_sizes(best, one.program, best.surface) if len(found) == 1 else for_shapes(found, one.program, best.surface)
     if out.suffix == ".kir":
         return Written(program_text(program), "kir", notes)
     emitted = backend(best.surface).emit(program)
-    return Written(emitted.text + (f"\n{emitted.launch}" if emitted.launch else ""), "kernel", notes)
+    launch = emitted.launch
+    if best.surface == "triton":
+        try:
+            launch = python_launch(program, emitted)
+        except KeyError as bad:
+            notes = (*notes, f"without host code that launches it: {bad.args[0]} is nothing that Python's side says")
+    return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_decorators(one)))
+
+
+def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
+    """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
+    extra = [expr_text(f) for f in best.program.facts if f not in one.program.facts]
+    return (*edit.passed_over, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+
+
+def _decorators(one: Subject) -> tuple[str, ...]:
+    """What stands on the kernel in the user's file and chooses its configuration there: the text that is written anew has one."""
+    path, name = located(one.file) if one.file else (Path(), "")
+    if path.suffix != ".py":
+        return ()
+    found = next((f for f in ast.walk(ast.parse(read_text(path))) if isinstance(f, ast.FunctionDef) and f.name == name), None)
+    lost = [ast.unparse(d.func) for d in found.decorator_list if isinstance(d, ast.Call)] if found is not None else []
+    lost = [x for x in lost if x.rpartition(".")[2] in ("autotune", "heuristics")]
+    return tuple(f"@{x} of '{name}' is left out: this text has the configuration of the binding, or one for each --shape" for x in lost)
+
+
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+             "and": "and", "or": "or"}
+
+
+def python_launch(program: Program, emitted: Emitted) -> str:
+    """A function `launch` of a program's parameters, which launches a Triton text's kernels by its launch plan, with memory for workspaces. Raises KeyError
+    for what such a function does not say: tensor maps, and expressions that are no arithmetic of whole numbers."""
+    entries, lines = {e.kernel: e for e in emitted.entries}, list[str]()
+    names = {p.name: p.name.lstrip("%") for p in program.params}
+    spaces = {w.buffer.name: w.buffer for w in program.workspaces}
+
+    def launched(kernel: str, pad: str) -> None:
+        e = entries[kernel]
+        if strange := next((a for a in e.arguments if a.kind == "map" or a.source not in {**names, **spaces}), None):
+            raise KeyError(f"'{strange.source}' of '{kernel}'")
+        given = [*(names.get(a.source, a.source.lstrip("%")) for a in e.arguments), *(f"{k}={v!r}" for k, v in e.options)]
+        lines.append(f"{pad}{e.function}[({', '.join(_python(x, names) for x in e.grid)},)]({', '.join(given)})")
+
+    def planned(plan: Sequence[n.Launch | n.Dispatch], pad: str) -> None:
+        for step in plan:
+            if isinstance(step, n.Launch):
+                launched(step.kernel, pad)
+                continue
+            for number, (guard, arm) in enumerate(step.arms):
+                lines.append(f"{pad}{'elif' if number else 'if'} {_python(guard, names)}:")
+                planned(arm, pad + "    ")
+            if step.orelse:
+                lines.append(f"{pad}else:")
+                planned(step.orelse, pad + "    ")
+
+    tensor = next(names[p.name] for p in program.params if not isinstance(p.of, DType))
+    for name, b in spaces.items():
+        torch_dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i32": "int32", "i64": "int64"}[b.dtype.name]
+        shape = ", ".join(_python(d, names) for d in b.shape)
+        lines.append(f"    {name.lstrip('%')} = torch.empty(({shape},), dtype=torch.{torch_dtype}, device={tensor}.device)")
+    planned(program.plan or [n.Launch(k.name) for k in program.kernels], "    ")
+    text = "\n".join([f"def launch({', '.join(names.values())}):", *lines, ""])
+    return f"\nimport torch\n\n\n{text}" if spaces else f"\n{text}"
+
+
+def _python(e: n.Expr, names: Mapping[str, str]) -> str:
+    match e:
+        case n.Const():
+            return repr(e.value)
+        case n.Var():
+            return names[e.name]
+        case n.Cast():
+            return _python(e.x, names)
+        case n.Binary(op="ceildiv"):
+            return f"-(-({_python(e.a, names)}) // {_python(e.b, names)})"
+        case n.Binary(op="min" | "max"):
+            return f"{e.op}({_python(e.a, names)}, {_python(e.b, names)})"
+        case n.Binary() if e.op in OPERATORS:
+            sides = [_python(x, names) for x in (e.a, e.b)]
+            for k, x in enumerate((e.a, e.b)):
+                if isinstance(x, n.Binary) and x.op in OPERATORS and not (k == 0 and x.op == e.op == "and"):
+                    sides[k] = f"({sides[k]})"
+            return f" {OPERATORS[e.op]} ".join(sides)
+        case _:
+            raise KeyError(expr_text(e))

@@ -52,6 +52,9 @@ HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
 UNSEEN = 0.6
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
+FOREIGN, FEW = 0.75, 7
+"""A plan is for another kind of kernel where more than this part of its steps are left out, if they are more than a few: it is given up with the step
+that shows it."""
 LEFT_OUT = 1.0
 """How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
@@ -193,11 +196,18 @@ class Search:
         except LogEnds:
             ended = "the log ends"
         best = self._best()
-        if best is not None and self.judge.measures is False and best.measured is not None and best.measured.seconds >= GAIN * self._given_seconds():
+        if best is not None and not self._gains(best):
             best = None
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
+
+    def _gains(self, best: Candidate) -> bool:
+        """Whether the best is faster than the kernel as given, by a time of the same kind."""
+        seconds = best.measured.seconds if best.measured is not None else math.inf
+        if not self.judge.measures:
+            return seconds < GAIN * self._given_seconds()
+        return self.baseline.measured is None or seconds < self.baseline.measured.seconds
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -388,6 +398,8 @@ class Search:
             return "", None, None, _said(bad)
         if not done.steps:
             return "", None, None, "none of its steps applies"
+        if not plan.parts and len(done.left) > _most_left(plan):
+            return "", None, None, "most of its steps do not apply"
         key = self._key(done.program, surface)
         if (key, surface) in self.known:
             return key, None, None, "the same program as another plan's"
@@ -413,9 +425,9 @@ class Search:
             return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
 
         if plan.home is None:
-            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes)
+            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes, _most_left(plan), True)
         words = in_words_of(plan.home, kept(program, "own"))
-        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes)
+        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes, _most_left(plan), True)
         return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
 
     def _refusal(self, program: Program, surface: str) -> str:
@@ -516,6 +528,10 @@ def _promise(c: Candidate) -> tuple[int, int]:
     """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out; then who came
     first: the sources give what they think best first, and a forecast that is a hair shorter is no better word than theirs."""
     return round(math.log(c.seconds * (1 + LEFT_OUT * (1 - c.share))) / ALIKE), c.number
+
+
+def _most_left(plan: Plan) -> int:
+    return max(FEW, int(FOREIGN * len(plan.steps)))
 
 
 def _said(bad: BaseException) -> str:

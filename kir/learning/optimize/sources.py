@@ -337,7 +337,7 @@ class TileSource:
         loops = [s for s in statements(kernel.body) if isinstance(s, n.For)]
         folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
         if column is not None:
-            yield "tiles", "", self._planned("tiles", self._along(kernel, column, bool(folds)), program, setting)
+            yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds)), program, setting, everywhere=False)
             if folds:
                 yield "tiles held", "", self._planned("tiles held", self._held(kernel, column, program, setting), program, setting, whole=True)
         if rows is not None and column is not None and folds:
@@ -347,16 +347,17 @@ class TileSource:
         if len(folds) < len(loops):
             yield "tiles of loops", "", self._planned("tiles of loops", self._loops(kernel), program, setting)
 
-    def _planned(self, family: str, points: Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]], program: n.Program, setting: Setting, whole: bool = False) \
-            -> Iterator[Plan]:
+    def _planned(self, family: str, points: Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]], program: n.Program, setting: Setting, whole: bool = False,
+                 everywhere: bool = True) -> Iterator[Plan]:
         facts = tuple(f for f in narrowing(program, setting) if whole or "%" in f)
         for point, steps in points:
-            yield Plan(family, steps, pass_class("tile").claim, True, point, family, setting.surface, facts, ALIGN)
+            yield Plan(family, steps, pass_class("tile").claim, everywhere, point, family, setting.surface, facts, ALIGN)
 
-    def _along(self, kernel: n.Kernel, column: int, folds: bool) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
-        for factor in (8, 1, 4, 16) if folds else (1,):
+    def _along(self, kernel: n.Kernel, column: int, loops: Sequence[str]) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        for factor in (8, 1, 4, 16) if loops else (1,):
             for threads, each in ((128, 1), (128, 4), (128, 2), (64, 1), (256, 4), (64, 4), (256, 2)):
-                steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads), *_unrolled(factor))
+                steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
+                         *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps
 
     def _held(self, kernel: n.Kernel, column: int, program: n.Program, setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
@@ -390,8 +391,10 @@ def _threads_of(kernel: n.Kernel, threads: int) -> Step:
     return Step("multi-threaded-block", {"threads": threads}, kernel.name)
 
 
-def _unrolled(factor: int) -> tuple[Step, ...]:
-    return (Step("unroll", {"factor": factor}),) if factor > 1 else ()
+def _innermost(program: n.Program, folds: Sequence[n.For]) -> list[str]:
+    """Where the loops stand that have none inside."""
+    return [anchor_text(program, path) for path, s in places(program) if isinstance(s, n.For) and s in folds
+            and not any(isinstance(x, n.For) for x in statements(s.body))]
 
 
 def _product(kernel: n.Kernel, rows: int, column: int, m: int, c: int, depth: int, threads: int) -> tuple[Step, ...]:

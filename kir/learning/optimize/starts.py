@@ -1,6 +1,7 @@
-"""Where a search begins: the kernel as it is, what walking it back gives, and the problem's naive program."""
+"""Where a search begins: the kernel as it is, several kernels fused, what walking it back gives, and the problem's naive program."""
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +15,11 @@ from kir.learning.optimize.plan import Setting
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import plan
 from kir.problem import Problem
+from kir.rewrite import Step, apply, pass_class, sites
+from kir.rewrite.anchor import anchor_text
 
+FUSING = ("fuse-epilogue", "fuse-kernels")
+"""Passes that make one kernel of two."""
 MOST_STEPS = 60
 """Steps back that are taken from a kernel."""
 KEPT = 3
@@ -31,15 +36,16 @@ class Start:
 
 
 def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[Start]:
-    """The kernel as it is, then the naive end of its walk back, the problem's naive program where its parameters are the kernel's, and ancestors in
-    between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each start is, as every candidate, before it counts."""
-    found = [Start("as it is", program)]
+    """The kernel as it is, several kernels fused, then the naive end of its walk back, the problem's naive program where its parameters are the kernel's, and
+    ancestors in between, evenly. The walk ends after `seconds` or `MOST_STEPS`; it is not gated here, for each start is, as every candidate, before it
+    counts."""
+    found = [Start("as it is", program), *fused(program, setting)]
     back = list(_walk(program, setting, seconds))
     if back:
         found.append(Start(f"{len(back)} steps back", back[-1][1], tuple(text for text, _ in back)))
     naive = _naive(setting.problem)
     if naive is not None and _same_call(naive, program):
-        found.append(Start(f"the naive program of {setting.problem.name}", naive))
+        found += [Start(f"the naive program of {setting.problem.name}", naive), *fused(naive, setting)]
     for k in range(1, KEPT + 1):
         at = len(back) * k // (KEPT + 1)
         if 0 < at < len(back):
@@ -48,6 +54,28 @@ def starts(program: Program, setting: Setting, seconds: float = 20.0) -> list[St
     for each in found:
         unique.setdefault(content_hash(normalize(each.program)), each)
     return list(unique.values())
+
+
+def fused(program: Program, setting: Setting) -> list[Start]:
+    """The program with as many of its kernels in one as passes take: an elementwise kernel into the one that makes what it reads, kernels of which each CTA
+    takes up its own CTA's results; their scratch in shared memory where it fits. None where none are fused."""
+    now, steps = program, list[str]()
+    while len(now.kernels) > 1 and (made := next(_fusions(now, FUSING, setting), None)) is not None:
+        steps.append(made[0])
+        now = made[1]
+    if not steps:
+        return []
+    if (made := next(_fusions(now, ("localize-workspace",), setting), None)) is not None:
+        steps.append(made[0])
+        now = made[1]
+    return [Start(f"{len(program.kernels)} kernels fused to {len(now.kernels)}", now, tuple(steps))]
+
+
+def _fusions(program: Program, names: Sequence[str], setting: Setting) -> Iterator[tuple[str, Program]]:
+    for name in names:
+        for site in sites(pass_class(name).with_options({}), program):
+            with contextlib.suppress(KirError):
+                yield str(Step.of(site.params, anchor_text(program, site.path))), apply(program, site.params, site, context=setting.context).program
 
 
 def _walk(program: Program, setting: Setting, seconds: float) -> Iterator[tuple[str, Program]]:

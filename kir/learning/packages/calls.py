@@ -1,7 +1,8 @@
 """The recorded calls of a package, and what making each of them as fast as the device allows would save."""
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
@@ -44,9 +45,13 @@ class Ranked:
     """A call with what is modelled: `seconds` of all its launches, and `least` of what the device allows."""
 
     call: Call
-    expert: Expert
     seconds: float
     least: float
+
+    @property
+    def expert(self) -> Expert:
+        """The kernel as it was launched."""
+        return read(self.call)
 
     @property
     def saving(self) -> float:
@@ -70,22 +75,40 @@ def _inside(call: Call, package: str, home: Path) -> bool:
     return call.place.startswith(f"{package}:") or Path(call.place.partition("::")[0]).resolve().is_relative_to(home)
 
 
-def ranked(calls: list[Call], target: Target) -> tuple[list[Ranked], list[tuple[str, str]]]:
-    """Calls by what would be saved, most first; and those that cannot be read or modelled, or are in another language than Triton, with the reason."""
+def read(call: Call) -> Expert:
+    """The kernel as it was launched; a process that has ranked a call need not read it again to search. Raises KirError for one that is not read."""
+    return _read(call, tuple(p.stat().st_mtime_ns for p in (call.file, call.binding) if p.is_file()))
+
+
+@lru_cache(maxsize=256)
+def _read(call: Call, as_of: tuple[int, ...]) -> Expert:
+    return call.read()
+
+
+def modelled(call: Call, target: Target) -> tuple[float, float] | str:
+    """Seconds of a call's launches and the least that the device allows; or why it is left out: it cannot be read or modelled, or is in another language than
+    Triton."""
+    try:
+        expert = read(call)
+        if expert.surface != "triton":
+            return f"it is written in {expert.surface}: launches of Triton are looked at one by one"
+        now, least = _modelled(expert, target)
+        return now * call.launches, least * call.launches
+    except KirError as bad:
+        return f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"
+    except (ZeroDivisionError, ValueError, OverflowError):
+        return "nothing is modelled"
+
+
+def ranked(calls: Sequence[Call], said: Iterable[tuple[float, float] | str]) -> tuple[list[Ranked], list[tuple[str, str]]]:
+    """Calls by what would be saved, most first, from what `modelled` says of each; and those that are left out, with the reason."""
     out: list[Ranked] = []
     skipped: list[tuple[str, str]] = []
-    for call in calls:
-        try:
-            expert = call.read()
-            if expert.surface != "triton":
-                skipped.append((call.place, f"it is written in {expert.surface}: launches of Triton are looked at one by one"))
-                continue
-            now, least = _modelled(expert, target)
-            out.append(Ranked(call, expert, now * call.launches, least * call.launches))
-        except KirError as bad:
-            skipped.append((call.place, f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"))
-        except (ZeroDivisionError, ValueError, OverflowError):
-            skipped.append((call.place, "nothing is modelled"))
+    for call, told in zip(calls, said, strict=True):
+        if isinstance(told, str):
+            skipped.append((call.place, told))
+        else:
+            out.append(Ranked(call, *told))
     return sorted(out, key=lambda r: -r.saving), skipped
 
 

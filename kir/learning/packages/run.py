@@ -5,6 +5,7 @@ the patches, `overlay/`, `report.json` and `report.md`. The same command over th
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -25,21 +26,23 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.optimize.events import Recorder
 from kir.learning.optimize.plan import Setting
-from kir.learning.optimize.pool.engines import Begun, Devices, Lost, Processes
+from kir.learning.optimize.pool.engines import Begun, Devices, Engine, Lost, Processes
 from kir.learning.optimize.report import data, lines
 from kir.learning.optimize.search import Budget, Found, Search
 from kir.learning.optimize.sources import SINGLE, CardSource, PassSource, ThreadsSource
 from kir.learning.optimize.starts import Start
-from kir.learning.packages.calls import Call, Ranked, calls_of, ranked
+from kir.learning.packages.calls import Call, Ranked, calls_of, modelled, ranked
 from kir.learning.packages.overlay import series, write_overlay
 from kir.learning.packages.sample import CallJudge
-from kir.learning.packages.trial import WITHIN, DeviceJudge
+from kir.learning.packages.trial import WITHIN, DeviceJudge, begin_imports
 from kir.learning.packages.twin import Twin, twin
 from kir.rewrite import passes
 
 SCHEMA = "kir.package/1"
 MOST_SHARE = 1 / 3
 """The most of what is left of the budget that one kernel is given."""
+READING = 120.0
+"""Seconds that reading one call may take."""
 LEAST = (2, 10.0)
 """Candidates and seconds that a kernel is given at least, while there are so many left."""
 
@@ -83,7 +86,7 @@ class Outcome:
 def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) -> Outcome:
     """Search as far as the budget goes, and write what was found. Raises what `calls_of` does, and KirError KIR-U032 for a folder of another run."""
     calls = calls_of(asked.bindings, asked.package)
-    order, skipped = ranked(calls, asked.target)
+    order, skipped = ranked(calls, _modelled(asked, calls))
     _same_run(asked, order)
     made: dict[int, tuple[dict[str, Any], Twin | None]] = {}
 
@@ -97,6 +100,46 @@ def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) 
             written("it was stopped")
         advance(order[number - 1].call.place)
     return written("every call was searched" if len(made) == len(order) else "the budget is used up")
+
+
+def _modelled(asked: Asked, calls: Sequence[Call]) -> list[tuple[float, float] | str]:
+    """What is modelled of each call, where the searches run: their processes start meanwhile, each with what judging on a device needs."""
+    if asked.engine is None:
+        return [modelled(call, asked.target) for call in calls]
+    engine: Engine = asked.engine
+    said = dict[int, tuple[float, float] | str]()
+    for _ in range(2):  # a worker that is lost may take others' calls along
+        begun = {k: engine.begin(looked_at, ReadTask(c.place, str(c.binding), c.launches, asked.target.name, asked.measured))
+                 for k, c in enumerate(calls) if k not in said}
+        for k, each in begun.items():
+            with contextlib.suppress(Lost, TimeoutError):
+                found = engine.result(each, READING)
+                said[k] = found["why"] or (found["seconds"], found["least"])
+    return [said[k] if k in said else modelled(c, asked.target) for k, c in enumerate(calls)]
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """A call that is read and modelled, as what crosses to another process of this machine. With `measured` that will judge on a device."""
+
+    place: str
+    binding: str
+    launches: int
+    target: str
+    measured: bool
+
+    @property
+    def key(self) -> str:
+        """The call."""
+        return f"{self.binding} {self.place}"
+
+
+def looked_at(task: ReadTask) -> dict[str, Any]:
+    """What a worker does: a call's modelled seconds and the least of them, or why it is left out."""
+    if task.measured:
+        begin_imports()
+    said = modelled(Call(task.place, Path(task.binding), task.launches), target(task.target))
+    return {"why": said, "seconds": 0.0, "least": 0.0} if isinstance(said, str) else {"why": "", "seconds": said[0], "least": said[1]}
 
 
 Searched = Iterator[tuple[int, dict[str, Any], Twin | None]]
@@ -227,7 +270,7 @@ def searched(task: SearchTask) -> dict[str, Any]:
     asked = Asked(Path(task.bindings), task.package, target(task.target), Path(task.out), share, task.compiles, Path(task.cache) if task.cache else None,
                   (lambda r: DeviceJudge(r.call, r.expert.program)) if task.measured else None, measured=task.measured)
     call = Call(task.place, Path(task.binding), task.launches)
-    return {"took": _one(asked, task.number, Ranked(call, call.read(), task.seconds, task.least), share)[0]["took"]}
+    return {"took": _one(asked, task.number, Ranked(call, task.seconds, task.least), share)[0]["took"]}
 
 
 def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:

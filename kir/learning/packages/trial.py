@@ -1,11 +1,12 @@
 """A recorded call on a GPU: the package's own kernel and what was found, on copies of the same random arguments, compared, and timed in turns.
 
-Each is done by a process of its own, since a kernel that goes wrong takes the device's context down with it; it is forked from one that has imported
-what all need.
+Each search has a process of its own for that, forked from one that has imported what all need: the device's context, the package and its own kernel are
+made ready once. A candidate that goes wrong takes all of it down: that process ends with it, and the next candidate gets another.
 """
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import importlib.util
 import math
@@ -13,7 +14,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
@@ -24,11 +25,12 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.gpu.statistics import ratio
 from kir.hardware.device import wire
-from kir.hardware.device.client import ChildGone, Server
+from kir.hardware.device.client import Child, ChildGone, Server
 from kir.hardware.device.turns import Turns
 from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.canonical import content_hash
+from kir.ir.visit import walk
 from kir.learning.corpus.launch import DTYPES, TRITON
 from kir.learning.corpus.measured import Run, copied, difference, samples
 from kir.learning.packages.calls import Call
@@ -39,9 +41,6 @@ KEPT = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TMPDIR", "CC", "CXX", "PYTHONPATH
 """What of the environment a candidate's process needs besides what all get: the same caches, and the same turns on the device."""
 WITHIN = 2e-3
 """The largest difference of a right result, as a share of the largest value: a pass may move roundings."""
-SPREAD, OWN = 0.02, 2.0
-"""The package's own kernel may differ from itself from launch to launch, as atomic additions in 16 bits do, whose order is not fixed: up to so much, and
-then what is found may differ by so many times that."""
 SECONDS = 120.0
 """How long one candidate may take, compiling included."""
 
@@ -56,13 +55,15 @@ class DeviceTask:
     same: bool
     reason: str
     key: str
+    added: tuple[str, ...] = ()
+    """Tensors that the kernel as given adds to atomically, in fewer than 32 bits: what comes out depends on who is first."""
 
     @classmethod
     def of(cls, call: Call, program: n.Program, given: n.Program) -> DeviceTask:
         """The task of judging a program; `given` is the kernel as it was launched."""
         binding, key = call.binding.read_text(encoding="utf-8"), f"{content_hash(program)} {call.place}"
         try:
-            return cls(call.place, binding, twin(call, program, "").text, program == given, "", key)
+            return cls(call.place, binding, twin(call, program, "").text, program == given, "", key, added_to(given))
         except KirError as bad:
             return cls(call.place, binding, "", False, f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}", key)
 
@@ -109,22 +110,59 @@ class DeviceJudge:
         return found
 
 
+def added_to(program: n.Program) -> tuple[str, ...]:
+    """Tensors of fewer than 32 bits that a program adds to atomically, in the order of its parameters: sums that round at each addition, in no order."""
+    found = {a.buffer.name for x in walk(program) if isinstance(x, n.Call) and x.fn == "atomic_add" for a in x.args if isinstance(a, n.Region)
+             if a.buffer.space == "global" and a.buffer.dtype.is_float and a.buffer.dtype.bits < 32}
+    return tuple(p.name for p in program.params if p.name in found)
+
+
+@dataclass
+class Trials:
+    """The process that answers one row after another; another one after a row that went wrong."""
+
+    server: Server
+    child: Child | None = None
+
+    def ask(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What a process says of a row; `failed` and why where it says nothing."""
+        said: dict[str, Any] = {}
+        try:
+            self.child = self.child or self.server.child()
+            said = self.child.ask({"row": dict(row)}, seconds=SECONDS)[0]
+        except ChildGone as gone:
+            said = {"failed": f"it takes more than {SECONDS:g} s" if gone.how == "timeout" else gone.said}
+        if not said.get("right"):
+            self.close()
+        return said
+
+    def close(self) -> None:
+        """End the process that answers."""
+        if self.child is not None:
+            self.child.close()
+        self.child = None
+
+
 def _asked(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process says of a row; `failed` and why where it says nothing."""
-    try:
-        with _server().child() as child:
-            said: dict[str, Any] = child.ask({"row": dict(row)}, seconds=SECONDS)[0]
-            return said
-    except ChildGone as gone:
-        return {"failed": f"it takes more than {SECONDS:g} s" if gone.how == "timeout" else gone.said}
+    return _trials().ask(row)
+
+
+@cache
+def _trials() -> Trials:
+    return Trials(_server())
 
 
 @cache
 def _server() -> Server:
-    """Forks a process for each candidate, with torch and Triton imported and no device touched; ended with this process."""
+    """Forks processes with torch and Triton imported and no device touched; ended with this process."""
     made = Server(f"{__name__}:serve", ["torch", "triton", __name__], {k: os.environ[k] for k in KEPT if k in os.environ})
     atexit.register(made.close)
     return made
+
+
+def begin_imports() -> None:
+    """Start what will judge: it imports torch and Triton while this process does something else."""
+    _server()
 
 
 def torch_dtype(name: str) -> Any:
@@ -157,7 +195,7 @@ def original(place: str, binding: Binding) -> Run:
     if inside:
         module = importlib.import_module(f"{package}.{inside.removesuffix('.py').replace('/', '.')}")
     else:
-        module = loaded(Path(file))
+        module = _package_file(Path(file))
     fn: Any = getattr(module, name)
     while type(fn).__name__ not in ("JITFunction", "InterpretedFunction"):
         fn = fn.fn  # the configuration is that of the recorded launch
@@ -177,6 +215,12 @@ def meta(value: Any) -> Any:
 
     dtypes = {TRITON[str(x)]: x for x in vars(tl).values() if type(x).__name__ == "dtype" and str(x) in TRITON}
     return dtypes.get(value, value) if isinstance(value, str) else value
+
+
+@cache
+def _package_file(path: Path) -> Any:
+    """A module of the package, which one process imports once: what Triton has compiled of it stays."""
+    return loaded(path)
 
 
 def loaded(path: Path) -> Any:
@@ -207,15 +251,15 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
     fast = slow if row["same"] else found._launch
     with turns.opening():
         arguments = tensors_of(binding, device)
-        one, other = copied(arguments), copied(arguments)
+        wide = widened(arguments, row["added"])
+        one = copied(arguments)
     with compiling():
-        slow(one)
-        fast(other)
+        for run in (slow, fast):
+            for each in (one, wide)[:1 + bool(row["added"])]:
+                run(each)
     with turns.beside():
-        slow(one)
-        fast(other)
-        right, share = alike(arguments, slow, one, other)
-    if not right:
+        share = apart(arguments, wide, slow, fast, row["added"])
+    if not share <= WITHIN:
         return {"right": False, "difference": share}
     with turns.alone():
         before, after = samples(arguments, one, slow, fast)
@@ -225,21 +269,45 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
             "high": after[min(len(after) - 1, middle + spread)]}
 
 
-def alike(arguments: Mapping[str, Any], slow: Run, one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[bool, float]:
-    """Whether `other` is as right as `one`, which `slow` made of the arguments, and their largest difference as a share of the largest value: within
-    `WITHIN`, or within `OWN` times what `slow` differs by from itself, where that is no more than `SPREAD`."""
-    share = _share(one, other)
-    if share <= WITHIN or not share <= OWN * SPREAD:
-        return share <= WITHIN, share
-    again = copied(arguments)
-    slow(again)
-    own = _share(one, again)
-    return own <= SPREAD and share <= OWN * own, share
+def widened(arguments: Mapping[str, Any], added: Sequence[str]) -> dict[str, Any]:
+    """Arguments with some tensors in f32, laid out as they are."""
+    import torch
+
+    out = dict(arguments)
+    for name in added:
+        t = arguments[name]
+        out[name] = torch.empty_strided(t.shape, t.stride(), dtype=torch.float32, device=t.device).copy_(t)
+    return out
 
 
-def _share(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    seen = difference(one, other)
-    return float(seen["difference"] / seen["scale"] if seen["scale"] else seen["difference"])
+def apart(arguments: Mapping[str, Any], wide: Mapping[str, Any], slow: Run, fast: Run, added: Sequence[str]) -> float:
+    """How far the results of two kernels are apart, as a share of the largest value. Tensors that the first one adds to atomically in few bits hold
+    what the order of their additions made of them, which is another each time: they are compared as sums in f32 (`wide`), where the order says nothing, and as
+    they are to within twice of what two further runs of the first one differ by."""
+    one, other = copied(arguments), copied(arguments)
+    slow(one)
+    fast(other)
+    worst = _share(difference({k: v for k, v in one.items() if k not in added}, other))
+    if not added:
+        return worst
+    first, second = copied(wide), copied(wide)
+    slow(first)
+    fast(second)
+    worst = max(worst, _share(difference(first, second)))
+    runs = [copied(arguments), copied(arguments)]
+    for each in runs:
+        slow(each)
+    for name in added:
+        mine, own = (difference({name: one[name]}, {name: x[name]}) for x in (other, runs[0]))
+        more = difference({name: one[name]}, {name: runs[1][name]})
+        spread = 2 * max(own["difference"], more["difference"])
+        if mine["difference"] > spread:
+            worst = max(worst, _share(mine))
+    return worst
+
+
+def _share(seen: Mapping[str, float]) -> float:
+    return seen["difference"] / seen["scale"] if seen["scale"] else seen["difference"]
 
 
 @contextmanager
@@ -260,8 +328,15 @@ def compiling() -> Iterator[None]:
 
 
 def serve(channel: socket.socket) -> None:
-    """Answer one row."""
-    message, _ = wire.receive(channel)
+    """Answer rows, one after another, until one goes wrong."""
+    with contextlib.suppress(wire.Closed):
+        while (said := answer(wire.receive(channel)[0])).get("right"):
+            wire.send(channel, said)
+        wire.send(channel, said)
+
+
+def answer(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What comes of a row."""
     said: dict[str, Any]
     try:
         import torch
@@ -269,8 +344,9 @@ def serve(channel: socket.socket) -> None:
         if torch.cuda.is_available():
             with tempfile.TemporaryDirectory(prefix="kir-trial-") as name:
                 said = tried(message["row"], "cuda", Path(name))
+            torch.cuda.empty_cache()  # other processes share the device
         else:
             said = {"gone": True, "failed": "torch finds none"}
     except Exception as fault:  # whatever it is, it is what came of this candidate
         said = {"failed": f"{type(fault).__name__}: {str(fault).strip().partition(chr(10))[0]}"[:300]}
-    wire.send(channel, said)
+    return said

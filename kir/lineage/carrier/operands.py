@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from kir.ir import nodes as n
 from kir.ir.types import DTYPES, I32
-from kir.ir.visit import substitute
+from kir.ir.visit import once, substitute
 from kir.lineage.carrier.contract import Contract
 
 
@@ -33,7 +33,7 @@ def in_dtype(contract: Contract, program: n.Program, dtype: str) -> n.Program:
     if own is None or dtype in ("", own.name) or own.name != contract.spec.dtypes[0]:
         return program
     from kir.problem.problem import with_storage
-    return with_storage(program, own, DTYPES[dtype])
+    return once(program, f"_stored_as_{dtype}", lambda: with_storage(program, own, DTYPES[dtype]))
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ from kir.ir.types import DType
 from kir.lineage.carrier.checking import CASE_STEPS, cases, held_out
 from kir.lineage.carrier.contract import Contract
 from kir.lineage.carrier.operands import in_dtype
-from kir.lineage.carrier.records import find, folders, program_of, spelled
+from kir.lineage.carrier.records import Recorded, find, folders, program_of, spelled
 
 ENOUGH_STEPS = 150_000
 """Interpreted statements after which no more cases are run, once every distribution has been at the smallest shape of some size."""
@@ -74,6 +74,11 @@ def known(contract: Contract, wanted: str, dtype: str = "") -> Known:
             raise missing
         program = parse_program(store.get(keys[0]), str(store.path(keys[0])))
         return Known(keys[0][:DIGITS], keys[0], in_dtype(contract, program, dtype), "kept")
+    return known_by(contract, found, dtype)
+
+
+def known_by(contract: Contract, found: Recorded, dtype: str = "") -> Known:
+    """The answer of a record, carried over to `dtype` where it is written for another one. Raises KirError as `program_of`."""
     program = program_of(contract, found)
     made = in_dtype(contract, program, dtype)
     gated = made is program or dtype in found.record.gate.get("dtypes", ())

@@ -19,6 +19,7 @@ The text of a family, `<name>.kir.in`, has holes `${threads}`; `rows(threads=256
 """
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -113,15 +114,25 @@ def recorded(contract: Contract) -> Iterator[Recorded]:
     """Every recorded answer to a contract, in order of name. Raises KirError KIR-H140 for a file that is no record, KIR-H143 for a text
     that was changed."""
     for folder, shipped in folders(contract):
-        for path in sorted(folder.glob("*.toml")):
-            if path.name != "contract.toml":
-                yield read_record(path, shipped)
+        files = _files(folder)
+        for name, *_ in files:
+            if name.endswith(".toml") and name != "contract.toml":
+                path = folder / name
+                yield _read(path, tuple(f for f in files if f[0].startswith(f"{path.stem}.")), shipped)
 
 
 def read_record(path: Path, shipped: bool = False) -> Recorded:
     """The record of one file. Raises KirError KIR-H140, KIR-H143."""
-    files = path.parent.glob(f"{path.stem}.*") if path.parent.is_dir() else ()
-    return _read(path, tuple(sorted((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files)), shipped)
+    return _read(path, tuple(f for f in _files(path.parent) if f[0].startswith(f"{path.stem}.")), shipped)
+
+
+def _files(folder: Path) -> list[tuple[str, int, int]]:
+    """Name, time in nanoseconds and size in bytes of what is in a folder, in order of name; nothing where it is not there."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 @lru_cache(maxsize=256)

@@ -134,9 +134,21 @@ def _own_place(program: n.Program, where: Path, r: n.Region, loop: n.For) -> boo
     is bound inside the loop can."""
     inner = set(bound_names(loop.body))
     known = Facts.at(program, where)
+    r, counts = _counted(r, loop)
+    inner |= counts
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
     return separated((r,), loop.var, inner) or any(
         _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
+
+
+def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
+    """A place with the variables of loops that begin where the loop's own one says as that beginning and so many steps, and the names of how many."""
+    at: dict[str, n.Expr] = {}
+    for x in walk(loop):
+        if isinstance(x, n.For) and x is not loop and loop.var.name in names_read(x.lo) and x.lo.type == x.step.type == x.var.of:
+            at[x.var.name] = build.add(x.lo, build.mul(n.Var(f"%{x.var.name}", x.var.of), x.step))
+    index = tuple(substitute(i, at) if isinstance(i, n.Expr) else i for i in r.index)
+    return (replace(r, index=index), {f"%{name}" for name in at}) if at else (r, set())
 
 
 def _numbered(r: n.Region) -> list[n.Region]:
@@ -161,6 +173,9 @@ def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
                 linear = False
             elif any(names_read(a) & inner or any(isinstance(x, n.Load) for x in walk(a)) for a in monomial):
                 rest[monomial] = c
+        past = (build.int_value(loop.hi) or 0) if build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) else 0
+        if linear and step and past and abs(step) * (past - 1) < math.gcd(*rest.values()):
+            return True  # the rest of the place is a multiple of more than the variable moves it by in all
         spread = known.domain(build.from_polynomial(rest, dtype_of(i.type)))
         if linear and step and spread.lo is not None and spread.hi is not None and spread.hi - spread.lo < abs(step):
             return True

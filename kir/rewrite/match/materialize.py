@@ -103,12 +103,28 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     last = next(k for k in reversed(range(i, params.end(block, i))) if _evaluated(block[k])[value])
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
-    clash = sorted(buffers_read(value) & written)
+    named = _viewed(kernel_of(program, site.path))
+    memory = {_root(name, named) for name in written}
+    clash = sorted(name for name in buffers_read(value) if _root(name, named) in memory)
     if "*" in written:
         return refuted("opaque text between the uses may write anything", expr_text(value))
     if clash:
         return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
     return proved("nothing that the value reads is written while it is kept")
+
+
+def _viewed(kernel: n.Kernel) -> Mapping[str, str]:
+    """Of each view of a kernel the memory that it is another name for."""
+    return once(kernel, "_viewed", lambda: {s.buffer.name: s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View)})
+
+
+def _root(name: str, named: Mapping[str, str]) -> str:
+    """The memory that a name stands for, through views of views."""
+    seen = {name}
+    while name in named and named[name] not in seen:
+        name = named[name]
+        seen.add(name)
+    return name
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,8 @@ class _Assembly:
         axes = len(self.skeleton.grid)
         extents: list[str | int] = []
         for each in self.launch.grid[:3]:
+            if callable(number := getattr(each, "number", None)):
+                each = number()
             extents.append(self._text(each) if is_number(each) and isinstance(each, n.Expr) else UNKNOWN)
         while len(extents) > axes and extents[-1] == 1:
             extents.pop()

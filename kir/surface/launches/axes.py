@@ -1,4 +1,5 @@
-"""The axes of a tensor that its caller allocates as so many elements: the factors of that number, in the order in which the kernel walks them."""
+"""The axes of a tensor that its caller allocates as so many elements: the factors of that number, in the order in which the kernel walks them; and how
+large a launch may be whose threads a kernel counts in 32 bits."""
 
 from __future__ import annotations
 
@@ -7,14 +8,19 @@ from dataclasses import replace
 from itertools import permutations
 
 from kir.analysis.normal.regions import raised
+from kir.analysis.normal.registers import counted
 from kir.base.diagnostic import KirError
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, plain_expression
 from kir.ir.build import polynomial
+from kir.ir.printer import expr_text
 from kir.ir.types import I32
-from kir.ir.visit import statements
+from kir.ir.visit import statements, walk
+from kir.surface.launches.reach import grid_extents
 
 MOST_FACTORS = 4
+MOST_THREADS = (1 << 31) - 1
 Axes = tuple[str | int, ...]
 
 
@@ -39,12 +45,44 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
     return binding
 
 
+def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with facts by which the threads along each axis of the grid are fewer than 2^31, where an unsigned number of threads is a whole number
+    then and not for all sizes."""
+    try:
+        program = raised(made(binding))
+        left, threads = _unsigned(program), build.int_value(program.kernels[0].threads)
+        facts = [f"{name} <= {per * (MOST_THREADS // threads)}" for e in grid_extents(binding) if threads
+                 for name, per in [_extent_of(e)] if name in binding.sizes] if left else []
+        bounded = binding.changed(facts=[*binding.facts, *(f for f in dict.fromkeys(facts) if f not in binding.facts)])
+        return bounded if facts and _unsigned(raised(made(bounded))) < left else binding
+    except KirError:
+        return binding
+
+
+def _extent_of(e: n.Expr) -> tuple[str, int]:
+    """The size that an extent of the grid counts, and how many of it a CTA has; "" for other extents."""
+    match e:
+        case n.Var(name=name):
+            return name, 1
+        case n.Binary(op="ceildiv" | "floordiv", a=n.Var(name=name), b=n.Const(value=int() as per)):
+            return name, per
+        case _:
+            return "", 0
+
+
+def _unsigned(program: n.Program) -> int:
+    """How often a number of the grid is widened to an unsigned one."""
+    axes = {a.name for k in program.kernels for a in k.grid}
+    return sum(isinstance(x, n.Cast) and x.dtype.kind == "uint" and isinstance(x.x, n.Var) and x.x.name in axes for k in program.kernels for x in walk(k))
+
+
 def _raised(binding: Binding, made: Callable[[Binding], n.Program], names: Sequence[str], axes: Axes) -> Binding:
     """The binding with these axes for those of the tensors whose accesses become regions of them."""
     if not names:
         return binding
     try:
         program = raised(made(_shaped(binding, dict.fromkeys(names, axes))))
+        program = raised(replace(program, kernels=tuple(counted(k) for k in program.kernels)))
     except KirError:
         return binding
     viewed = {s.at.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View)}
@@ -56,7 +94,7 @@ def _shaped(binding: Binding, shapes: Mapping[str, Axes]) -> Binding:
 
 
 def _factors(binding: Binding, name: str) -> list[str]:
-    """The sizes whose product a flat tensor's extent is; [] for others."""
+    """The sizes, and parts of such, whose product a flat tensor's extent is; [] for others."""
     shape = binding.tensors[name].shape
     if len(shape) != 1 or isinstance(shape[0], int) or binding.tensors[name].strides is not None:
         return []
@@ -64,7 +102,7 @@ def _factors(binding: Binding, name: str) -> list[str]:
     terms = polynomial(e) if e is not None else {}
     if len(terms) == 1:
         (atoms, count), = terms.items()
-        factors = [x.name for x in atoms if isinstance(x, n.Var)]
-        if count == 1 and len(factors) == len(atoms) and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
+        factors = [x.name if isinstance(x, n.Var) else f"({expr_text(x)})" for x in atoms]
+        if count == 1 and 2 <= len(set(factors)) == len(factors) <= MOST_FACTORS:
             return factors
     return []

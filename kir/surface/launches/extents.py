@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
-from kir.surface.launches.reach import PLACES, PRIMES, divisions, grid_extents, leaves, ran, small_sizes, tiles
+from kir.surface.launches.reach import PLACES, PRIMES, divisions, grid_extents, leaves, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
 ENDLESS = 1 << 20
@@ -23,6 +23,7 @@ ENDLESS = 1 << 20
 MORE_PLACES = 6
 """What whole numbers are less than in the run that shows which tensors are looked up by them."""
 MOST_FACTORS = 4
+UNSTATED = "?"
 
 
 def open_shapes(binding: Binding) -> list[str]:
@@ -46,6 +47,7 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
     numbers of another is a table with a length of its own; one whose first axes alone are stated gets another. One that no shape fits keeps its
     question mark. `made` gives the program under a binding."""
     names = open_shapes(binding)
+    binding = binding.changed(facts=[*binding.facts, *dict.fromkeys(quotients(binding))])
     try:
         program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
@@ -120,8 +122,8 @@ def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitt
         return _Fitted(binding, tuple(names), ran=False)
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
     further = [found for sizes in tried if (found := ran(program, sizes, MORE_PLACES)) is not None] if places and names else []
-    parts = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
-    candidates = list(_candidates(binding, tried, parts))
+    taken = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
+    candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
     loose = 0
     known, facts = list(binding.sizes), list(binding.facts)
@@ -142,8 +144,27 @@ def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitt
         elif (shape := _smallest(candidates, ends)) is not None:
             shapes[name] = shape.of
             loose += shape.elements != ends
-    left = [name for name in binding.tensors if name not in names and any(leaves(found, name, binding) for found in runs)]
+    stated = [name for name in binding.tensors if name not in names]
+    left = [name for name in stated if any(leaves(found, name, binding) for found in runs)]
+    loose += sum(binding.tensors[name].role == "out" and any(
+        found.ends.get(name, 0) < have for found, have in zip(runs, _elements(binding, name, tried))) for name in stated)
     return _Fitted(_shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
+
+
+def _parts(binding: Binding) -> list[str]:
+    """Parts of sizes, by the powers of two of which facts say that they are multiples."""
+    return [f"{m[1]} // {1 << k}" for f in binding.facts if (m := re.fullmatch(r"(\w+) % (\d+) == 0", f)) for k in range(1, int(m[2]).bit_length())
+            if int(m[2]) % (1 << k) == 0]
+
+
+def _elements(binding: Binding, name: str, tried: Sequence[Mapping[str, int]], beside: int = -1) -> list[int]:
+    """How many elements a tensor has at each of these sizes, an axis `beside` left out; 0 for one that is not dense, or whose shape is open."""
+    t, held = binding.tensors[name], {x: n.Var(x, I32) for x in binding.sizes}
+    try:
+        parts = list(expressions({str(k): d for k, d in enumerate(t.shape) if k != beside}, held, "extent").values())
+    except KirError:
+        return [0] * len(tried)
+    return [math.prod(evaluated(e, sizes) or 0 for e in parts) if t.strides is None else 0 for sizes in tried]
 
 
 def _smallest(candidates: Sequence[_Shape], ends: Sequence[int]) -> _Shape | None:
@@ -170,7 +191,8 @@ def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int]
 
 def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Sequence[str] = ()) -> Iterator[_Shape]:
     """Shapes that may be proposed, the smallest first: those of other tensors, one element, products of sizes; and, where they are exactly as large as what is
-    reached, products of these, extents of the grid and `parts` of sizes, such products times a small number, and a size and one more."""
+    reached, products of these, what scalars are computed as, extents of the grid and `parts` of sizes, such products times a small number, and a size and one
+    more."""
     held = {x: n.Var(x, I32) for x in binding.sizes}
     out: list[_Shape] = []
 
@@ -188,27 +210,32 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
         if "?" not in t.shape and t.strides is None and not all(isinstance(d, int) for d in t.shape):
             offer(t.shape)
     extents = [expr_text(g) for g in grid_extents(binding) if not isinstance(g, (n.Const, n.Var))]
-    single = [*binding.sizes, *dict.fromkeys((*extents, *parts))]
+    scalars = [v for v in binding.scalars.values() if isinstance(v, str) and v not in held]
+    single = [*binding.sizes, *dict.fromkeys((*scalars, *extents, *parts))]
     for k in range(1, MOST_FACTORS + 1 if len(single) <= 7 else MOST_FACTORS):
         for each in combinations(single, k):
-            offer((" * ".join(each),), not set(each) <= set(binding.sizes))
+            offer((" * ".join(x if k == 1 or re.fullmatch(r"\w+(\(.*\))?", x) else f"({x})" for x in each),), not set(each) <= set(binding.sizes))
     lengths = [d for t in binding.tensors.values() for d in t.shape if isinstance(d, int) and d > 1]
     for x in binding.sizes:
         offer((f"{x} + 1",), True)
     for shape in [c.of for c in out if not c.exact]:
         for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)
-    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of)))
+    def of_grid(c: _Shape) -> bool:
+        return any(e in str(d) for d in c.of for e in extents)
+    yield from sorted(out, key=lambda c: (max(c.elements, default=0), any(isinstance(d, int) for d in c.of), of_grid(c)))
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
-    is the smallest of the other sizes at which runs at small sizes stay inside. One at which none does stays a size, and so does each where data may be
-    places (an index into a table reaches as far as its values do, which no small run shows)."""
+    is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
+    none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
+    binding = _as_reached(binding, made)
     places = any(t.dtype not in DTYPES or DTYPES[t.dtype].is_integer for t in binding.tensors.values())
     for name, axis, size in () if places else _lone(binding):
         tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
-        others = sorted((x for x in binding.sizes if x != size), key=lambda x: max((sizes[x] for sizes in tried), default=0))
+        alone = {each for _, _, each in _lone(binding)}
+        others = sorted((x for x in binding.sizes if x not in alone), key=lambda x: max((sizes[x] for sizes in tried), default=0))
         if axis == 0:
             rows = _rows(_without(binding, size), made, name, tried)
             others = [x for x in others if rows is not None and all(sizes[x] >= reached for sizes, reached in zip(tried, rows))][:1]
@@ -224,6 +251,43 @@ def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
             if not any(leaves(found, name, now) for found in runs if found is not None):
                 binding = now
                 break
+    return binding
+
+
+def _as_reached(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding with extents that nothing else mentions as what gives the tensor as many elements as are reached, where one axis of it is such, or all
+    are. Others keep them: what is looked up by numbers of a tensor is as large as it is."""
+    lone: dict[str, list[int]] = {}
+    for name, axis, _ in _lone(binding):
+        lone.setdefault(name, []).append(axis)
+    names = [name for name, axes in lone.items() if binding.tensors[name].strides is None and len(axes) in (1, len(binding.tensors[name].shape))]
+    bare = binding
+    for size in (size for name, _, size in _lone(binding) if name in names):
+        bare = _without(bare, size)
+    tried = [sizes for primes in PRIMES if (sizes := small_sizes(bare, primes)) is not None]
+    if not names or len(tried) < len(PRIMES):
+        return binding
+    try:
+        program = made(_shaped(bare, dict.fromkeys(names, (ENDLESS,))))
+    except KirError:
+        return binding
+    runs, further = [ran(program, sizes) for sizes in tried], [ran(program, sizes, MORE_PLACES) for sizes in tried]
+    candidates = list(_candidates(_shaped(bare, dict.fromkeys(names, (UNSTATED,))), tried, _parts(bare)))
+    for name in names:
+        ends = [0 if found is None or leaves(found, name, bare) else found.ends.get(name, 0) for found in runs]
+        if 0 in ends or ends != [0 if found is None else found.ends.get(name, 0) for found in further]:
+            continue
+        (axis, *more), shape = lone[name], binding.tensors[name].shape
+        if not more and len(shape) > 1:
+            rows = [divmod(end, each) if each else (0, 1) for end, each in zip(ends, _elements(binding, name, tried, axis))]
+            one = next((c for c in candidates if len(c.of) == 1 and [(k, 0) for k in c.elements] == rows), None)
+            found = None if one is None else [*shape[:axis], *one.of, *shape[axis + 1:]]
+        else:
+            found = next((list(c.of) for c in candidates if list(c.elements) == ends), None)
+        if found is not None:
+            for axis in lone[name]:
+                binding = _without(binding, str(shape[axis]))
+            binding = _shaped(binding, {name: found})
     return binding
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -102,7 +103,7 @@ def tiles(program: n.Program, sizes: Sequence[str]) -> Iterator[tuple[str, int]]
     for e in (x for k in program.kernels for x in (*(y for a in k.grid for y in walk(a.extent)), *walk(k))):
         over: n.Expr | None = None
         match e:
-            case n.Binary(op="ceildiv" | "floordiv", a=over, b=n.Const(value=int() as by)) if by > 1:
+            case n.Binary(op="ceildiv" | "floordiv" | "tdiv", a=over, b=n.Const(value=int() as by)) if by > 1:
                 pass
             case n.For(hi=over, step=n.Const(value=int() as by)) if by > 1:
                 pass
@@ -120,9 +121,17 @@ def divisions(binding: Binding, program: n.Program) -> Iterator[str]:
     yield from (fact for x, by in tiles(program, binding.sizes) if (fact := f"{x} % {by} == 0") not in binding.facts)
 
 
+def quotients(binding: Binding) -> Iterator[str]:
+    """That a size is a multiple of another one where a scalar counts how often it has it, as facts that the binding does not have."""
+    for text in binding.scalars.values():
+        for a, b in re.findall(r"\b([A-Za-z_]\w*) // ([A-Za-z_]\w*)\b", str(text)):
+            if a in binding.sizes and b in binding.sizes and (fact := f"{a} % {b} == 0") not in binding.facts:
+                yield fact
+
+
 def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
-    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count to `places`
-    (exclusive) and so again, the first from 0, the second from 1, .."""
+    """A run at small sizes, which says how far it reached; None where it cannot be made. Tensors of whole numbers count down from
+    `places` (modulo it) and so again, the first from 0, the second from the largest, ..: two of them reach as far as all."""
     scalars: dict[str, int | float] = {
         p.name: sizes.get(p.name, 0.5 if p.of.is_float else 1) for p in program.params if isinstance(p.of, DType) and p.value is None}
     known = {p.name: const(scalars[p.name], p.of) for p in program.params if p.name in scalars and isinstance(p.of, DType)}
@@ -131,9 +140,9 @@ def ran(program: n.Program, sizes: Mapping[str, int], places: int = PLACES) -> R
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
             shape = [int_value(substitute(d, known)) or 0 for d in p.of.shape]
-            if np.prod(shape) > MOST_ELEMENTS:
+            if (count := math.prod(shape)) > MOST_ELEMENTS:
                 return None
-            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else np.resize(np.roll(np.arange(places), -turn), shape)
+            drawn = np.resize(random.standard_normal(4099), shape) if p.of.dtype.is_float else (-(np.arange(count) + turn) % places).reshape(shape)
             turn += not p.of.dtype.is_float
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     ctas = math.prod(int_value(substitute(a.extent, known)) or 1 for k in program.kernels[:1] for a in k.grid)

@@ -12,7 +12,6 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.anchors import (
     anchor_of,
-    anchors,
     at,
     block_at,
     enclosing,
@@ -63,19 +62,6 @@ kernel main grid () threads 128
 @pytest.fixture
 def gemm() -> n.Program:
     return parse_program(TEXT)
-
-
-@SLOW
-@given(programs())
-def test_every_anchor_parses_back(p: n.Program) -> None:
-    listed = list(anchors(p))
-    assert [(path, s) for _, path, s in listed] == list(paths(p))
-    assert len({text for text, _, _ in listed}) == len(listed)
-    for text, path, s in listed:
-        assert resolve(p, text) == path
-        assert anchor_of(p, path) == text
-        assert at(p, path) is s
-        assert find(p, text) == (path,)
 
 
 def test_names_come_from_labels_then_from_what_a_statement_defines(gemm: n.Program) -> None:

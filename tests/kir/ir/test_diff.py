@@ -53,14 +53,6 @@ def changes(d: Diff) -> list[tuple[str, str]]:
 
 
 @SLOW
-@given(programs())
-def test_a_program_does_not_differ_from_itself(p: n.Program) -> None:
-    d = diff(p, parse_program(program_text(p)))
-    assert d.is_empty and d.equal and to_json(d)["rows"] == []
-    assert render_terminal(d) == "no difference"
-
-
-@SLOW
 @given(programs(1), programs(1))
 def test_every_line_of_both_programs_has_its_row(p: n.Program, q: n.Program) -> None:
     d = diff(p, q)

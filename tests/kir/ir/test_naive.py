@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from kir.ir import nodes as n
-from kir.ir.anchors import paths, replace_at, resolve
+from kir.ir.anchors import resolve
 from kir.ir.measures.features import KINDS, features, has, kinds
-from kir.ir.measures.measure import Measure, deciding, decreases, measure
+from kir.ir.measures.measure import deciding, decreases, measure
 from kir.ir.measures.naive import is_naive, is_row_major
 from kir.ir.parser import parse_program
 from kir.ir.visit import walk
 from kir.problem import load_problem, problem_names
-from tests.strategies import programs
 
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 ROOT = Path(__file__).parents[3]
 EXPERTS = sorted((ROOT / "skills" / "experts").rglob("*.kir"))
 
@@ -215,16 +212,6 @@ def test_going_back_over_the_example_of_a_pass_decreases_the_measure_or_adds_a_k
         assert decreases(after, before) == (len(before.kernels) <= len(after.kernels) and len(before.workspaces) <= len(after.workspaces))
 
 
-@SLOW
-@given(programs())
-def test_the_measure_consists_of_natural_numbers_and_falls_when_a_statement_goes(p: n.Program) -> None:
-    m = measure(p)
-    assert len(m) == len(Measure._fields) and all(isinstance(x, int) and x >= 0 for x in m)
-    leaves = [path for path, s in paths(p) if isinstance(s, (n.Opaque, n.Jump))]
-    if leaves:
-        assert measure(replace_at(p, leaves[0], ())) < m
-
-
 # ----------------------------------------------------------------------------------------------------------------- features
 
 def test_features_say_what_and_where() -> None:
@@ -233,16 +220,6 @@ def test_features_say_what_and_where() -> None:
             "masked@main/k_loop/load", "threads@main", "tiled@main", "rows@main/store"} <= found
     assert has(found, "shared:As") and has(found, "pipelined") and not has(found, "mma") and not has(found, "shared:Bs")
     assert features(parse_program(NAIVE)) == frozenset()
-
-
-@SLOW
-@given(programs())
-def test_features_have_known_kinds_and_their_anchors_exist(p: n.Program) -> None:
-    found = features(p)
-    assert kinds(found) <= set(KINDS)
-    for f in found:
-        if "@" in f:
-            assert resolve(p, f.partition("@")[2])
 
 
 @pytest.mark.parametrize("file", EXPERTS, ids=lambda f: f.name)

@@ -25,15 +25,6 @@ SHIPPED = sorted((ROOT / "skills").rglob("*.kir"))
 
 
 @SLOW
-@given(programs())
-def test_a_printed_program_parses_to_itself(p: n.Program) -> None:
-    text = program_text(p)
-    again = parse_program(text)
-    assert again == p
-    assert program_text(again) == text
-
-
-@SLOW
 @given(programs(1))
 def test_labels_survive_the_text_though_they_are_not_compared(p: n.Program) -> None:
     from kir.ir.paths import paths

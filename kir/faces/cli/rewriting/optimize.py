@@ -3,6 +3,7 @@
 FILE is FILE.kir, FILE[::KERNEL] of a surface (with --bind where its launch is not found), a binding that `kir capture` wrote, or a FlashInfer-Trace
 definition (.json); without it the search begins with the naive program of --problem. Every candidate passes the gate before it counts: on the CPU times
 are modelled, with --on gpu measured.
+With several --shape it writes a table: each entry is found and gated at its shape, and the kernel as given stays for all other sizes.
 --log keeps every event: a search that was killed goes on from it. --learn trains the policy from logs and writes it to -o.
 With --package, FILE is a folder of calls that `kir capture` recorded: those of a package are ranked by what would be saved and searched under one budget;
 what is found goes to the folder -o, as patches, and as an overlay for PYTHONPATH. The same command over the same folder goes on where it ended.
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,14 +26,15 @@ if TYPE_CHECKING:
     from kir.base.diagnostic import Diagnostic
     from kir.learning.optimize.inputs import Subject
     from kir.learning.optimize.outputs import Written
-    from kir.learning.optimize.search import Found
+    from kir.learning.optimize.search import Budget, Found
 
 
 def command(
     file: Annotated[str, typer.Argument(help="what to make faster; without it, the naive program of --problem")] = "",
     problem: Annotated[str, typer.Option(help="what it computes: a name, name:dtype, a folder, or a KernelBench file; else what FILE does")] = "",
     bind: Annotated[Path | None, typer.Option(help="the binding of a generic kernel")] = None,
-    shape: Annotated[str, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one")] = "",
+    shape: Annotated[list[str] | None, typer.Option(help="where to be fast: a shape of the problem, or M=..,N=..; by default the first timed one; repeated "
+                                                         "it gives a table of kernels by size")] = None,
     target: Annotated[str, typer.Option(help="the device that is modelled, and compiled for on the CPU")] = "h200",
     on: Annotated[Literal["cpu", "gpu"], typer.Option(help="where candidates are gated")] = "cpu",
     budget: Annotated[str, typer.Option(help="where to stop: candidates gated, seconds, dollars for models")] = "candidates=20,seconds=180,usd=0",
@@ -76,11 +79,23 @@ def command(
         belong("optimize", "a single kernel", {"--problem": problem, "--bind": bind, "--shape": shape, "--in-place": in_place, "--log": log})
         return package_run(file, package, named(target), allowed, output, where)
     one = subject(file, bind, problem)
-    at = shape_for(one, shape)
-    setting = Setting(with_shape(one.problem, at), at, named(target), _surface(surface, one))
-    with claimed(log) if log is not None else nullcontext():
-        found = search_run(one, setting, allowed, load(policy), log, where)
+    asked = [shape_for(one, text) for text in shape or [""]]
+    if len(asked) > 1:
+        belong("optimize", "one --shape", {"--log": log, "--in-place": in_place, "--surface any": surface == "any"})
+    found: list[Found] = []
+    for number, at in enumerate(asked):
+        wanted = _surface(surface, one) or next((f.best.surface for f in found if f.best is not None), "")
+        setting = Setting(with_shape(one.problem, at), at, named(target), wanted)
+        with claimed(log) if log is not None else nullcontext():
+            found.append(search_run(one, setting, _share(allowed, len(asked), number), load(policy), log, where))
     return _told(found, one, output, in_place, where.notes)
+
+
+def _share(allowed: Budget, parts: int, number: int) -> Budget:
+    """A shape's part of a budget for all: no candidate is lost, and each has one at least."""
+    each, more = divmod(allowed.candidates, parts)
+    return replace(allowed, candidates=max(1, each + (number < more)), seconds=allowed.seconds / parts, usd=allowed.usd / parts,
+                   plans=max(1, allowed.plans // parts))
 
 
 def _surface(wanted: str, one: Subject) -> str:
@@ -108,43 +123,44 @@ def _learned(logs: list[Path], output: Path | None) -> Result:
     return Result(data, f"{len(made.weights)} weights from {made.searches} searches, in {output}")
 
 
-def _written(one: Subject, found: Found, output: Path) -> tuple[Written, Path]:
+def _written(one: Subject, found: Sequence[Found], output: Path) -> tuple[Written, Path]:
     """The text and its place. Where no edit of the user's file says the result, it is written whole beside the patch that was asked for, and why."""
-    from dataclasses import replace
-
     from kir.base.diagnostic import KirError
     from kir.learning.optimize.outputs import written
 
-    assert found.best is not None
+    rows = [(f.setting.shape, f.best) for f in found]
     try:
-        return written(one, found.best, output), output
+        return written(one, rows, output), output
     except KirError as bad:
         if output.suffix != ".patch":
             raise
-        place = output.with_suffix(".cu" if found.best.surface == "cuda" else ".py")
-        whole = written(one, found.best, place)
+        place = output.with_suffix(".cu" if next(b.surface for _, b in rows if b is not None) == "cuda" else ".py")
+        whole = written(one, rows, place)
         first = bad.diagnostics[0]
         return replace(whole, notes=(f"no patch of the file, but the whole kernel: {first.id}: {first.message}", *whole.notes)), place
 
 
-def _told(found: Found, one: Subject, output: Path | None, in_place: bool, told: Sequence[Diagnostic] = ()) -> Result:
+def _told(found: Sequence[Found], one: Subject, output: Path | None, in_place: bool, told: Sequence[Diagnostic] = ()) -> Result:
     """The report, and the files that were asked for."""
     from kir.base.diagnostic import Diagnostic
     from kir.base.store import write_atomic
-    from kir.learning.optimize.outputs import edited
+    from kir.learning.optimize.outputs import edited, told_of
     from kir.learning.optimize.report import data, lines
 
-    report = data(found)
+    reports = [data(f) for f in found]
+    report: dict[str, Any] = reports[0] if len(found) == 1 else {"table": {f.setting.shape.name: r for f, r in zip(found, reports, strict=True)}}
     notes = list(told)
     files: list[str] = []
-    if found.best is not None and in_place:
-        edit = edited(one, found.best)
+    best = next((f.best for f in found if f.best is not None), None)
+    if best is not None and in_place:
+        edit = edited(one, best)
         edit.write(one.program)
+        notes += [Diagnostic("KIR-U028", text, severity="warning") for text in told_of(edit, one, best)]
         files.append(edit.file)
         if isinstance(one.binding, Path) and edit.new_binding != edit.binding:
             write_atomic(one.binding, edit.new_binding.text())
             files.append(str(one.binding))
-    if found.best is not None and output is not None:
+    if best is not None and output is not None:
         made, place = _written(one, found, output)
         write_atomic(place, made.text)
         report["form"] = made.form
@@ -155,5 +171,9 @@ def _told(found: Found, one: Subject, output: Path | None, in_place: bool, told:
         write_atomic(beside, json.dumps(report, indent=1) + "\n")
         files.append(str(beside))
     report["files"] = files
-    shown = [*lines(report), *(f"written: {name}" for name in files)]
-    return Result(report, "\n".join(shown), diagnostics=tuple(notes))
+    shown = list[str]()
+    for f, r in zip(found, reports, strict=True):
+        if len(found) > 1:
+            shown.append(f"at {f.setting.shape.name} ({', '.join(f'{k}={v}' for k, v in f.setting.shape.sizes.items())}):")
+        shown += lines(r)
+    return Result(report, "\n".join([*shown, *(f"written: {name}" for name in files)]), diagnostics=tuple(notes))

@@ -19,6 +19,7 @@ from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation, Spread
 from kir.learning.cards.facts import facts_at, holds, relations, solved
 from kir.learning.cards.library import CardStore, Library
@@ -41,7 +42,7 @@ from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
 from kir.learning.induce.prose import told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
-from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, said_by, simplest, starts, transferred
+from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, problems, said_by, simplest, starts, transferred
 from kir.learning.induce.trials import decided, held_out, tried
 from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
@@ -165,7 +166,8 @@ def test_a_plan_leads_another_kernel_to_a_state_and_what_follows_judges_the_skil
     prefix, rest = parts(card, walk)
     assert [step.name for step in prefix] == ["multi-threaded-block"] and len(rest) == len(walk.transitions) - 3
     first = next(led(card, (walk,)))
-    assert first.walked.package == "experts" and first.walked.family != "matmul" and first.rest == rest and first.plan == walk.kernel
+    assert first.walked.package == "torch" and first.walked.problem != "gemm" and first.rest == rest and first.plan == walk.kernel
+    assert {each.package for each in problems({"gemm"}) if each.problem == "gemm"} == {"experts"}, "what an expert is known of is no other package's"
     assert applications(card, first.before)
 
 
@@ -299,6 +301,9 @@ def test_a_plan_is_taken_on_the_kernels_most_like_its_own_first(walks: Sequence[
     words = _in_words_of(load_problem("gemm").naive, mine)
     assert [axis.name for axis in words.kernels[0].grid] == [*(axis.name for axis in load_problem("gemm").naive.kernels[0].grid), "b"], \
         "axes are named and put in order by what they index, a batch last"
+    home = load_problem("gemm").naive
+    whole = parse_program(program_text(home).replace("kernel main", "  fact K % 8 == 0\nkernel main", 1))
+    assert whole.facts and _in_words_of(whole, mine).facts == whole.facts, "under the facts that its plan asks for"
     product, convolution, norm = (_contained(load_problem(name).naive) for name in ("gemm", "conv2d", "layernorm"))
     assert _likeness(product, convolution) > _likeness(product, norm), "a sum of products is told from a sum"
 
@@ -424,7 +429,7 @@ def test_the_same_evidence_gives_the_same_cards(walks: Sequence[Walked], tmp_pat
     assert "KIR-P471" in shown_
     for surface in ("CUDA", "Triton"):
         assert f"\nIn {surface}:\n\n```diff\n" in shown_, "the code that a surface writes before and after"
-    assert "cannot be said in TileLang" in shown_
+    assert "TileLang cannot say the program after it" in shown_
     write_cards(tmp_path / "a", ())
     assert not list((tmp_path / "a").glob("*.md"))
 

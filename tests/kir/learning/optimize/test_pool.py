@@ -74,7 +74,11 @@ def test_each_gpu_has_a_worker_that_sees_it_alone(tmp_path: Path) -> None:
 def test_several_workers_share_a_gpu_and_one_that_is_lost_takes_no_other_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What follows is done by no thread of an executor: since Python 3.12 that of a broken one holds a lock that dropping the executor wants."""
     ended, threads = Devices._ended, set[str]()
-    monkeypatch.setattr(Devices, "_ended", lambda *given: (threads.add(threading.current_thread().name), ended(*given)))
+
+    def noted(*given: Any) -> None:
+        threads.add(threading.current_thread().name)
+        ended(*given)
+    monkeypatch.setattr(Devices, "_ended", noted)
     engine = Devices((0,), 2)
     said = {name: found for name, found, _ in pool(engine, tmp_path, "meets b", "meets a", "dies once", "fine")}
     assert all(m.accepted and m.reason == "0" for m in said.values()) and engine.parallel == 2

@@ -167,6 +167,17 @@ def test_nothing_faster_is_said_with_the_limit() -> None:
     assert "nothing is faster" in told and "bound by" in told
 
 
+@pytest.mark.parametrize(("given", "faster"), [(1e-9, False), (1.0, True)])
+def test_what_is_measured_slower_than_the_kernel_as_given_is_not_the_best(given: float, faster: bool) -> None:
+    class After(Stopwatch):
+        def judge(self, program: Program, surface: str) -> Measured:
+            said = super().judge(program, surface)
+            return said if len(self.asked) > 1 else Measured(given)
+    done = Search(PROBLEM.naive, SETTING, After(), SOURCES[:1], budget=Budget(candidates=2, plans=6, seconds=500), given_surface="cuda",
+                  from_starts=[Start("as it is", PROBLEM.naive)]).run()
+    assert len(done.tried) == 2 and (done.best is not None) is faster and (done.speedup > 1.0) is faster
+
+
 def test_a_kernel_that_does_not_solve_the_problem_is_refused() -> None:
     wrong = parse_program((PROBLEM.folder / "naive.kir").read_text().replace("/ total", "* total"))
     with pytest.raises(KirError) as refused:

@@ -1,24 +1,33 @@
-"""Programs of several kernels: each made fast by itself, put back, and judged as one."""
+"""Programs of several kernels: each made fast by itself, put back, and judged as one; and plans that need no kernel like theirs."""
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import replace
 
 import pytest
 
 from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu
+from kir.gate.cost import program_cost
+from kir.gate.gpu.relative import program_problem
 from kir.hardware.target import target
 from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.optimize.judge import CpuJudge
-from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.lift import lifted
+from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.report import data
 from kir.learning.optimize.search import KERNELS, Budget, Search
 from kir.learning.optimize.several import alone, put_back, together
-from kir.learning.optimize.sources import LineageSource
-from kir.learning.optimize.starts import Start
-from kir.problem import load_problem
+from kir.learning.optimize.sources import LineageSource, TileSource
+from kir.learning.optimize.starts import Start, fused, starts
+from kir.learning.tune.rank import promised
+from kir.problem import Shape, load_problem
+from kir.rewrite import Context, Step
+from kir.surface import backend
 
 PROBLEM = load_problem("softmax")
 TWO = parse_program("""kir 1
@@ -62,6 +71,39 @@ def test_the_budget_of_the_whole_stops_the_search_of_a_kernel() -> None:
     assert found.best is None and found.ended == "1e-06 s are over" and found.built == 0
 
 
+CHAIN = """kir 1
+program chain
+  size M: i32
+  size N: i32
+  in X: f16[M, N]
+  out Y: f16[M, N]
+  workspace T: f32[M, N]
+kernel product grid (row: M) threads 1
+  for j in 0..N
+    register total: f32 = 0.0
+    for k in 0..N
+      total = total + cast(X[row, k], f32)
+    T[row, j] = total
+kernel main grid (col: N, row: M) threads 1
+  Y[row, col] = cast(max(T[row, col], 0.0), f16)
+"""
+
+
+@pytest.mark.parametrize(("program", "kernels", "passes"), [
+    (TWO, 1, ["fuse-kernels"]),
+    (parse_program(CHAIN, "chain.kir"), 1, ["fuse-epilogue"]),
+    (parse_program(CHAIN.replace("T[row, col]", "T[(row + 1) % M, col]"), "chain.kir"), 2, []),
+    (parse_program(CHAIN.replace("max(T[row, col], 0.0)", "T[row, col] * T[row, 0]"), "chain.kir"), 2, []),
+])
+def test_kernels_that_hand_on_their_own_results_are_fused_and_others_are_not(program: n.Program, kernels: int, passes: list[str]) -> None:
+    setting = Setting(PROBLEM, PROBLEM.shape("long"), target("h200"), "cuda")
+    found = fused(program, setting)
+    assert [len(s.program.kernels) for s in found] == ([kernels] if passes else [])
+    assert [step.partition("{")[0].partition("@")[0] for s in found for step in s.steps] == passes
+    if program == TWO:
+        assert found[0] in starts(TWO, setting, 0.0) and gate_cpu(found[0].program, PROBLEM, "kir", []).accepted
+
+
 def test_a_kernel_put_back_as_it_was_changes_nothing() -> None:
     for k in TWO.kernels:
         one = alone(TWO, k.name)
@@ -83,3 +125,60 @@ def test_the_least_sum_comes_first() -> None:
     rows = {"a": [(1.0, "a1"), (5.0, "a2")], "b": [(1.0, "b1"), (2.0, "b2"), (9.0, "b3")], "none": []}
     assert list(together(rows)) == [{"a": "a1", "b": "b1"}, {"a": "a1", "b": "b2"}, {"a": "a2", "b": "b1"}, {"a": "a2", "b": "b2"},
                                     {"a": "a1", "b": "b3"}, {"a": "a2", "b": "b3"}]
+
+
+COLUMNS = """kir 1
+program columns
+  size B: i32
+  size R: i32
+  size C: i32
+  in X: f32[B, R, C]
+  out Y: f32[B, C]
+kernel main grid (c: C, b: B) threads 1
+  register total: f32 = 0.0
+  for r in 0..R
+    total = total + X[b, r, c]
+  Y[b, c] = total
+"""
+LINE = """kir 1
+program line
+  size B: i32
+  size L: i32
+  in X: f32[B, 8, L]
+  in W: f32[32, 8, 3]
+  out Y: f32[B, 32, L - 2]
+  fact L >= 3
+kernel main grid (i: L - 2, o: 32, b: B) threads 1
+  register acc: f32 = 0.0
+  for k in 0..8
+    for t in 0..3
+      acc = acc + X[b, k, i + t] * W[o, k, t]
+  Y[b, o, i] = acc
+"""
+FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").replace("  size R: i32\n", "")
+
+
+@pytest.mark.parametrize(("text", "sizes", "families", "times"), [
+    (COLUMNS, {"B": 8, "R": 512, "C": 1024}, {"tiles", "tiles held", "tiles both", "tiles split"}, 20.0),
+    (LINE, {"B": 4, "L": 2048}, {"tiles", "tiles held", "tiles both"}, 20.0),
+    (FIXED, {"B": 8, "C": 1024}, {"tiles", "tiles held", "tiles both", "tiles split"}, 20.0),
+])
+def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: dict[str, int], families: set[str], times: float) -> None:
+    """Columns that are added up, a convolution, and a loop of known length, which no plan unrolls again and again."""
+    program, h200 = parse_program(text, "naive.kir"), target("h200")
+    problem = program_problem(program, program)
+    setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes=sizes), h200, "triton")
+    found = {family: list(itertools.islice(plans, 2)) for family, _, plans in TileSource().streams(program, setting)}
+    assert set(found) == families
+    given = sum(c.seconds for c in program_cost(program, sizes, h200, None, "triton"))
+    best, made = math.inf, program
+    for plan in (p for plans in found.values() for p in plans):
+        done = lifted(promised(program, plan.facts, plan.align, {}), plan, Context(h200)).program
+        assert len(program_text(done)) < 8000
+        seconds = sum(c.seconds for c in program_cost(done, sizes, h200, None, "triton"))
+        if seconds < best and not backend("triton").accepts(done):
+            best, made = seconds, done
+    again = lifted(program, Plan("unrolled", (Step("unroll", {"factor": 8}),), everywhere=True), Context(h200)).program
+    assert len(program_text(again)) < 8000
+    assert given / best > times
+    assert gate_cpu(made, problem, "kir", []).accepted

@@ -1,0 +1,207 @@
+"""Registers that a source writes in turn, brought to one form: an array of one element is a scalar; a result that takes over an older register's name
+keeps its own; what an address starts from and moves on by stands at the beginning and at the end of its loop; and the corner of a tile, at which no
+element is read itself, is computed from the loop's counter. (A register that an element lies at is what `strength-reduce` makes, and stays.)
+
+Part of what `raised` does to a program that was read; programs that passes make have neither form.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.types import I32, I64
+from kir.ir.visit import transform, updated, walk
+
+
+def in_turn(k: n.Kernel) -> n.Kernel:
+    """The kernel with its registers in that form."""
+    return updated(k, body=_block(_scalars(k.body)))
+
+
+def _scalars(block: n.Block) -> n.Block:
+    """The block with arrays of one element, of which nothing but that is read and written, as scalars."""
+    one = {s.buffer.name: replace(s.buffer, shape=()) for top in block for s in walk(top) if isinstance(s, n.Alloc) and s.buffer.space == "register"
+           and s.buffer.shape == (build.const(1),) and s.buffer.layout is None}
+    for x in (x for s in block for x in walk(s) if isinstance(x, n.Region) and x.buffer.name in one):
+        if len(x.index) != 1 or not isinstance(x.index[0], n.Expr) or not build.is_const(x.index[0], 0):
+            one.pop(x.buffer.name, None)
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        match old, new:
+            case n.Region(), n.Region() if old.buffer.name in one:
+                return n.Region(one[old.buffer.name])
+            case n.Alloc(), n.Alloc() if old.buffer.name in one:
+                return replace(new, buffer=one[old.buffer.name])
+            case _:
+                return new
+    return _begun(tuple(transform(s, leave, lambda x: not isinstance(x, n.Buffer)) for s in block), frozenset(one)) if one else block
+
+
+def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
+    """The block with registers that a statement of the same block gives their first value declared there."""
+    out = tuple(_inside(s, names) for s in block)
+    for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
+        rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
+        first = rest[0] if rest else None
+        if isinstance(first, n.Store) and first.at == n.Region(alloc.buffer) and first.mask is None and not _uses(first.value, alloc.buffer):
+            out = tuple(replace(alloc, init=first.value) if s is first else s for s in out if s is not alloc)
+    return out
+
+
+def _inside(s: n.Stmt, names: frozenset[str]) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return updated(s, body=_begun(s.body, names))
+        case n.If():
+            return updated(s, then=_begun(s.then, names), orelse=_begun(s.orelse, names))
+        case n.Roles():
+            return updated(s, roles=tuple(updated(r, body=_begun(r.body, names)) for r in s.roles))
+        case _:
+            return s
+
+
+def _block(block: n.Block) -> n.Block:
+    inner = tuple(_below(s) for s in block)
+    own = [s.buffer for s in inner if isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape]
+    for b in own:
+        if b.dtype in (I32, I64):
+            inner = _from_its_start(inner, b)
+            inner = tuple(_at_its_end(s, b) if isinstance(s, n.For) else s for s in inner)
+        inner = _under_its_own_name(inner, b, {x.name for x in own})
+    return inner
+
+
+def counted(k: n.Kernel, everywhere: bool = True) -> n.Kernel:
+    """The kernel with addresses that move on at the end of a loop computed from the loop's counter: `everywhere`, to see which elements they mean,
+    or where no element lies at them."""
+    return updated(k, body=_counted(k.body, everywhere))
+
+
+def _counted(block: n.Block, everywhere: bool) -> n.Block:
+    out = tuple(_nested(s, everywhere) for s in block)
+    for alloc in (s for s in out if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.dtype in (I32, I64) and not s.buffer.shape):
+        own, users = n.Load(n.Region(alloc.buffer)), [k for k, s in enumerate(out) if not isinstance(s, n.Alloc) and _uses(s, alloc.buffer)]
+        loop = out[users[0]] if len(users) == 1 else None
+        if not isinstance(loop, n.For) or alloc.init is None or (not everywhere and _lies_at(loop, own)):
+            continue
+        if not (build.is_const(loop.lo, 0) and build.is_const(loop.step, 1)):
+            continue
+        k = next((j for j, s in enumerate(loop.body) if isinstance(s, n.Store) and s.at == own.at), -1)
+        last, body = loop.body[k], (*loop.body[:k], *loop.body[k + 1:])
+        if k < 0 or not isinstance(last, n.Store) or not _is_moved(last.value, own) or _written(body, {alloc.buffer.name}):
+            continue
+        if not any(_uses(s, alloc.buffer) for s in loop.body[k + 1:]):
+            at = build.add(alloc.init, build.mul(build.cast(loop.var, alloc.buffer.dtype), build.sub(last.value, own)))
+            out = tuple(replace(loop, body=_with(body, alloc.buffer, at)) if s is loop else s for s in out if s is not alloc)
+    return out
+
+
+def _nested(s: n.Stmt, everywhere: bool) -> n.Stmt:
+    return updated(s, body=_counted(s.body, everywhere)) if isinstance(s, n.For) else s
+
+
+def _lies_at(loop: n.For, own: n.Load) -> bool:
+    """Whether an element, or the first of some neighbors, is at the place that a register counts."""
+    firsts = [i.lo if isinstance(i, n.Span) else i for x in walk(loop) if isinstance(x, n.Region) and len(x.index) == 1 for i in x.index]
+    return any(i in (own, build.cast(own, I64)) for i in firsts)
+
+
+def _below(s: n.Stmt) -> n.Stmt:
+    match s:
+        case n.For() | n.While():
+            return updated(s, body=_block(s.body))
+        case n.If():
+            return updated(s, then=_block(s.then), orelse=_block(s.orelse))
+        case n.Roles():
+            return updated(s, roles=tuple(updated(r, body=_block(r.body)) for r in s.roles))
+        case _:
+            return s
+
+
+def _under_its_own_name(block: n.Block, b: n.Buffer, own: set[str]) -> n.Block:
+    """The block in which a register that takes over another one of the block, neither of which is written again, is that one from there on."""
+    for k, s in enumerate(block):
+        if not (isinstance(s, n.Store) and s.at == n.Region(b) and s.mask is None and isinstance(s.value, n.Load) and not s.value.at.index):
+            continue
+        other, rest, by = s.value.at.buffer, block[k + 1:], s.value
+        if other.name not in own or other == b or other.dtype != b.dtype or _written(rest, {b.name, other.name}):
+            continue
+        return (*block[:k], *_with(rest, b, by))
+    return block
+
+
+def _with(block: n.Block, b: n.Buffer, value: n.Expr) -> n.Block:
+    """The statements with a value for what a register holds."""
+    own = n.Load(n.Region(b))
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        return value if new == own else new
+    return tuple(transform(x, leave) for x in block)
+
+
+def _written(block: Iterable[n.Stmt], names: set[str]) -> bool:
+    """Whether statements may write one of these registers: store to it, or give its place to a call."""
+    for x in (x for s in block for x in walk(s)):
+        match x:
+            case n.Store() if x.at.buffer.name in names:
+                return True
+            case n.Copy() if x.dst.buffer.name in names:
+                return True
+            case n.Mma() | n.Opaque():
+                if any(isinstance(y, n.Region) and y.buffer.name in names for y in walk(x)):
+                    return True
+            case n.Call() if any(isinstance(a, n.Region) and a.buffer.name in names for a in x.args):
+                return True
+            case _:
+                pass
+    return False
+
+
+def _uses(s: n.Node, b: n.Buffer) -> bool:
+    return any(isinstance(x, n.Region) and x.buffer.name == b.name for x in walk(s))
+
+
+def _from_its_start(block: n.Block, b: n.Buffer) -> n.Block:
+    """The block in which a register that is moved before anything reads it starts there."""
+    at = next(k for k, s in enumerate(block) if isinstance(s, n.Alloc) and s.buffer == b)
+    alloc, own = block[at], n.Load(n.Region(b))
+    k = next((j for j in range(at + 1, len(block)) if _uses(block[j], b)), None)
+    if k is None or not isinstance(alloc, n.Alloc) or alloc.init is None:
+        return block
+    s, init = block[k], alloc.init
+    if not (isinstance(s, n.Store) and s.at == own.at and s.mask is None and _is_moved(s.value, own)
+            and not any(isinstance(x, n.Load) for x in walk(init))):
+        return block
+    start = build.add(init, build.sub(s.value, own))
+    return _from_its_start((*block[:at], *block[at + 1:k], replace(alloc, init=start), *block[k + 1:]), b)
+
+
+def _is_moved(e: n.Expr, own: n.Load) -> bool:
+    """Whether a value is a register's own and something that does not read it."""
+    return isinstance(e, n.Binary) and e.op in ("add", "sub") and not any(x == own for x in walk(build.sub(e, own)))
+
+
+def _at_its_end(loop: n.For, b: n.Buffer) -> n.For:
+    """The loop in which a register that is moved in the middle of an iteration is moved at its end, and read with what it is moved by after that."""
+    own = n.Load(n.Region(b))
+    steps = [k for k, s in enumerate(loop.body) if isinstance(s, n.Store) and s.at == own.at]
+    if len(steps) != 1 or sum(isinstance(x, n.Store) and x.at == own.at for x in walk(loop)) != 1:
+        return loop
+    k, jumps = steps[0], any(isinstance(x, n.Jump) and x.kind == "continue" for x in walk(loop))
+    s, rest = loop.body[k], loop.body[k + 1:]
+    if not (isinstance(s, n.Store) and s.mask is None and _is_moved(s.value, own)) or not rest or jumps or _written(rest, {b.name}):
+        return loop
+    by = build.sub(s.value, own)
+    if any(isinstance(x, (n.Load, n.Call)) for x in walk(by)) or _names(by) & {name for x in loop.body for name in _bound(x)}:
+        return loop
+    return replace(loop, body=(*loop.body[:k], *_with(rest, b, build.add(own, by)), s))
+
+
+def _names(e: n.Expr) -> set[str]:
+    return {x.name for x in walk(e) if isinstance(x, n.Var)}
+
+
+def _bound(s: n.Stmt) -> Iterable[str]:
+    return s.names if isinstance(s, n.Let) else ()

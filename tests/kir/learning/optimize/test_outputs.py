@@ -1,0 +1,104 @@
+"""What is written of several shapes: a table of kernels by size, and the host code that chooses."""
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kir.base.diagnostic import KirError
+from kir.gate import gate_cpu
+from kir.gate.gpu.relative import program_problem
+from kir.ir.parser import parse_program
+from kir.learning.optimize.inputs import Subject
+from kir.learning.optimize.outputs import for_shapes, python_launch, told_of, written
+from kir.learning.optimize.search import Candidate
+from kir.problem import Shape
+from kir.surface import backend
+
+TEXT = """kir 1
+program doubled
+  size M: i32
+  size N: i32
+  in X: f32[M, N]{align}
+  out Y: f32[M, N]{align}{facts}
+kernel main grid (i: M) threads {threads}
+  for j in 0..N
+    Y[i, j] = X[i, j] {value}
+"""
+
+
+def version(value: str, threads: int = 1, facts: str = "", align: str = "") -> Any:
+    return parse_program(TEXT.format(value=value, threads=threads, facts=f"\n  fact {facts}" if facts else "", align=align), "doubled.kir")
+
+
+def table(*rows: tuple[int, int, Any]) -> list[tuple[Shape, Candidate | None]]:
+    return [(Shape(name=f"M{m}N{k}", tags=("timed",), sizes={"M": m, "N": k}),
+             cast(Any, SimpleNamespace(program=p)) if p is not None else None) for m, k, p in rows]
+
+
+GIVEN = version("* 2.0")
+WIDE, EVEN = version("+ X[i, j]", threads=32, align=" align 16"), version("* 2.0", threads=64, facts="N % 2 == 0")
+
+
+def chosen(program: Any, m: int, k: int) -> tuple[str, tuple[int, ...], int]:
+    """Which kernel the written host code launches at these sizes, over which grid, with how many warps."""
+    went: list[tuple[str, tuple[int, ...], int]] = []
+
+    class Kernel:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *given, **options: went.append((self.name, grid, options["num_warps"]))
+    emitted = backend("triton").emit(program)
+    scope: dict[str, Any] = {e.function: Kernel(e.kernel) for e in emitted.entries}
+    exec(compile(python_launch(program, emitted), "launch", "exec"), scope)
+    scope["launch"](M=m, N=k, X=None, Y=None)
+    assert len(went) == 1
+    launched: tuple[str, tuple[int, ...], int] = went[0]
+    return launched
+
+
+def test_a_table_launches_what_was_fastest_at_its_shapes_and_the_kernel_as_given_elsewhere() -> None:
+    """No entry runs where it was not found, or where its own facts do not hold; a program that is the fastest twice stands there once."""
+    made, told = for_shapes(table((8, 4, EVEN), (9, 5, WIDE), (10, 6, None), (8, 6, EVEN)), GIVEN, "triton")
+    assert len(made.kernels) == 3 and "nothing is faster at M10N6" in " ".join(told)
+    assert [chosen(made, *at)[0] for at in ((8, 4), (8, 6), (9, 5), (8, 5), (10, 6), (9, 4))] == ["main", "main", "main_2", *["main_otherwise"] * 3]
+    assert chosen(made, 8, 4)[1:] == ((8,), 2) and chosen(made, 9, 5)[1:] == ((9,), 1)
+    assert gate_cpu(made, program_problem(GIVEN, GIVEN), "kir", []).accepted
+
+
+@pytest.mark.parametrize(("rows", "id"), [
+    (table((8, 4, None)), "KIR-U038"),
+    (table((8, 4, version("* 2.0", facts="N > 1\n  size L: i32"))), "KIR-R015"),
+    (table((8, 4, EVEN), (9, 5, parse_program(TEXT.format(value="* 2.0", threads=1, facts="\n  workspace W: f32[M]", align=""), "w.kir"))), "KIR-R015"),
+])
+def test_what_one_launch_plan_cannot_choose_between_is_refused(rows: Any, id: str) -> None:
+    with pytest.raises(KirError, match=id):
+        for_shapes(rows, GIVEN, "triton")
+
+
+AUTOTUNED = """import triton
+@triton.autotune(configs=[], key=["N"])
+@triton.jit
+def doubled(X, Y):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("source", "told"), [(AUTOTUNED, ["@triton.autotune of 'doubled' is left out"]),
+                                             (AUTOTUNED.replace('@triton.autotune(configs=[], key=["N"])\n', ""), [])])
+def test_a_tuner_that_the_written_text_does_not_have_is_told(source: str, told: list[str], tmp_path: Path) -> None:
+    (tmp_path / "doubled.py").write_text(source)
+    one = Subject(GIVEN, cast(Any, None), "triton", f"{tmp_path / 'doubled.py'}::doubled")
+    best = cast(Any, SimpleNamespace(program=GIVEN, surface="triton"))
+    notes = written(one, [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.py").notes
+    assert [n.partition(":")[0] for n in notes] == told
+
+
+def test_an_edit_tells_the_sizes_beyond_which_the_kernel_may_not_be_launched_any_more() -> None:
+    edit, one, best = (cast(Any, SimpleNamespace(**words)) for words in ({"passed_over": ("a line",)}, {"program": GIVEN}, {"program": EVEN}))
+    assert told_of(edit, one, best) == ("a line", "the edited kernel is right only where N % 2 == 0")
+    assert told_of(edit, one, one) == ("a line",)

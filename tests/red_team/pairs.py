@@ -1,0 +1,272 @@
+"""Small kernels, each wrong in one way that few inputs and few sizes show, beside changes that look like it and are right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kir.ir.nodes import Program
+from kir.ir.parser import parse_program
+from kir.surface.reading import load_expert
+
+SOFTMAX = """kir 1
+program softmax
+  size M: i32
+  size N: i32
+  in X: f32[M, N]
+  out Y: f32[M, N]
+kernel main grid (row: M) threads 1
+  register top: f32 = -inf
+  for k in 0..N
+    top = max(top, X[row, k])
+  register total: f32 = 0.0
+  for k1 in 0..N
+    total = total + exp(X[row, k1] - top)
+  for k2 in 0..N
+    Y[row, k2] = exp(X[row, k2] - top) / total
+"""
+PIECES = """kir 1
+program pieces
+  size M: i32
+  size N: i32
+  in X: f32[M, N, 64]
+  out Y: f32[M, 64]
+kernel main grid (row: M) threads 64
+  shared buf: f32[2, 64]
+  for t in 0..64 parallel thread
+    register sum: f32 = 0.0
+    register slot: i32 = 0
+    for k in 0..N
+      buf[k % 2, t] = X[row, k, t]
+      barrier()
+      sum = sum + buf[slot, 63 - t]
+      slot = 1 - slot
+    Y[row, t] = sum
+"""
+VECTORS = """kir 1
+program vectors
+  size M: i32
+  size N: i32
+  in X: f32[M, N] align 16
+  out Y: f32[M, N] align 16
+kernel main grid (row: M) threads 32
+  for t in 0..32 parallel thread
+    if N % 4 == 0
+      for j in t..N // 4 step 32
+        copy X[row, j * 4 +: 4] -> Y[row, j * 4 +: 4] via vector(4)
+    else
+      for j1 in t..N step 32
+        Y[row, j1] = X[row, j1]
+"""
+BARRIER = """kir 1
+program meeting
+  size M: i32
+  in X: f32[M, 64]
+  in F: i32[M, 64]
+  out Y: f32[M, 64]
+kernel main grid (row: M) threads 64
+  shared buf: f32[64]
+  for t in 0..64 parallel thread
+    buf[t] = X[row, t]
+    barrier()
+    if F[row, 0] > 500
+      barrier()
+    Y[row, t] = buf[63 - t]
+"""
+STRIDED = """kir 1
+program strided
+  size M: i32
+  size N: i32
+  size S: i32
+  fact M >= 1
+  fact N >= 1
+  fact S >= N
+  in X: f32[M, N]
+  out Y: f32[S * M]
+kernel main grid (row: M) threads 32
+  shared buf: f32[32]
+  for t in 0..32 parallel thread
+    for j in 0..ceildiv(N, 32)
+      buf[t] = load(X[row, j * 32 + 31 - t] else 0.0 clip)
+      barrier()
+      if j * 32 + t < N & S > N
+        Y[row * S + j * 32 + t] = buf[31 - t]
+      if j * 32 + t < N & S == N
+        Y[row * S + j * 32 + t] = load(X[row, j * 32 + t] else 0.0 clip)
+      barrier()
+"""
+HISTOGRAM = r"""
+__global__ void hist(const int* __restrict__ x, int* h, int n) {
+  __shared__ int bins[64];
+  int t = threadIdx.x;
+  if (t < 64) bins[t] = 0;
+  __syncthreads();
+  for (int i = blockIdx.x * 128 + t; i < n; i += gridDim.x * 128) atomicAdd(&bins[x[i] & 63], 1);
+  __syncthreads();
+  if (t < 64) atomicAdd(&h[t], bins[t]);
+}
+"""
+HISTOGRAM_BINDING = """kernel = "hist"
+sizes = ["n"]
+facts = ["n >= 1"]
+grid = ["ceildiv(n, 512)"]
+[metas]
+threads_x = 128
+[tensors.x]
+shape = ["n"]
+dtype = "i32"
+[tensors.h]
+shape = [64]
+dtype = "i32"
+"""
+ARGMAX = r"""
+__global__ void argmax(const float* __restrict__ x, int* __restrict__ y, int M, int N) {
+  int row = blockIdx.x, t = threadIdx.x;
+  float best = -INFINITY; int at = 0x7fffffff;
+  for (int j = t; j < N; j += 32) { float v = x[row * N + j]; if (v > best) { best = v; at = j; } }
+  for (int o = 16; o > 0; o >>= 1) {
+    float v = __shfl_xor_sync(0xffffffff, best, o);
+    int a = __shfl_xor_sync(0xffffffff, at, o);
+    if (v > best || (v == best && a < at)) { best = v; at = a; }
+  }
+  if (t == 0) y[row] = at;
+}
+void run(const float* x, int* y, int M, int N) { argmax<<<M, 32>>>(x, y, M, N); }
+"""
+ROUNDED = r"""
+#include <cuda_fp16.h>
+__global__ void rounded(const float* __restrict__ x, half* __restrict__ y, int n) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = __float2half_rn(x[i] * 1.5f);
+}
+void run(const float* x, half* y, int n) { rounded<<<(n + 127) / 128, 128>>>(x, y, n); }
+"""
+TRITON = '''
+import triton
+import triton.language as tl
+
+@triton.jit
+def softmax(X, Y, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    top = -float("inf")
+    for k in range(0, tl.cdiv(N, BLOCK)):
+        j = k * BLOCK + tl.arange(0, BLOCK)
+        top = tl.maximum(top, tl.max(tl.load(X + row * N + j, mask=j < N, other=-float("inf")).to(tl.float32), axis=0))
+    total = 0.0
+    for k in range(0, tl.cdiv(N, BLOCK)):
+        j = k * BLOCK + tl.arange(0, BLOCK)
+        total += tl.sum(tl.exp(tl.load(X + row * N + j, mask=j < N, other=-float("inf")).to(tl.float32) - top), axis=0)
+    for k in range(0, tl.cdiv(N, BLOCK)):
+        j = k * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(X + row * N + j, mask=j < N, other=0.0).to(tl.float32)
+        tl.store(Y + row * N + j, (tl.exp(x - top) / total).to(tl.float16), mask=j < N)
+'''
+TRITON_BINDING = """kernel = "softmax"
+sizes = ["M", "N"]
+facts = ["M >= 1", "M <= 16384", "N >= 1", "N <= 65536"]
+grid = ["M"]
+[metas]
+BLOCK = 128
+[tensors.X]
+shape = ["M", "N"]
+dtype = "f16"
+[tensors.Y]
+shape = ["M", "N"]
+dtype = "f16"
+[options]
+num_warps = 4
+"""
+SOURCES = {"softmax": (SOFTMAX, "", ""), "pieces": (PIECES, "", ""), "vectors": (VECTORS, "", ""), "barrier": (BARRIER, "", ""), "strided": (STRIDED, "", ""),
+           "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
+           "triton softmax": (TRITON, "py", TRITON_BINDING)}
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One change of a source. Refused with a reason that has these words; accepted where there are none. `problem` judges, or the source itself."""
+
+    of: str
+    name: str
+    old: str
+    new: str
+    words: str = ""
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The changed source."""
+        assert self.old in SOURCES[self.of][0]
+        return SOURCES[self.of][0].replace(self.old, self.new)
+
+    @property
+    def program(self) -> Program:
+        """The changed program."""
+        return loaded(self.text, *SOURCES[self.of][1:])
+
+    @property
+    def against(self) -> Program:
+        """The program as it was."""
+        return loaded(*SOURCES[self.of])
+
+
+@cache
+def loaded(text: str, suffix: str, binding: str) -> Program:
+    """A program of a text of IR, or of a source file with this suffix."""
+    if not suffix:
+        return parse_program(text)
+    with TemporaryDirectory() as folder:
+        source, bound = Path(folder) / f"kernel.{suffix}", Path(folder) / "kernel.toml"
+        source.write_text(text)
+        bound.write_text(binding)
+        return load_expert(str(source), bound if binding else None).program
+
+
+BY_FOUR = "if N % 4 == 0\n      for j in t..N // 4 step 32\n        copy X[row, j * 4 +: 4] -> Y[row, j * 4 +: 4] via vector(4)"
+SLOT = "slot = 1 - slot"
+WRONG = (
+    Changed("softmax", "a maximum of the first 512", "for k in 0..N", "for k in 0..min(N, 512)", "nan", "softmax:f32"),
+    Changed("softmax", "a maximum of the first 512, beside the right one", "for k in 0..N", "for k in 0..min(N, 512)", "nan"),
+    Changed("softmax", "a maximum from -1000 on", "-inf", "-1000.0", "nan", "softmax:f32"),
+    Changed("softmax", "no maximum", "exp(X[row, k1] - top)\n  for k2 in 0..N\n    Y[row, k2] = exp(X[row, k2] - top)",
+            "exp(X[row, k1])\n  for k2 in 0..N\n    Y[row, k2] = exp(X[row, k2])", "nan"),
+    Changed("softmax", "large elements left out", "total = total + exp(X[row, k1] - top)",
+            "total = total + select(X[row, k1] < 900.0, exp(X[row, k1] - top), 0.0)", "the reference program says"),
+    Changed("pieces", "the fourth piece from the other half", SLOT, "slot = select(k == 2, slot, 1 - slot)", "the reference program says"),
+    Changed("pieces", "the sixth piece twice", SLOT, "slot = select(k == N - 1 & k == 5, slot, select(k > 4, slot, 1 - slot))", "the reference program says"),
+    Changed("vectors", "rows two elements off", "if N % 4 == 0", "if N % 2 == 0", "the reference program says"),
+    Changed("vectors", "vectors of whatever rows", BY_FOUR,
+            "if N % 2 == 0\n      for j in t..ceildiv(N, 4) step 32\n        if j * 4 + 4 <= N\n"
+            "          copy X[row, j * 4 +: 4] -> Y[row, j * 4 +: 4] via vector(4)\n"
+            "        else\n          for q in j * 4..N\n            Y[row, q] = X[row, q]", "KIR-I011"),
+    Changed("barrier", "behind data of each thread", "F[row, 0] > 500", "F[row, t] > 500", "KIR-G117"),
+    Changed("barrier", "behind a float of each thread", "F[row, 0] > 500", "X[row, t] > 1e30", "KIR-G117"),
+    Changed("barrier", "behind what some inputs decide apart", "F[row, 0] > 500", "X[row, t] > 0.25", "KIR-I023"),
+    Changed("strided", "a barrier less where rows are apart", "      barrier()\n      if j * 32 + t < N & S > N",
+            "      if S == N\n        barrier()\n      if j * 32 + t < N & S > N", "KIR-I014"),
+    Changed("histogram", "a remainder of negative numbers", "x[i] & 63", "x[i] % 64", "the reference program says"),
+    Changed("histogram", "half of the bins", "x[i] & 63", "x[i] & 31", "the reference program says"),
+    Changed("histogram", "counts of eight bits", "bins[t]);", "(int)(unsigned char)bins[t]);", "the reference program says"),
+    Changed("argmax", "begun from -1e4", "-INFINITY", "-1e4f", "the reference program says"),
+    Changed("argmax", "ties to the last", "a < at", "a > at", "the reference program says"),
+    Changed("rounded", "toward zero", "__float2half_rn", "__float2half_rz", "toward zero in nearly all of them"),
+    Changed("triton softmax", "begun from -1000", 'top = -float("inf")', "top = -1000.0", "nan", "softmax"),
+)
+RIGHT = (
+    Changed("softmax", "a maximum in two halves", "for k in 0..N", "for k3 in 0..min(N, 512)\n    top = max(top, X[row, k3])\n  for k in min(N, 512)..N"),
+    Changed("softmax", "a maximum from the least f32 on", "-inf", "-3.0e38", "", "softmax:f32"),
+    Changed("softmax", "what adds nothing left out", "total = total + exp(X[row, k1] - top)",
+            "total = total + select(X[row, k1] - top > -104.0, exp(X[row, k1] - top), 0.0)", "", "softmax:f32"),
+    Changed("pieces", "a slot counted otherwise", SLOT, "slot = (k + 1) % 2"),
+    Changed("vectors", "vectors of two", BY_FOUR,
+            "if N % 2 == 0\n      for j in t..N // 2 step 32\n        copy X[row, j * 2 +: 2] -> Y[row, j * 2 +: 2] via vector(2)"),
+    Changed("barrier", "behind one element for all", "F[row, 0] > 500", "X[row, 3] > 1e30"),
+    Changed("barrier", "behind the word of one thread", "    buf[t] = X[row, t]\n    barrier()\n    if F[row, 0] > 500\n      barrier()",
+            "    buf[t] = X[row, t]\n    barrier()\n    if buf[7] > 1e30\n      barrier()"),
+    Changed("strided", "as it is", "S > N", "N < S"),
+    Changed("histogram", "an unsigned remainder", "x[i] & 63", "(int)((unsigned)x[i] % 64u)"),
+    Changed("argmax", "a maximum first", "v > best || (v == best && a < at)", "v >= best && (v > best || a < at)"),
+    Changed("rounded", "by the usual function", "__float2half_rn", "__float2half"),
+    Changed("triton softmax", "a product with the reciprocal", "tl.exp(x - top) / total", "tl.exp(x - top) * (1.0 / total)", "", "softmax"),
+)
