@@ -1,7 +1,8 @@
-"""Which stored pipelines are programs of other architectures than Hopper's, and compile for them, as `docs/tables/architectures.md`.
+"""Which stored pipelines for CUDA and Triton are programs of other architectures than Hopper's, and compile for them, as `docs/tables/architectures.md`.
+TileLang's, whose compiler takes minutes for some, are asked by name.
 
     python -m benchmarks.architectures [NAME ..]     # prints the rows of some pipelines
-    python -m benchmarks.architectures --write       # writes the page: all of them
+    python -m benchmarks.architectures --write       # writes the page
 """
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ MOST = 4
 """Points of a space that are tried."""
 HEAD = """# Stored pipelines on other architectures
 
-Each stored pipeline over its naive program, with every precondition judged for the target, legalized for its architecture, written and compiled: the first
-point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled; otherwise what the
-first point is refused for. Nothing is run. Written by `python -m benchmarks.architectures --write`; a test compares some of the rows.
+Each stored pipeline for CUDA and Triton over its naive program, with every precondition judged for the target, legalized for its architecture, written and
+compiled: the first point of its space that goes so far, of four. The cell says the matrix instruction of the code, its registers a thread and bytes spilled;
+otherwise what the first point is refused for. Nothing is run. Written by `python -m benchmarks.architectures --write`; a test compares some of the rows.
 
 | pipeline | surface | sm_80 | sm_120 |
 | --- | --- | --- | --- |
@@ -73,7 +74,7 @@ def _compiled(made: Artifact) -> str:
 def main(words: Iterable[str]) -> int:
     """0."""
     words = list(words)
-    names = [w for w in words if w != "--write"] or [n for n in space_names() if find_space(n).kind == "pipeline"]
+    names = [w for w in words if w != "--write"] or [n for n in space_names() if (of := find_space(n)).kind == "pipeline" and of.surface != "tilelang"]
     rows = []
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
         for one in pool.map(row, names):
