@@ -152,6 +152,22 @@ void run(const float* x, float* y, int N, int H, int W) {
   pool<<<min((N * OH * OW + 255) / 256, 4096), 256>>>(x, y, N, H, W, OH, OW, k, stride, pad);
 }
 """, {"x": ["N", "H", "W"], "y": ["N * ((H - 1) // 2 + 1) * ((W - 1) // 2 + 1)"]}, {"threads_x": 256}),
+    "one element at a time, copied asynchronously": Unseen("""
+#include <cuda_pipeline.h>
+__global__ void twice(const float* __restrict__ x, float* __restrict__ y, int n) {
+  __shared__ float held[64];
+  for (int base = 0; base < n; base += 64) {
+    int i = base + threadIdx.x;
+    if (i < n) __pipeline_memcpy_async(&held[threadIdx.x], &x[blockIdx.x * n + i], sizeof(float));
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    if (i < n) y[blockIdx.x * n + i] = held[threadIdx.x] * 2.f;
+    __syncthreads();
+  }
+}
+void run(const float* x, float* y, int m, int n) { twice<<<m, 64>>>(x, y, n); }
+""", {"x": ["m", "n"], "y": ["m", "n"]}, {"threads_x": 64}),
     "rows between offsets, and rows times an unsigned number": Unseen("""
 __global__ void segments_of(const float* x, const int* offsets, float* out, int dim) {
   for (int d = threadIdx.x; d < dim; d += blockDim.x) {

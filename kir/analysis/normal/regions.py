@@ -107,6 +107,15 @@ def _definitions(k: n.Kernel) -> dict[str, n.Expr]:
     }
 
 
+def _of_one(e: n.Expr) -> n.Load | None:
+    """A tile of one element that repeats a loaded one, as the load of a tile: what a copy moves is a place."""
+    match e:
+        case n.Call(fn="broadcast", args=(n.Load(at=n.Region(index=(*before, n.Expr() as last))) as one, n.Const(value=1))):
+            return replace(one, at=n.Region(one.at.buffer, (*before, n.Span(last, 1))))
+        case _:
+            return None
+
+
 _OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
@@ -182,6 +191,9 @@ class _Raiser:
                 return self.descriptor_store(s, known)
             case n.Copy() if (s.via == "plain" or s.via.startswith("vector")) and s.dst.buffer.space == "global" and s.dst.index and not s.clip:
                 return self.vectors(updated(s, src=self.loads(s.src, known)), known)
+            case n.Copy():
+                moved: n.Copy = self.loads(s, known)
+                return moved if isinstance(moved.src, n.Load) else replace(moved, src=_of_one(moved.src) or s.src)
             case n.View() | n.Opaque():
                 return s
             case n.Eval() if s.call.fn.startswith("atomic_") and isinstance(s.call.args[0], n.Region):
