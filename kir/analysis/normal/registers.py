@@ -40,13 +40,14 @@ def _scalars(block: n.Block) -> n.Block:
 
 
 def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
-    """The block with registers that a statement of the same block gives their first value declared there."""
+    """The block with registers that a statement of the same block gives their first value declared there, or where they are if that is a constant."""
     out = tuple(_inside(s, names) for s in block)
     for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
         rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
         first = rest[0] if rest else None
         if isinstance(first, n.Store) and first.at == n.Region(alloc.buffer) and first.mask is None and not _uses(first.value, alloc.buffer):
-            out = tuple(replace(alloc, init=first.value) if s is first else s for s in out if s is not alloc)
+            here, gone = (alloc, first) if isinstance(first.value, n.Const) else (first, alloc)
+            out = tuple(replace(alloc, init=first.value) if s is here else s for s in out if s is not gone)
     return out
 
 
@@ -90,7 +91,9 @@ def _counted(block: n.Block, everywhere: bool) -> n.Block:
             continue
         k = next((j for j, s in enumerate(loop.body) if isinstance(s, n.Store) and s.at == own.at), -1)
         last, body = loop.body[k], (*loop.body[:k], *loop.body[k + 1:])
-        if k < 0 or not isinstance(last, n.Store) or not _is_moved(last.value, own) or _written(body, {alloc.buffer.name}):
+        if k < 0 or not isinstance(last, n.Store) or last.mask is not None or not _is_moved(last.value, own) or _written(body, {alloc.buffer.name}):
+            continue
+        if not _stays(build.sub(last.value, own), loop) or any(isinstance(x, n.Load) for x in walk(alloc.init)):
             continue
         if not any(_uses(s, alloc.buffer) for s in loop.body[k + 1:]):
             at = build.add(alloc.init, build.mul(build.cast(loop.var, alloc.buffer.dtype), build.sub(last.value, own)))
@@ -189,19 +192,25 @@ def _at_its_end(loop: n.For, b: n.Buffer) -> n.For:
     steps = [k for k, s in enumerate(loop.body) if isinstance(s, n.Store) and s.at == own.at]
     if len(steps) != 1 or sum(isinstance(x, n.Store) and x.at == own.at for x in walk(loop)) != 1:
         return loop
-    k, jumps = steps[0], any(isinstance(x, n.Jump) and x.kind == "continue" for x in walk(loop))
+    k = steps[0]
     s, rest = loop.body[k], loop.body[k + 1:]
-    if not (isinstance(s, n.Store) and s.mask is None and _is_moved(s.value, own)) or not rest or jumps or _written(rest, {b.name}):
+    if not (isinstance(s, n.Store) and s.mask is None and _is_moved(s.value, own)) or not rest or _written(rest, {b.name}):
         return loop
     by = build.sub(s.value, own)
-    if any(isinstance(x, (n.Load, n.Call)) for x in walk(by)) or _names(by) & {name for x in loop.body for name in _bound(x)}:
+    if not _stays(by, loop):
         return loop
     return replace(loop, body=(*loop.body[:k], *_with(rest, b, build.add(own, by)), s))
+
+
+def _stays(by: n.Expr, loop: n.For) -> bool:
+    """Whether a value is the same in every iteration of a loop, all of which come to their end: it reads nothing, and names nothing that the loop defines."""
+    defined = {loop.var.name, *(name for x in loop.body for y in walk(x) for name in _bound(y))}
+    return not any(isinstance(x, (n.Load, n.Call)) for x in walk(by)) and not _names(by) & defined and not any(isinstance(x, n.Jump) for x in walk(loop))
 
 
 def _names(e: n.Expr) -> set[str]:
     return {x.name for x in walk(e) if isinstance(x, n.Var)}
 
 
-def _bound(s: n.Stmt) -> Iterable[str]:
+def _bound(s: n.Node) -> Iterable[str]:
     return s.names if isinstance(s, n.Let) else ()
