@@ -6,7 +6,7 @@ Part of what `raised` does to a program that was read; programs that passes make
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from kir.ir import build
@@ -41,7 +41,7 @@ def _scalars(block: n.Block) -> n.Block:
 
 def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
     """The block with registers that a statement of the same block gives their first value declared there, or where they are if that is a constant."""
-    out = tuple(_inside(s, names) for s in block)
+    out = tuple(_below(s, lambda inner: _begun(inner, names)) for s in block)
     for alloc in (s for s in out if isinstance(s, n.Alloc) and s.init is None and s.buffer.name in names):
         rest = [s for s in out if s is not alloc and _uses(s, alloc.buffer)]
         first = rest[0] if rest else None
@@ -51,20 +51,8 @@ def _begun(block: n.Block, names: frozenset[str]) -> n.Block:
     return out
 
 
-def _inside(s: n.Stmt, names: frozenset[str]) -> n.Stmt:
-    match s:
-        case n.For() | n.While():
-            return updated(s, body=_begun(s.body, names))
-        case n.If():
-            return updated(s, then=_begun(s.then, names), orelse=_begun(s.orelse, names))
-        case n.Roles():
-            return updated(s, roles=tuple(updated(r, body=_begun(r.body, names)) for r in s.roles))
-        case _:
-            return s
-
-
 def _block(block: n.Block) -> n.Block:
-    inner = tuple(_below(s) for s in block)
+    inner = tuple(_below(s, _block) for s in block)
     own = [s.buffer for s in inner if isinstance(s, n.Alloc) and s.buffer.space == "register" and not s.buffer.shape]
     for b in own:
         if b.dtype in (I32, I64):
@@ -111,14 +99,15 @@ def _lies_at(loop: n.For, own: n.Load) -> bool:
     return any(i in (own, build.cast(own, I64)) for i in firsts)
 
 
-def _below(s: n.Stmt) -> n.Stmt:
+def _below(s: n.Stmt, made: Callable[[n.Block], n.Block]) -> n.Stmt:
+    """A statement with what is made of each of its blocks."""
     match s:
         case n.For() | n.While():
-            return updated(s, body=_block(s.body))
+            return updated(s, body=made(s.body))
         case n.If():
-            return updated(s, then=_block(s.then), orelse=_block(s.orelse))
+            return updated(s, then=made(s.then), orelse=made(s.orelse))
         case n.Roles():
-            return updated(s, roles=tuple(updated(r, body=_block(r.body)) for r in s.roles))
+            return updated(s, roles=tuple(updated(r, body=made(r.body)) for r in s.roles))
         case _:
             return s
 
