@@ -72,8 +72,11 @@ def _compiled(made: Artifact) -> str:
 
 
 def main(words: Iterable[str]) -> int:
-    """0."""
+    """0, or 2 for words that are no pipelines."""
     words = list(words)
+    if unknown := [w for w in words if w != "--write" and w not in space_names()]:
+        print(f"no pipeline is called {', '.join(unknown)}; there are {', '.join(space_names())}", file=sys.stderr)
+        return 2
     names = [w for w in words if w != "--write"] or [n for n in space_names() if (of := find_space(n)).kind == "pipeline" and of.surface != "tilelang"]
     rows = []
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:

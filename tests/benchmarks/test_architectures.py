@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.architectures import PAGE, row
+from benchmarks.architectures import PAGE, main, row
 
 
 @pytest.mark.parametrize("name", [
@@ -13,3 +13,7 @@ from benchmarks.architectures import PAGE, row
 ])
 def test_a_row_is_as_written(name: str) -> None:
     assert row(name) in PAGE.read_text().splitlines()
+
+
+def test_a_word_that_is_no_pipeline_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 2 and "no pipeline is called --help; there are" in capsys.readouterr().err
