@@ -1,9 +1,9 @@
 """``python -m benchmarks.forecast.points [--every N] [--rows I ..]``: where the cost model's first among points of GEMM's spaces stands that were all measured.
 
 `benchmarks/data/gemm-points.json` names 210 points of four pipelines and 26 layers with few rows, and has microseconds of points at layers, each with its
-operands from memory. ``measure`` takes all of them again, on the GPU of this machine (``--workers`` compile, ``--seconds``), and writes ``--out``. The costs of clusters
-were fitted to layers at even places in the file, and not to those at odd places; which costs are counted was chosen with both in view. For each layer: the
-place of the model's first among the measured, how many times as long as the fastest it took, and the same of the fastest of the model's first eight.
+operands from memory. ``measure`` takes all of them again, on the GPU of this machine (``--workers`` compile, ``--seconds``), and writes ``--out``. The costs of
+clusters were fitted to layers at even places in the file, and not to those at odd places; which costs are counted was chosen with both in view. For each
+layer: the place of the model's first among the measured, how many times as long as the fastest it took, and the same of the fastest of its first eight.
 """
 from __future__ import annotations
 
