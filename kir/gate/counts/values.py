@@ -361,12 +361,14 @@ class Values:
         names = self.places.names(r)
         moving = [a for a in around if a.var in names]
         executions, own = math.prod(a.trips for a in around), math.prod(a.trips for a in moving)
-        touched = asked * 32 * own
-        distinct, unique = self.places._grid(r, names, touched)
+        turns = self.places.turns(around)
+        taken = math.prod(a.trips for a in moving if a in turns)
+        touched = asked * 32 * own / taken
+        distinct, unique = self.places.grid(r, names, touched, turns)
         again = executions / own if touched > self.l1 * L1_SHARE or verb != "read" else 1.0
         requests = instructions * self.warps
-        access = Access(r.buffer.name, verb, requests, max(asked, requests), asked, touched, again, executions, distinct, unique, moved=touched * again,
-                        first=-1 if at is None else int(at.reshape(-1)[0]))
+        access = Access(r.buffer.name, verb, requests, max(asked, requests), asked, touched, again, executions, distinct, unique,
+                        moved=touched * taken * again, first=-1 if at is None else int(at.reshape(-1)[0]), turns=math.prod(a.trips for a in turns))
         cycles = max(1.0, vector * LANES / 128)
         if apart != "copy":
             self.put(Op("alu", instructions * TILE_ADDRESS, latency=4.5, share=self.share), depth)

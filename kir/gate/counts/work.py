@@ -143,7 +143,6 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     unique: dict[str, float] = {}
     waves: dict[str, float] = {}
     seen: dict[tuple[str, int], Access] = {}
-    many = max(1.0, ctas / max(1, together))
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
@@ -155,6 +154,7 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         seen[a.buffer, a.first] = a
         moved = a.moved * ctas
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
+        many = max(1.0, ctas * a.turns / max(1, together))
         own = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint)
         if before is None:
             unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -173,3 +174,15 @@ def test_faster_devices_are_faster() -> None:
     p = parse_program(copied("b * 256 + t", grid=65536), "p.kir")
     slow = replace(H200, device=replace(H200.device, bandwidth=H200.device.bandwidth / 2))
     assert kernel_cost(p, p.kernels[0], {}, slow).seconds > 1.3 * kernel_cost(p, p.kernels[0], {}, H200).seconds
+
+
+@pytest.mark.parametrize("carried", [4.0, 60.0])
+@pytest.mark.parametrize("fresh", [0.125, 4.0])
+def test_a_loop_unrolled_in_part_is_never_slower_than_one_that_is_not(carried: float, fresh: float) -> None:
+    """Rounds that each load, add to what all before them made, and store; of one straight piece of code a second passes as the first does."""
+    access = Access("X", "read", 1.0, 4.0, fresh, 4096.0)
+    body: list[Item] = [Op("memory", 1.0, 1.0, 1.0, (), "x", access, most=16.0), Op("fma", 1.0, 1.0, carried, ("total", "x"), "total"),
+                        Op("shared", 1.0, 1.0, 0.0, ("total",))]
+    took = [run([Loop("i", 1024.0, together, body)], 4.0, CLOCK).cycles for together in (1.0, 2.0, 4.0, 8.0, 16.0, 1024.0)]
+    assert took[0] >= 1024 * 500.0 and all(b <= 1.001 * a for a, b in pairwise(took))
+    assert run([Loop("i", 2048.0, 4.0, body)], 4.0, CLOCK).cycles == pytest.approx(2 * took[2], rel=0.02)
