@@ -31,6 +31,8 @@ SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
+WAYS = {False: ("", "_even", "_even_wide"), True: ("", "_even_masked", "_wide", "_wide_masked")}
+"""What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Kernel:
 def kernels(row: Row) -> tuple[Kernel, ...]:
     """Those for a row: of each surface every point of its pipelines."""
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
-    ways = ("", *(("_even_masked" if row.causal else "_even",) if row.length % WHOLE == 0 else ()))
+    ways = [way for way in WAYS[row.causal] if "even" not in way or row.length % WHOLE == 0]
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
     return (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
 
