@@ -168,7 +168,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
             found = made[kernel]
             if isinstance(found, str):
                 raise OSError(found)
-            call = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
+            call = writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
             if kernel.title in STOPPED:
                 raise OSError(STOPPED[kernel.title])
             told(kernel.title)
@@ -185,7 +185,8 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
     return Case("fmha", row.name, ways, ours, wrong, work, missing)
 
 
-def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
+def writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
+    """A call that gives what it writes."""
     def written() -> Any:
         call()
         return out
