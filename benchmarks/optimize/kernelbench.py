@@ -250,7 +250,7 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
 
     one = Asked(path)
     setting = Setting(one.posed(), one.shape, target(device), surface)
-    made = Search(setting.problem.naive, setting, CpuJudge(setting), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
+    made = Search(setting.problem.naive, setting, CpuJudge(setting, measures=True), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
     found = made.proposals(PROPOSALS)
     told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
     return len(setting.problem.naive.kernels), told
