@@ -254,12 +254,14 @@ class Search:
         plan, surface = Plan("the kernel as given", ()), self.given_surface or self.setting.surface or "cuda"
         key = self._key(self.program, surface)
         forecast = self._forecast(self.program, self.program, surface)
-        base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), self._seconds(self.program, surface, forecast), forecast, {})
-        said = {"accepted": False}
+        seconds = self._seconds(self.program, surface, forecast)
+        base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), seconds, forecast, {})
+        said: Mapping[str, Any] = {"accepted": False}
         if self.as_given is None and not self.judge.measures:  # a modelled time is beside others that were modelled by the same judge alone
             said = self.recorder.gated(key, lambda: self._judged(base).to_json())
         if not said["accepted"]:
-            said = self.recorder.gated(f"{key} as given", lambda: (self.as_given or CpuJudge(self.setting, compiles=False)).judge(self.program, surface).to_json())
+            gate = self.as_given or CpuJudge(self.setting, compiles=False)
+            said = self.recorder.gated(f"{key} as given", lambda: gate.judge(self.program, surface).to_json())
         if not said["accepted"]:
             itself = isinstance(self.setting.problem, ProgramProblem)
             what = "is not right" if itself else f"does not compute '{self.setting.problem.name}'"
@@ -523,7 +525,7 @@ class Search:
         return self.forecaster(Pair(before, after, self.setting.shape.sizes, self.setting.target, surface=surface))
 
     def _seconds(self, program: Program, surface: str, forecast: Forecast) -> float:
-        """What a program is ranked by: the forecast where times are measured, else what the judge's model will say of it, as far as that is known uncompiled."""
+        """What a program is ranked by: the forecast where times are measured, else what the judge's model will say, as far as that is known uncompiled."""
         if self.judge.measures:
             return forecast.seconds[1]
         return sum(c.seconds for c in modelled(program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, surface or "cuda"))
