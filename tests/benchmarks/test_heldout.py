@@ -43,7 +43,7 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
     def more(gpu: Any, one: Any, proposed: Any, row: dict[str, Any], until: float, most: int) -> dict[str, Any]:
         asked.append(len(row["tried"]))
         new = [{"candidate": p.key, "accepted": True, "seconds": (20 - int(p.key[1:])) * 1e-6} for p in proposed[len(row["tried"]):][:most]]
-        best = min((t["seconds"] for t in [*row["tried"], *new]))
+        best = min(t["seconds"] for t in [*row["tried"], *new])
         return {**row, "tried": [*row["tried"], *new], "seconds": best, "low": best, "high": best, "plan": "a plan", "surface": "cuda"}
 
     gpu = SimpleNamespace(about={"name": "a device"}, peaks=None, folder=tmp_path, target=SimpleNamespace(device=SimpleNamespace(name="h200")))
