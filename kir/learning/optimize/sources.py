@@ -196,6 +196,20 @@ def _ends(program: n.Program) -> Iterator[n.Expr]:
     yield from (s.hi for k in program.kernels for s in statements(k.body) if isinstance(s, n.For))
 
 
+def multiplies(program: n.Program) -> bool:
+    """Whether a program folds products of two tensors of which each moves along an axis that the other does not: what tensor cores are for."""
+    for k in program.kernels:
+        axes = {a.name for a in k.grid}
+        for loop in (s for s in statements(k.body) if isinstance(s, n.For)):
+            moving = axes | {s.var.name for s in statements(k.body) if isinstance(s, n.For)} - {loop.var.name}
+            for x in (x for s in statements(loop.body) if isinstance(s, n.Store) and not s.at.index for x in walk(s.value)):
+                sides = [{y.name for r in walk(side) if isinstance(r, n.Region) and r.buffer.space == "global" for i in r.index for y in walk(i)
+                          if isinstance(y, n.Var) and y.name in moving} for side in (x.a, x.b)] if isinstance(x, n.Binary) and x.op == "mul" else []
+                if sides and sides[0] - sides[1] and sides[1] - sides[0]:
+                    return True
+    return False
+
+
 def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:
     """What may be promised of the sizes that loops run to: at most the next power of two, and a multiple of what divides them."""
     out = list[str]()
