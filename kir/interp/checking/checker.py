@@ -69,8 +69,10 @@ class Checker(Happened):
     def validity(self, memory: Memory, index: Array, width: int) -> Mask:
         """Which elements of `width` bytes are defined; None when all are."""
         assert memory.valid is not None
-        ok = memory.valid[index] if width == memory.granule else memory.valid[memory.granules(index, width)].all(axis=-1)
-        return None if every(ok) else ok
+        ok = memory.valid[index if width == memory.granule else memory.granules(index, width)]
+        if every(ok):
+            return None
+        return ok if width == memory.granule else ok.all(axis=-1)
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
         """Elements have been written with values that are defined where `ok` says so."""
