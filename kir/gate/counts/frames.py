@@ -43,6 +43,7 @@ class Frame:
     changes: frozenset[str] = frozenset()
     spaces: frozenset[str] = frozenset()
     memo: dict[n.Expr, Key | None] = field(default_factory=dict)
+    number: int = 0
 
 
 Place = tuple[dict[str, Value | n.Expr], list[tuple[str, int]], list[str]]

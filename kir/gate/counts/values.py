@@ -294,7 +294,7 @@ class Values:
         return False
 
     def around(self, depth: int) -> list[Around]:
-        return [Around(f.var, f.lo, f.step, f.trips) for f in self.frames[1:depth + 1]]
+        return [Around(f.var, f.lo, f.step, f.trips, f.number) for f in self.frames[1:depth + 1]]
 
     def _load(self, e: n.Load, depth: int) -> Key:
         place = self._address(e.at, depth)
@@ -363,12 +363,13 @@ class Values:
         executions, own = math.prod(a.trips for a in around), math.prod(a.trips for a in moving)
         turns = self.places.turns(around)
         taken = math.prod(a.trips for a in moving if a in turns)
-        touched = asked * 32 * own / taken
+        touched = asked * SECTOR * own / taken
         distinct, unique = self.places.grid(r, names, touched, turns)
         again = executions / own if touched > self.l1 * L1_SHARE or verb != "read" else 1.0
         requests = instructions * self.warps
         access = Access(r.buffer.name, verb, requests, max(asked, requests), asked, touched, again, executions, distinct, unique,
-                        moved=touched * taken * again, first=-1 if at is None else int(at.reshape(-1)[0]), turns=math.prod(a.trips for a in turns))
+                        moved=touched * taken * again, first=-1 if at is None else int(at.reshape(-1)[0]), turns=math.prod(a.trips for a in turns),
+                        rounds=self.places.rounds(r, asked * SECTOR, around, names))
         cycles = max(1.0, vector * LANES / 128)
         if apart != "copy":
             self.put(Op("alu", instructions * TILE_ADDRESS, latency=4.5, share=self.share), depth)

@@ -306,3 +306,23 @@ def test_ctas_that_take_turns_share_what_their_neighbors_read(order: str) -> Non
     assert a is not None and b is not None and rows is not None and a.together == b.together == 396
     assert b.dram == pytest.approx(a.dram, rel=0.05) and b.l2 == pytest.approx(a.l2, rel=0.05)
     assert order == ROW_BY_ROW or a.dram < 0.7 * rows.dram
+
+
+def test_a_row_that_a_staying_cta_reads_twice_is_still_in_l1() -> None:
+    """A row summed and divided by its sum: by a CTA a row, and by CTAs that take turns over the rows, all of X comes from L2 once."""
+    one = """kernel rows grid (row: M) threads 128
+  for t in 0..128 parallel thread
+    register sum: f32 = 0.0
+    for i in 0..N // 128
+      sum = sum + X[row, i * 128 + t]
+    for j in 0..N // 128
+      Y[row, j * 128 + t] = X[row, j * 128 + t] / sum
+"""
+    head = ROWS.replace("Y: f32[M]", "Y: f32[M, N]")
+    inside = "".join(f"  {line}\n" for line in one.splitlines()[1:])
+    stay = "kernel rows grid (cta: 132) threads 128\n  for row in cta..M step 132\n" + inside
+    whole = 2 * 4 * 8192 * 2048  # X and Y
+    for text in (one, stay):
+        program = parse_program(head + text, "rows.kir")
+        cost = kernel_cost(program, program.kernels[0], {"M": 8192, "N": 2048}, target("h200"))
+        assert cost.work is not None and cost.work.l2 <= 1.03 * whole and cost.work.dram == pytest.approx(whole, rel=0.03)
