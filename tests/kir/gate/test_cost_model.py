@@ -309,8 +309,8 @@ def test_ctas_that_take_turns_share_what_their_neighbors_read(order: str) -> Non
 
 
 def test_what_is_read_again_is_in_l1_where_it_fits_between_the_two_times() -> None:
-    """A row summed and divided by its sum: by a CTA a row, and by CTAs that take turns over the rows, all of X comes from L2 once; where each CTA sums 512 KiB of
-    one row and then divides them, in two loops that begin at a place of its own, twice."""
+    """A row summed and divided by its sum: by a CTA a row, and by CTAs that take turns over the rows, all of X comes from L2 once; where each CTA sums 512 KiB
+    of one row and then divides them, in two loops that begin at a place of its own, twice."""
     row = """kernel rows grid (row: M) threads 128
   for t in 0..128 parallel thread
     register sum: f32 = 0.0
