@@ -14,6 +14,7 @@ from kir.gate.counts.frames import (
     GUARDED,
     GUARDED_ADDRESS,
     L1_SHARE,
+    OWN_ADDRESS,
     TILE_ADDRESS,
     UNDER_WAY,
     Frame,
@@ -301,6 +302,8 @@ class Values:
         guards = self._guards(e.at, e.clip, e.mask, depth)
         before = len(self.frames[depth].items)
         key = self._moved(e.at, "read", (*(() if place is None else (place,)), *guards.keys), depth, guard=guards)
+        if e.cache and self.as_written and e.at.buffer.space == "global":
+            self.put(Op("alu", OWN_ADDRESS * self._each(self.elements(e.at)), latency=4.5, share=self.share), depth)
         if (part := self._once(e, depth)) < 1.0:
             for made in self.frames[depth].items[before:]:
                 if isinstance(made, Op):
