@@ -44,12 +44,13 @@ class Instances:
 
 @dataclass(frozen=True)
 class Around:
-    """A loop around an access: its variable, its first value, step and rounds."""
+    """A loop around an access: its variable, its first value, step and rounds, and its number in the trace."""
 
     var: str
     lo: int
     step: int
     trips: float
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,9 @@ class Places:
                           unique=asked * SECTOR * executions, moved=asked * SECTOR * executions)
         asked, fresh = self._fresh(r, team, moving, shape, warps, at)
         taken = self.turns(around)
-        within = math.prod(a.trips for a in moving if a not in taken)
         once = (fresh if verb == "read" else asked) * math.prod(a.trips for a in moving) * SECTOR
-        touched = min(fresh * within * SECTOR, _held(r.buffer, self.values))
+        rounds = self.rounds(r, fresh * SECTOR, around, names)
+        touched = min(fresh * math.prod(a.trips for a in moving if a not in taken) * SECTOR, _held(r.buffer, self.values))
         resting = executions / math.prod(a.trips for a in moving) if moving else executions
         again = resting if touched > l1 or verb != "read" else 1.0
         moved = once * again if touched > l1 or verb != "read" else min(once, touched * math.prod(a.trips for a in moving if a in taken))
@@ -149,7 +150,15 @@ class Places:
         if verb == "update":
             contended = max(1.0, warps * LANES * shape.instructions / max(1, len(np.unique(at)) * (warps if names & {v for v, _ in team.variables} else 1)))
         return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, int(at[0, 0]),
-                      math.prod(a.trips for a in taken))
+                      math.prod(a.trips for a in taken), rounds)
+
+    def rounds(self, r: n.Region, each: float, around: Sequence[Around], names: frozenset[str]) -> tuple[tuple[int, float], ...]:
+        """Bytes that a CTA touches in one round of each of the loops around, by the loop's number."""
+        whole, out = _held(r.buffer, self.values), []
+        for a in reversed(around):
+            out.append((a.number, min(each, whole)))
+            each *= a.trips if a.var in names else 1.0
+        return tuple(reversed(out))
 
     def _fresh(self, r: n.Region, team: Instances, moving: Sequence[Around], shape: Shape, warps: float, at: Integers) -> tuple[float, float]:
         """Sectors that the team's warps ask of L1 in one execution, and those that are new to the CTA in it."""

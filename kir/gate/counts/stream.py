@@ -108,7 +108,7 @@ class _Builder(Values):
 
     def _body(self, var: str, trips: float, unrolled: bool, body: n.Block, lo: int, step: int, together: float = 1.0, stages: int = 1) -> None:
         names, spaces = changed(body)
-        frame = Frame(var, trips, unrolled and together >= trips, lo, step, changes=names, spaces=spaces)
+        frame = Frame(var, trips, unrolled and together >= trips, lo, step, changes=names, spaces=spaces, number=self.key())
         held = self.values.get(var)
         self.frames.append(frame)
         self.depths[var] = self.depth

@@ -8,7 +8,7 @@ import pytest
 
 from kir.gate import kernel_cost, occupancy, program_cost, realized, summary
 from kir.gate.cost import CLUSTER_CYCLES
-from kir.gate.counts.work import declared
+from kir.gate.counts.work import MERGED, declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
 from kir.learning.tune.rank import given_of
@@ -306,3 +306,24 @@ def test_ctas_that_take_turns_share_what_their_neighbors_read(order: str) -> Non
     assert a is not None and b is not None and rows is not None and a.together == b.together == 396
     assert b.dram == pytest.approx(a.dram, rel=0.05) and b.l2 == pytest.approx(a.l2, rel=0.05)
     assert order == ROW_BY_ROW or a.dram < 0.7 * rows.dram
+
+
+def test_what_is_read_again_is_in_l1_where_it_fits_between_the_two_times() -> None:
+    """A row summed and divided by its sum: by a CTA a row, and by CTAs that take turns over the rows, all of X comes from L2 once; where each CTA sums 512 KiB
+    of one row and then divides them, in two loops that begin at a place of its own, twice."""
+    row = """kernel rows grid (row: M) threads 128
+  for t in 0..128 parallel thread
+    register sum: f32 = 0.0
+    for i in 0..N // 128
+      sum = sum + X[row, i * 128 + t]
+    for j in 0..N // 128
+      Y[row, j * 128 + t] = X[row, j * 128 + t] / sum
+"""
+    head = ROWS.replace("Y: f32[M]", "Y: f32[M, N]")
+    stay = "kernel rows grid (cta: 132) threads 128\n  for row in cta..M step 132\n" + "".join(f"  {line}\n" for line in row.splitlines()[1:])
+    parts = row.replace("row: M", "part: 8, row: M").replace("0..N // 128", "part * 1024..part * 1024 + 1024")
+    for text, sizes, times in ((row, (8192, 2048), 1), (stay, (8192, 2048), 1), (parts, (16, 1048576), 2)):
+        program = parse_program(head + text, "rows.kir")
+        cost = kernel_cost(program, program.kernels[0], dict(zip("MN", sizes, strict=True)), target("h200"))
+        x = 4 * 8192 * 2048
+        assert cost.work is not None and cost.work.l2 == pytest.approx((2 + (times - 1) * MERGED) * x, rel=0.03), text
