@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.optimize.calls import CALLS
+from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware import machine
+from kir.surface.reading import located
 
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
 CAPTURING, LEAST_CAPTURING = 0.28, 20.0
@@ -49,9 +51,9 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
 
 def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
     """The calls of packages, recorded anew where none lie in the folder that are of files of this machine."""
-    places = [file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip().partition("::")[0] for file in calls.glob("*.toml")]
-    if places and all(Path(place).is_file() for place in places):
-        return
+    with contextlib.suppress(KirError):
+        if [located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml")]:
+            return
     processes, recording = max(1, (workers or len(os.sched_getaffinity(0))) // len(wanted)), max(LEAST_CAPTURING, CAPTURING * seconds)
     with tempfile.TemporaryDirectory(prefix="kir-calls-") as name:
         capturing = [subprocess.Popen([*KIR, "capture", "--package", p, "--seconds", f"{recording:g}", "-o", str(Path(name) / p), "--",
