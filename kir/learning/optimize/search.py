@@ -24,7 +24,7 @@ from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.analytic import modelled
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge
+from kir.learning.optimize.judge import CpuJudge, Judge, moved
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
 from kir.learning.optimize.plan import Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
@@ -71,6 +71,8 @@ EACH_KEPT = 6
 """Of these, so many are tried in company."""
 HOMES = ("pipeline", "lineage")
 """Sources whose plans were learned on one program each, which they name."""
+BELIEVED = 0.9
+"""A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -223,7 +225,7 @@ class Search:
         self.kin: set[str] = set()
         self.multiplying: dict[int, tuple[Program, bool]] = {}
         self.foreign: set[tuple[str, str, str]] = set()
-        self.count = 0
+        self.count, self.gating = 0, 0.0
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
@@ -430,7 +432,10 @@ class Search:
         if why := self._refusal(done.program, surface):
             return key, None, None, why
         try:
-            return key, done, self._forecast(self.program, done.program, surface), ""
+            forecast = self._forecast(self.program, done.program, surface)
+            if not self.judge.measures and self._seconds(done.program, surface, forecast) < BELIEVED * self._least():
+                return key, None, None, "the cost model does not see all that it moves"
+            return key, done, forecast, ""
         except (KirError, *FAULTS, ZeroDivisionError) as bad:
             return key, None, None, f"no forecast: {_said(bad)}"
 
@@ -473,10 +478,14 @@ class Search:
         self._check()
         if len(self.gated) >= self.budget.candidates:
             raise _Over(f"{self.budget.candidates} candidates were gated")
+        if self.gated and not self.recorder.replaying and self.recorder.clock + self.gating > self.budget.seconds:
+            raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
+        begun = self.recorder.clock
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
         c.measured = Measured.from_json(self.recorder.gated(c.key, lambda: self._judged(c).to_json()))
         self.gated.append(c)
+        self.gating = max(self.gating, self.recorder.clock - begun)
         best = self._best()
         if best is not None and best is not before:
             self.recorder.add("best", candidate=best.key, seconds=best.measured.seconds if best.measured else None)
@@ -529,6 +538,11 @@ class Search:
         if self.judge.measures:
             return forecast.seconds[1]
         return sum(c.seconds for c in modelled(program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, surface or "cuda"))
+
+    def _least(self) -> float:
+        """Seconds in which what the kernel as given must move is moved."""
+        costs = modelled(self.program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, self.baseline.surface or "cuda")
+        return moved(self.program, self.setting.shape.sizes, costs) / self.setting.target.device.bandwidth
 
     def _best(self) -> Candidate | None:
         right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
