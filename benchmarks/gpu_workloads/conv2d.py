@@ -44,8 +44,10 @@ SHAPES: tuple[tuple[int, int, int, int, int, Kind], ...] = (
     (8, 56, 56, 256, 256, (3, 1)),
     (8, 28, 28, 512, 512, (3, 1)),
     (8, 14, 14, 512, 512, (3, 1)),
+    (4, 56, 56, 64, 128, (3, 1)),
+    (16, 56, 56, 64, 128, (3, 1)),
 )
-"""Images, height, width, channels, filters and the kind of filter: the problem's own shape, ResNet-50's, and VGG's."""
+"""Images, height, width, channels, filters and the kind of filter: the problem's own shape, ResNet-50's, VGG's, the first with half and twice the images."""
 POINTS = (
     "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2",
     "conv2d_sm90 rows=192 columns=64 stages=6 raster=8 rounds=1",
