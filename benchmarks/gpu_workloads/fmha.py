@@ -70,10 +70,10 @@ class Row:
 
 
 PLAIN = ((8, 64, 2048, 128), (4, 16, 4096, 64), (8, 64, 512, 128), (1, 16, 8192, 128), (1, 16, 16384, 64), (1, 16, 16384, 128), (8, 64, 512, 64),
-         (4, 16, 1024, 64), (4, 16, 1000, 64))
+         (4, 16, 1024, 64), (4, 16, 1000, 64), (8, 64, 1024, 128), (8, 64, 4096, 128))
 ROWS = (*(Row(*shape, causal) for shape in PLAIN for causal in (False, True)),
         *(Row(1, h, length, 64, group=8) for h, length in ((16, 2048), (16, 8192))))
-"""The problem's own shape first."""
+"""The problem's own shape first; half and twice as long ones too."""
 
 
 @dataclass(frozen=True)
