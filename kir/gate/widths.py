@@ -360,6 +360,9 @@ class _Walk:
                 yield from (s.lo, s.hi)
             case n.View():
                 yield from _indices(s.at)
+            case n.Eval(call=call):  # a phase, a count, where it acts
+                yield from (a for a in call.args if isinstance(a, n.Expr) and isinstance(a.type, DType) and a.type.is_integer)
+                yield from (i for x in walk(call) if isinstance(x, n.Region) for i in _indices(x))
             case _:
                 for c in children(s):
                     if isinstance(c, n.Expr) and c is getattr(s, "mask", None):
