@@ -139,7 +139,7 @@ def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str,
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
         from kir.interp.checking.checker import Checker
-        m.checking, m.checker_or_none = True, Checker(m)
+        m.checking, m.checker = True, Checker(m)
     with np.errstate(all="ignore"), suppress(FirstError):
         host = Frame(1, "host")
         _bind_sizes(m, arrays, scalars, host)
