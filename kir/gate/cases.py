@@ -466,7 +466,8 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     numbers += _around(program, against)
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),
             *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges)]
-    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((at, f"{name}{BLOCKS}", TURNS[1]) for name in APART for at in plan.far or plan.edges[:1] or (first,)),
+    may = [*((first, name, i) for i, name in enumerate(numbers, 1)),
+           *((at, f"{name}{BLOCKS}", TURNS[1]) for name in APART for at in plan.far or plan.edges[:1] or (first,)),
            *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
            *((at, name, i) for at in plan.far[:2] for i, name in enumerate(numbers[:2], 1)), *((first, name, 0) for name in adverse[1:]),
            *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
