@@ -366,15 +366,21 @@ def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
                 return build.cast(node.x, new, node.rounding)
             case n.Param() if node.of == old:
                 return replace(node, of=new)
+            case n.Call():
+                assert node.type is not None  # raises TypeError where it takes the bits of a float
+                return node
             case _:
                 return node
-    out = transform(program, leave)
+    try:
+        out = transform(program, leave)
+    except TypeError as bad:
+        raise error("KIR-V002", f"{program.name} cannot have its {old} stored as {new}: {bad}") from bad
     assert isinstance(out, n.Program)
     return out
 
 
 def widened(program: n.Program) -> n.Program:
-    """`program` with every float in f64: what it computes but for rounding."""
+    """`program` with every float in f64: what it computes but for rounding. Raises KirError KIR-V002 where it takes the bits of a float."""
     for old in ("f32", "f16", "bf16"):
         program = with_storage(program, DTYPES[old], DTYPES["f64"])
     return program
