@@ -22,6 +22,8 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
 
 
+NEAR = 0.1
+"""By how much of what lies side by side two accesses may begin apart and still be to the same places, once they are past their beginnings."""
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
 
@@ -142,25 +144,30 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     asked: dict[str, float] = {}
     unique: dict[str, float] = {}
     waves: dict[str, float] = {}
-    seen: dict[tuple[str, int], Access] = {}
+    seen: dict[str, list[Access]] = {}
+    beside: dict[tuple[str, str, tuple[int, ...]], list[Access]] = {}
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
             continue
-        before = seen.get((a.buffer, a.first)) if a.first >= 0 else None
-        if before is not None and a.verb == "read" and _kept(before, a, l1):
+        same = [b for b in seen.get(a.buffer, ()) if abs(a.first - b.first) <= NEAR * max(a.reach, b.reach)] if a.first >= 0 else []
+        if a.verb == "read" and any(_kept(before, a, l1) for before in same):
             a.moved = 0.0
             continue
-        seen[a.buffer, a.first] = a
+        seen.setdefault(a.buffer, []).append(a)
+        others = beside.setdefault((a.buffer, a.verb, tuple(number for number, _ in a.rounds)), [])
+        own = min((abs(a.first - b.first) / b.reach for b in others if b.reach > 0.0), default=1.0) if a.first >= 0 and a.rounds else 1.0
+        others.append(a)
+        if own < 1.0 and a.verb == "read":  # most of its sectors were brought by the others of the round
+            a.moved *= own
+            a.fresh *= own
         moved = a.moved * ctas
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
         many = max(1.0, ctas * a.turns / max(1, together))
-        own = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint)
-        if before is None:
-            unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique)
-            waves[a.buffer] = waves.get(a.buffer, 0.0) + own
-        if a.verb == "update":
-            work.atomics = max(work.atomics, a.contended * a.executions * ctas)
+        at_once = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
+        if not same:
+            unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
+            waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
     total = sum(unique.values())
     for name, moved in asked.items():
         least = min(unique[name], moved)
