@@ -149,8 +149,13 @@ class Places:
         contended = 1.0
         if verb == "update":
             contended = max(1.0, warps * LANES * shape.instructions / max(1, len(np.unique(at)) * (warps if names & {v for v, _ in team.variables} else 1)))
-        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, int(at[0, 0]),
+        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, self.first(r, team, around),
                       math.prod(a.trips for a in taken), rounds, reach)
+
+    def first(self, r: n.Region, team: Instances, around: Sequence[Around]) -> int:
+        """The place (bytes) of the first lane where the loops around begin; -1 where that is not known."""
+        at = offsets(r, {**self.values, **{a.var: a.lo for a in around}, **(team.of(0, 1) if team.variables else {})}, 1)
+        return -1 if at is None else int(at.reshape(-1)[0]) * r.buffer.dtype.bytes
 
     def rounds(self, r: n.Region, each: float, around: Sequence[Around], names: frozenset[str]) -> tuple[tuple[int, float], ...]:
         """Bytes that a CTA touches in one round of each of the loops around, by the loop's number."""

@@ -22,8 +22,6 @@ LAYING_OUT = frozenset({"triton", "tilelang"})
 """Surfaces whose compilers distribute tiles over threads, and lay shared memory out, by themselves."""
 
 
-NEAR = 0.1
-"""By how much of what lies side by side two accesses may begin apart and still be to the same places, once they are past their beginnings."""
 MERGED = 0.6
 """What L2 is asked for of what several SMs read at about the same time: neighbors' requests are merged on their way."""
 
@@ -144,17 +142,16 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     asked: dict[str, float] = {}
     unique: dict[str, float] = {}
     waves: dict[str, float] = {}
-    seen: dict[str, list[Access]] = {}
+    seen: dict[tuple[str, int], list[Access]] = {}
     beside: dict[tuple[str, str, tuple[int, ...]], list[Access]] = {}
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
             continue
-        same = [b for b in seen.get(a.buffer, ()) if abs(a.first - b.first) <= NEAR * max(a.reach, b.reach)] if a.first >= 0 else []
+        same = seen.setdefault((a.buffer, a.first), []) if a.first >= 0 else []
         if a.verb == "read" and any(_kept(before, a, l1) for before in same):
             a.moved = 0.0
             continue
-        seen.setdefault(a.buffer, []).append(a)
         others = beside.setdefault((a.buffer, a.verb, tuple(number for number, _ in a.rounds)), [])
         own = min((abs(a.first - b.first) / b.reach for b in others if b.reach > 0.0), default=1.0) if a.first >= 0 and a.rounds else 1.0
         others.append(a)
@@ -168,6 +165,7 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         if not same:
             unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
             waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
+        same.append(a)
     total = sum(unique.values())
     for name, moved in asked.items():
         least = min(unique[name], moved)
