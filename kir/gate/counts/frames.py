@@ -23,6 +23,9 @@ ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
 """Instructions of 64-bit arithmetic that an access to global memory takes besides its indices where it moves with a loop: pointers are counted up,
 or, under a condition that the loop changes, computed anew (products of 64 bits, a sum with carry, the pointer read from the constants); and those of a
 branch around it, where the condition has two sides (an index that may be negative)."""
+OWN_ADDRESS = 4.0
+"""Instructions of the address of a load in inline PTX, as a cache policy has it in CUDA: it has one of 64 bits of its own, where other loads of an unrolled
+loop have a constant beside the register (nvcc 13.0: LEA, IMAD and SHF, 186 for 32 loads more)."""
 TILE_ADDRESS = 3.0
 """Instructions of addresses and conditions that each vector of a tile takes where the compiler distributes it."""
 UNDER_WAY, GUARDED, BRANCHED = 16.0, 4.0, 2.0
@@ -43,6 +46,7 @@ class Frame:
     changes: frozenset[str] = frozenset()
     spaces: frozenset[str] = frozenset()
     memo: dict[n.Expr, Key | None] = field(default_factory=dict)
+    number: int = 0
 
 
 Place = tuple[dict[str, Value | n.Expr], list[tuple[str, int]], list[str]]

@@ -143,18 +143,18 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     unique: dict[str, float] = {}
     waves: dict[str, float] = {}
     seen: dict[tuple[str, int], Access] = {}
-    many = max(1.0, ctas / max(1, together))
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
             continue
         before = seen.get((a.buffer, a.first)) if a.first >= 0 else None
-        if before is not None and a.verb == "read" and before.footprint >= 0.9 * a.footprint and a.footprint <= l1:
+        if before is not None and a.verb == "read" and _kept(before, a, l1):
             a.moved = 0.0
             continue
         seen[a.buffer, a.first] = a
         moved = a.moved * ctas
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
+        many = max(1.0, ctas * a.turns / max(1, together))
         own = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint)
         if before is None:
             unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique)
@@ -169,3 +169,11 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
         work.compulsory += least
+
+
+def _kept(before: Access, a: Access, l1: float) -> bool:
+    """Whether L1 still holds what a CTA touched before, when it comes by the same places again: in a round of the innermost loop around both."""
+    earlier, now = dict(before.rounds), dict(a.rounds)
+    common = [number for number, _ in a.rounds if number in earlier]
+    was, is_ = (earlier[common[-1]], now[common[-1]]) if common else (before.footprint * before.turns, a.footprint * a.turns)
+    return was >= 0.9 * is_ and is_ <= l1
