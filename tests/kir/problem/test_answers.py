@@ -5,6 +5,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -59,8 +60,9 @@ def test_what_was_asked_for_longest_ago_goes_first_and_what_is_too_large_is_not_
 
 def test_the_key_is_of_the_problem_the_sizes_and_every_byte() -> None:
     gemm, at = load_problem("gemm"), load_problem("gemm").shape("tail")
-    a = {"A": np.zeros((2, 2)), "B": np.zeros(4)}
-    others = [{"A": np.zeros(4), "B": np.zeros(4)}, {"A": np.zeros((2, 2), np.int64), "B": np.zeros(4)}, {"A": np.zeros((2, 2)), "C": np.zeros(4)},
+    a: dict[str, np.ndarray[Any, Any]] = {"A": np.zeros((2, 2)), "B": np.zeros(4)}
+    others: list[dict[str, np.ndarray[Any, Any]]] = [
+        {"A": np.zeros(4), "B": np.zeros(4)}, {"A": np.zeros((2, 2), np.int64), "B": np.zeros(4)}, {"A": np.zeros((2, 2)), "C": np.zeros(4)},
               {"A": np.zeros((2, 2)), "B": np.array([0, 0, 0, -0.0])}]
     assert digest(a) == digest(dict(reversed(a.items()))) and len({digest(x) for x in (a, *others)}) == 5
     assert len({key_of(gemm, at), key_of(gemm, gemm.shape("deep")), key_of(load_problem("gemm:bf16"), at), key_of(load_problem("addmm"), at),
