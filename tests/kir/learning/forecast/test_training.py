@@ -222,7 +222,7 @@ def test_one_family_is_too_few() -> None:
 
 
 def test_what_does_not_hold_on_families_left_out_counts_less() -> None:
-    """The analytic model is right of all, and forests of what is noise in each family are taken back; where they are right everywhere they are kept."""
+    """The analytic model is right of all, and forests of what is noise in each family count nothing; where they are right everywhere they are kept."""
     r = np.random.default_rng(0)
     base, noise = r.normal(size=400) * 0.3, r.normal(size=400) * 0.3
     weights = np.ones(400)
