@@ -114,8 +114,8 @@ def test_a_grid_that_cannot_be_launched_is_shown_with_its_sizes() -> None:
     assert [(f.status, f.what, dict(f.sizes)) for f in found if "launched" in f.what] == [("refuted", "N CTAs along 'j' can be launched", {"N": 65536})]
     assert not [f for f in kir.prove(parse_program(ROWS.format(extent="min(N, 64)", more=""), "rows.kir")).findings if "launched" in f.what]
     product = ROWS.format(extent="ceildiv(M * N, 8)", more="")
-    (found,) = [f for f in kir.prove(parse_program(product, "rows.kir")).findings if "launched" in f.what]
-    assert found.status == "refuted" and -(-found.sizes["M"] * found.sizes["N"] // 8) > 65535
+    (large,) = [f for f in kir.prove(parse_program(product, "rows.kir")).findings if "launched" in f.what]
+    assert large.status == "refuted" and -(-large.sizes["M"] * large.sizes["N"] // 8) > 65535
     first = product.replace("i: 1, j: ceildiv(M * N, 8)", "j: ceildiv(M * N, 8)")
     assert not [f for f in kir.prove(parse_program(first, "rows.kir")).findings if "launched" in f.what]
 
