@@ -34,10 +34,11 @@ class Row:
     b: int
     h: int
     longest: int
+    causal: bool = False
 
     @property
     def name(self) -> str:
-        return f"B{self.b} H{self.h} up to L{self.longest}, {int(self.lengths.sum())} tokens, d128 full"
+        return f"B{self.b} H{self.h} up to L{self.longest}, {int(self.lengths.sum())} tokens, d128 {'causal' if self.causal else 'full'}"
 
     @property
     def lengths(self) -> np.ndarray[Any, Any]:
@@ -54,7 +55,8 @@ class Row:
         return {**dict.fromkeys("QKVO", (self.b, self.h, self.longest, 128)), "lengths": (self.b,)}
 
 
-ROWS = (Row(8, 64, 2048), Row(16, 16, 4096), Row(4, 32, 8192), Row(64, 32, 512), Row(2, 16, 16384), Row(32, 16, 1000))
+ROWS = tuple(Row(*shape, causal) for shape in ((8, 64, 2048), (16, 16, 4096), (4, 32, 8192), (64, 32, 512), (2, 16, 16384), (32, 16, 1000))
+             for causal in (False, True))
 POINTS = (
     "fmha_varlen_sm90 rows=128 keys=128 stages=2",
     "fmha_varlen_sm90 rows=128 keys=64 stages=2",
@@ -66,6 +68,14 @@ POINTS = (
     "fmha_varlen_triton rows=128 keys=128 threads=256 stages=1",
     "fmha_varlen_tilelang rows=192 keys=128 threads=384 stages=2",
     "fmha_varlen_tilelang rows=128 keys=128 threads=256 stages=2",
+    *(f"fmha_varlen_causal_{point} last={last}" for last in (True, False) for point in (
+        "sm90 rows=128 keys=128 stages=2",
+        "triton rows=64 keys=64 threads=128 stages=1",
+        "triton rows=64 keys=64 threads=128 stages=2",
+        "triton rows=128 keys=64 threads=128 stages=2",
+        "triton rows=128 keys=128 threads=256 stages=2",
+        "tilelang rows=128 keys=128 threads=256 stages=2",
+    )),
 )
 Key = tuple[str, Row | None]
 """A point, and the row of TileLang, whose launcher takes its sizes."""
@@ -80,13 +90,18 @@ def cases() -> Iterator[Case]:
 
 def prepared() -> dict[Key, Made]:
     """All candidates, compiled; TileLang's compiler is the slowest."""
-    keys = dict.fromkeys(key(p, r) for r in ROWS for p in POINTS)
+    keys = dict.fromkeys(key(p, r) for r in ROWS for p in POINTS if suits(p, r))
     return kept("fmha_varlen", sorted(keys, key=lambda k: surface(k[0]) != "tilelang"), candidate, executable)
 
 
 def key(point: str, row: Row) -> Key:
     """What a candidate at a row is kept by."""
     return point, row if surface(point) == "tilelang" else None
+
+
+def suits(point: str, row: Row) -> bool:
+    """Whether a point computes what a row asks."""
+    return ("_causal_" in point) == row.causal
 
 
 def surface(point: str) -> str:
@@ -99,7 +114,7 @@ def candidate(of: Key) -> Program:
     name, *settings = of[0].split()
     space, device = find_space(name), target("h200")
     problem = load_problem(space.home)
-    chosen = {x: int(value) for x, value in (s.split("=") for s in settings)}
+    chosen = {x: value == "True" if value in ("True", "False") else int(value) for x, value in (s.split("=") for s in settings)}
     return built(space, space.values(chosen, given_of(space, problem, problem.shapes[0], device)), problem, device)
 
 
@@ -122,13 +137,13 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
     ends = torch.zeros(row.b + 1, device="cuda", dtype=torch.int32)
     ends[1:] = lengths.cumsum(0)
     ways: dict[str, Callable[[], Any]] = {"FlashAttention 2": lambda: torch.ops.aten._flash_attention_forward(
-        *packed, ends, ends, row.longest, row.longest, 0.0, False, False)[0]}
+        *packed, ends, ends, row.longest, row.longest, 0.0, row.causal, False)[0]}
     want, missing = ways["FlashAttention 2"](), dict[str, str]()
     try:
         import flashinfer
 
         wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), "NHD", backend="fa3")
-        wrapper.plan(ends, ends, row.h, row.h, 128, causal=False, q_data_type=torch.float16)
+        wrapper.plan(ends, ends, row.h, row.h, 128, causal=row.causal, q_data_type=torch.float16)
         ways["FlashInfer fa3"] = lambda: wrapper.run(*packed)
         ways["FlashInfer fa3"]()
     except Exception as absent:  # it is not installed, or does not compile
@@ -148,7 +163,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
         return writing(launcher(found[0], {"Q": q, "K": k, "V": v, "lengths": lengths, "O": o}, row.sizes, found[1]), o)
 
     pools: dict[str, dict[str, Callable[[], Any]]] = {}
-    for point in POINTS:
+    for point in (p for p in POINTS if suits(p, row)):
         try:
             call = ours(made[key(point, row)])
             if point in STOPPED:
@@ -161,7 +176,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
             missing[point] = str(refused).splitlines()[0]
     named = [fastest(pool) for pool in pools.values()]
     ways |= {name: pool[name] for name, pool in zip(named, pools.values(), strict=True)}
-    work = 4.0 * row.h * 128 * float((row.lengths.astype(np.float64) ** 2).sum())
+    work = 4.0 * row.h * 128 * float((row.lengths.astype(np.float64) ** 2).sum()) * (0.5 if row.causal else 1.0)
     return Case("fmha_varlen", row.name, ways, (*named, *(x for x in missing if x in POINTS)), wrong, work, missing)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import bmm, conv2d, fmha, gemm, gemm_grouped, launching, replaying, table, topk, watched
+from benchmarks.gpu_workloads import bmm, conv2d, fmha, fmha_varlen, gemm, gemm_fp8, gemm_grouped, launching, replaying, table, topk, watched
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -140,6 +140,15 @@ def test_every_batch_has_points_of_all_surfaces_no_larger_than_a_product() -> No
         assert {bmm.surface(p) for p in points} >= {"cuda", "triton"}
         assert not any(f"rows={rows} " in p for p in points for rows in (128, 192, 256) if rows > row.m)
         assert {bmm.surface(p) for p in points} == {"cuda", "triton", "tilelang"} or row.m < 128
+
+
+def test_sequences_are_uneven_and_every_workload_of_points_has_all_surfaces() -> None:
+    for row in fmha_varlen.ROWS:
+        assert row.lengths.max() == row.longest and row.lengths.min() < 0.8 * row.longest and len(row.lengths) == row.b
+    for module in (fmha_varlen, gemm_fp8, gemm_grouped):
+        rows: tuple[Any, ...] = module.ROWS
+        for row in rows:
+            assert {module.surface(p) for p in module.POINTS if module.suits(p, row)} == {"cuda", "triton", "tilelang"}
 
 
 def test_gemm_measures_the_first_point_of_many_tiles_and_what_is_left_of_the_first() -> None:
