@@ -391,11 +391,9 @@ class Walk:
             return []
         if c.fn == "barrier":
             return [Barrier(place)] if self.level else []
-        if c.fn in NAMED:  # an order that is left out: more is taken to run at once than does
-            self.gap(("ring", "barrier"), f"whether all come to '{c.fn}'", place.stmt)
-            return []
-        if c.fn in OTHERS:
-            self.gap(("race", "ring", "wait", "undefined", "barrier"), f"'{c.fn}' orders it", place.stmt)
+        if c.fn in NAMED or c.fn in OTHERS:  # the order of a named barrier is left out: more is taken to run at once than does
+            kinds: tuple[Kind, ...] = ("ring", "barrier") if c.fn in NAMED else ("race", "ring", "wait", "undefined", "barrier")
+            self.gap(kinds, f"'{c.fn}' orders it", place.stmt)
             return []
         if c.fn in RINGS:
             return self._on_mbarrier(c, place, env)
