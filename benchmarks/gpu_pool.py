@@ -2,7 +2,8 @@
 [--seconds N] [--each N] [--again 5] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else
 as many as the cores allow when all GPUs work), or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each
 GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds
-as they need them, those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each run, as a GPU that fails does.
+as they need them, those of a package alike, those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each
+run, as a GPU that fails does.
 ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead. Counts that the machine does
 not have are left out, and named.
 """
@@ -349,7 +350,7 @@ def main(words: list[str]) -> int:
         done = {r["gpus"] for r in rows[False]}
         write_atomic(out / "gpu-pool.md", page(rows[False], rows[True], [n for n in counts if n not in done]))
     for place, count in enumerate(runs):
-        share = (until - time.monotonic()) / count / sum(1 / n for n in runs[place:])
+        share = (until - time.monotonic()) / (len(runs) - place if package else count * sum(1 / n for n in runs[place:]))
         if package:
             row = package_run(int(given["--calls"]), there[:count], share)
         else:

@@ -131,7 +131,7 @@ class PanelProduct(Pass):
             return Miss("an operand lies in shared memory, where a copy of it has brought it")
         if _is_named_load(program, path, node.a) or _is_named_load(program, path, node.b):
             return Miss("a tile that it reads has a name, which goes first")
-        if self._of_panels(program, path, node):
+        if node.precision == "ieee" and self._of_panels(program, path, node):  # what rounds its operands is no product of longer panels
             return Miss("its depth is that of the panels of a loop around it")
         return Site(path, PanelProduct(node.precision))  # type: ignore[arg-type]  # one of the two, tested above
 

@@ -20,7 +20,7 @@ VECTOR = 16
 """Bytes that one lane moves at most with one instruction."""
 SECTOR, LINE = 32, 128
 MOST_THREADS, MOST_ROUNDS, MOST_CTAS = 256, 8, 4096
-"""How many threads, rounds of the innermost loop, and CTAs are looked at."""
+"""How many threads, rounds of the innermost loop (more of small elements), and CTAs are looked at."""
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Places:
             asked = requests * shape.sectors
             return Access(r.buffer.name, verb, requests, asked, asked, asked * SECTOR * executions, executions=executions,
                           unique=asked * SECTOR * executions, moved=asked * SECTOR * executions)
-        asked, fresh = self._fresh(r, team, moving, shape, warps, at)
+        asked, fresh, reach = self._fresh(r, team, moving, shape, warps, at)
         taken = self.turns(around)
         once = (fresh if verb == "read" else asked) * math.prod(a.trips for a in moving) * SECTOR
         rounds = self.rounds(r, fresh * SECTOR, around, names)
@@ -149,8 +149,13 @@ class Places:
         contended = 1.0
         if verb == "update":
             contended = max(1.0, warps * LANES * shape.instructions / max(1, len(np.unique(at)) * (warps if names & {v for v, _ in team.variables} else 1)))
-        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, int(at[0, 0]),
-                      math.prod(a.trips for a in taken), rounds)
+        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, self.first(r, team, around),
+                      math.prod(a.trips for a in taken), rounds, reach)
+
+    def first(self, r: n.Region, team: Instances, around: Sequence[Around]) -> int:
+        """The place (bytes) of the first lane where the loops around begin; -1 where that is not known."""
+        at = offsets(r, {**self.values, **{a.var: a.lo for a in around}, **(team.of(0, 1) if team.variables else {})}, 1)
+        return -1 if at is None else int(at.reshape(-1)[0]) * r.buffer.dtype.bytes
 
     def rounds(self, r: n.Region, each: float, around: Sequence[Around], names: frozenset[str]) -> tuple[tuple[int, float], ...]:
         """Bytes that a CTA touches in one round of each of the loops around, by the loop's number."""
@@ -160,10 +165,15 @@ class Places:
             each *= a.trips if a.var in names else 1.0
         return tuple(reversed(out))
 
-    def _fresh(self, r: n.Region, team: Instances, moving: Sequence[Around], shape: Shape, warps: float, at: Integers) -> tuple[float, float]:
-        """Sectors that the team's warps ask of L1 in one execution, and those that are new to the CTA in it."""
-        rounds = moving[-1] if moving else None
-        looked = int(min(MOST_ROUNDS, rounds.trips)) if rounds else 1
+    def _fresh(self, r: n.Region, team: Instances, moving: Sequence[Around], shape: Shape, warps: float,
+               at: Integers) -> tuple[float, float, float]:
+        """Sectors that the team's warps ask of L1 in one execution, those that are new to the CTA in it, and how far (bytes) the places lie side by side."""
+        rounds, outer = moving[-1] if moving else None, moving[-2] if len(moving) > 1 else None
+        size = r.buffer.dtype.bytes
+        most = max(MOST_ROUNDS, SECTOR // size)  # as many as single elements of a sector
+        inner = int(min(most, rounds.trips)) if rounds else 1
+        again = int(min(outer.trips, 2 * most // inner)) if outer and rounds and rounds.trips < most else 1  # of few rounds, the next few as well
+        looked = inner * again
         count = team.count if team.variables else 1
         threads = min(count, MOST_THREADS)
         here: dict[str, Value | n.Expr] = {**self.values}
@@ -171,20 +181,26 @@ class Places:
         if rounds is not None:
             for name, v in names.items():
                 names[name] = np.tile(v, looked) if isinstance(v, np.ndarray) else v
-            here[rounds.var] = np.repeat(rounds.lo + rounds.step * np.arange(looked, dtype=np.int64), threads)
+            here[rounds.var] = np.tile(np.repeat(rounds.lo + rounds.step * np.arange(inner, dtype=np.int64), threads), again)
+        if outer is not None and again > 1:
+            here[outer.var] = np.repeat(outer.lo + outer.step * np.arange(again, dtype=np.int64), threads * inner)
         here.update(names)
         instances = threads * looked
         many = offsets(r, here, instances)
         if many is None:
-            return shape.sectors * shape.instructions * warps, shape.sectors * shape.instructions * warps
-        size = r.buffer.dtype.bytes
+            return shape.sectors * shape.instructions * warps, shape.sectors * shape.instructions * warps, 0.0
+        reach = side_by_side(many[:threads] * size)
+        if rounds is not None and inner > 1 and abs(int(many[threads].reshape(-1)[0] - many[0].reshape(-1)[0])) * size <= reach:
+            reach *= rounds.trips
+        if outer is not None and again > 1 and abs(int(many[threads * inner].reshape(-1)[0] - many[0].reshape(-1)[0])) * size <= reach:
+            reach *= outer.trips
         seen = np.unique(many.reshape(-1) * size // SECTOR)
         share = max(1.0, count / threads) if len(np.unique(at[:, 0])) > 1 or at.shape[0] == 1 else 1.0
         if not team.variables:
             asked = float(len(np.unique(at // SECTOR)))
-            return max(asked, 1.0), len(seen) / looked
+            return max(asked, 1.0), len(seen) / looked, reach
         asked = shape.sectors * shape.instructions * warps
-        return asked, min(asked, len(seen) * share / looked)
+        return asked, min(asked, len(seen) * share / looked), reach
 
     def grid(self, r: n.Region, names: frozenset[str], touched: float, turns: Sequence[Around]) -> tuple[float, float]:
         """How many of the CTAs that run together touch places of their own (a share), and bytes that the whole grid touches, `touched` of them a CTA in each of
@@ -223,6 +239,12 @@ class Places:
             here[a.var] = n.Binary("min", n.Binary("add", first, n.Var(f"turn of {a.var}", I32)), n.Binary("sub", end, const(1)))
         places = offsets(r, here, count)
         return None if places is None else places.reshape(count, -1)[:, 0]
+
+
+def side_by_side(at: Integers) -> float:
+    """How many bytes places (bytes) take that lie side by side; where they do not, each lies in a sector of its own."""
+    sectors = np.unique(at.reshape(-1) // SECTOR)
+    return float(len(sectors) * SECTOR) if sectors[-1] - sectors[0] < 2 * len(sectors) else float(SECTOR)
 
 
 def leaves(e: n.Node) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from kir.gate.counts.frames import (
     unit,
 )
 from kir.gate.counts.numbers import Integers, number
-from kir.gate.counts.places import LANES, SECTOR, Around, Instances, Places, banks, swizzled
+from kir.gate.counts.places import LANES, SECTOR, Around, Instances, Places, banks, side_by_side, swizzled
 from kir.gate.counts.trace import Access, Barrier, Item, Key, Op, Team, Verb
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -371,8 +371,8 @@ class Values:
         again = executions / own if touched > self.l1 * L1_SHARE or verb != "read" else 1.0
         requests = instructions * self.warps
         access = Access(r.buffer.name, verb, requests, max(asked, requests), asked, touched, again, executions, distinct, unique,
-                        moved=touched * taken * again, first=-1 if at is None else int(at.reshape(-1)[0]), turns=math.prod(a.trips for a in turns),
-                        rounds=self.places.rounds(r, asked * SECTOR, around, names))
+                        moved=touched * taken * again, first=self.places.first(r, Instances(), around), turns=math.prod(a.trips for a in turns),
+                        rounds=self.places.rounds(r, asked * SECTOR, around, names), reach=0.0 if at is None else side_by_side(at))
         cycles = max(1.0, vector * LANES / 128)
         if apart != "copy":
             self.put(Op("alu", instructions * TILE_ADDRESS, latency=4.5, share=self.share), depth)

@@ -142,25 +142,30 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     asked: dict[str, float] = {}
     unique: dict[str, float] = {}
     waves: dict[str, float] = {}
-    seen: dict[tuple[str, int], Access] = {}
+    seen: dict[tuple[str, int], list[Access]] = {}
+    beside: dict[tuple[str, str, tuple[int, ...]], list[Access]] = {}
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
             continue
-        before = seen.get((a.buffer, a.first)) if a.first >= 0 else None
-        if before is not None and a.verb == "read" and _kept(before, a, l1):
+        same = seen.setdefault((a.buffer, a.first), []) if a.first >= 0 else []
+        if a.verb == "read" and any(_kept(before, a, l1) for before in same):
             a.moved = 0.0
             continue
-        seen[a.buffer, a.first] = a
+        others = beside.setdefault((a.buffer, a.verb, tuple(number for number, _ in a.rounds)), [])
+        own = min((abs(a.first - b.first) / b.reach for b in others if b.reach > 0.0), default=1.0) if a.first >= 0 and a.rounds else 1.0
+        others.append(a)
+        if own < 1.0 and a.verb == "read":  # most of its sectors were brought by the others of the round
+            a.moved *= own
+            a.fresh *= own
         moved = a.moved * ctas
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
         many = max(1.0, ctas * a.turns / max(1, together))
-        own = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint)
-        if before is None:
-            unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique)
-            waves[a.buffer] = waves.get(a.buffer, 0.0) + own
-        if a.verb == "update":
-            work.atomics = max(work.atomics, a.contended * a.executions * ctas)
+        at_once = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
+        if not same:
+            unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
+            waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
+        same.append(a)
     total = sum(unique.values())
     for name, moved in asked.items():
         least = min(unique[name], moved)

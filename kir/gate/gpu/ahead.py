@@ -27,7 +27,7 @@ class Ahead:
         self.gpu, self.problem, self.sanitize, self.shared = gpu, problem, sanitize, shared
         self._pool = ThreadPoolExecutor(max_workers=processes + 2)
         self._oracle: Future[tuple[Child, Oracle]] = self._pool.submit(self._loaded)
-        self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened) for _ in range(processes)]
+        self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened, door) for door in range(processes)]
         if sanitize:
             gpu.sanitizers.refill()
 
