@@ -44,6 +44,21 @@ class _Shape:
     exact: bool = False
 
 
+class _Runs:
+    """Runs of a program, each made once."""
+
+    def __init__(self, program: n.Program) -> None:
+        self.program = program
+        self.made: dict[tuple[tuple[tuple[str, int], ...], int], Result | None] = {}
+
+    def at(self, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
+        """The run at these sizes; None where it cannot be made."""
+        key = tuple(sorted(sizes.items())), places
+        if key not in self.made:
+            self.made[key] = ran(self.program, sizes, places)
+        return self.made[key]
+
+
 def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with a shape for each tensor that has none: the smallest, of those that its sizes give, in which runs at small sizes stay. Where tiles
     reach beyond every one of them, or beyond a shape that is stated, a fact says that a size is a multiple of its tile; a tensor that is looked up by
@@ -55,14 +70,15 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
         program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
-    best = _fitted(binding, program, names)
+    runs = _Runs(program)
+    best = _fitted(binding, runs, names)
     if best.ran and best.amiss != (0, 0):
         tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
-        other = _fitted(tiled, program, names)
+        other = _fitted(tiled, runs, names)
         if other.amiss < best.amiss:
             best = other
             for fact in [f for f in tiled.facts if f not in binding.facts]:
-                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), program, names)
+                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), runs, names)
                 best = other if other.amiss <= best.amiss else best
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
@@ -113,8 +129,9 @@ class _Fitted:
         return (len(self.wrong), self.loose) if self.ran else (len(self.binding.tensors) + 1, 0)
 
 
-def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitted:
-    """The binding with shapes for those tensors that one fits, by how far `program` reaches where they are endless."""
+def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
+    """The binding with shapes for those tensors that one fits, by how far the program of `made` reaches where they are endless."""
+    program = made.program
     tried: list[Mapping[str, int]] = []
     runs: list[Result] = []
     touched = {r.buffer.name for k in program.kernels for r in regions(k)}
@@ -123,7 +140,7 @@ def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitt
         best: tuple[Mapping[str, int], Result] | None = None
         for order, primes in product((1, -1), turn):  # other sizes where these reach nothing, as padding that is wider than what is padded
             sizes = small_sizes(binding.changed(sizes=binding.sizes[::order]), primes) if order == 1 or best is not None else None
-            run = ran(program, sizes) if sizes is not None else None
+            run = made.at(sizes) if sizes is not None else None
             if sizes is not None and run is not None and (best is None or _reached(run, asked) > _reached(best[1], asked)):
                 best = sizes, run
             if best is not None and _reached(best[1], asked) == len(asked):
@@ -133,7 +150,7 @@ def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitt
         tried.append(best[0])
         runs.append(best[1])
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
-    further = [found for sizes in tried if (found := ran(program, sizes, MORE_PLACES)) is not None] if places and names else []
+    further = [found for sizes in tried if (found := made.at(sizes, MORE_PLACES)) is not None] if places and names else []
     taken = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
