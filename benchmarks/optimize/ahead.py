@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,12 +25,10 @@ from kir.base.store import write_atomic
 from kir.hardware.target import target as named
 from kir.ir.canonical import content_hash
 
-PROPOSALS = 16
+PROPOSALS = 32
 """Candidates that the search names for an instance."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
-FIRST = 8
-"""Those of them that are compiled ahead."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def proposals(number: int, device: str) -> list[Proposed]:
     one = INSTANCES[number]
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
-    search = Search(problem.naive, setting, CpuJudge(setting), budget=Budget(seconds=1e4), policy=load())
+    search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4), policy=load())
     found = search.proposals(PROPOSALS)
     kin = [c.plan.family in search.kin and c.share >= MEANT for c in found]
     return [
@@ -110,32 +108,6 @@ def compiled(sizes: Mapping[str, int], one: Proposed, device: str, folder: str) 
     return ""
 
 
-@contextlib.contextmanager
-def prepared(
-    wanted: list[int],
-    device: str,
-    folder: Path,
-    workers: int,
-    ahead: Path | None = None,
-) -> Iterator[tuple[dict[int, Future[list[Proposed]]], list[Future[str]]]]:
-    """The proposals of instances as they come, and behind them the compilation of the first ones, which are added to the second as they begin. What was
-    kept `ahead` is not searched for again."""
-    with _pool(workers) as pool:
-        known = {i: kept(ahead, i) for i in wanted}
-        found = {i: pool.submit(proposals, i, device) if known[i] is None else _there(known[i] or []) for i in wanted}
-        making: list[Future[str]] = []
-
-        def then(i: int, done: Future[list[Proposed]]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                with contextlib.suppress(RuntimeError):  # the pool is closed already
-                    for one in done.result()[:FIRST]:
-                        making.append(pool.submit(compiled, INSTANCES[i].sizes, one, device, str(folder)))
-
-        for i, future in found.items():
-            future.add_done_callback(lambda done, i=i: then(i, done))  # type: ignore[misc]  # a default binds the number now
-        yield found, making
-
-
 def compile_kept(folder: Path, wanted: list[int], device: str, workers: int, seconds: float) -> int:
     """Compile what was kept of instances into `FOLDER/artifacts`, the first proposal of each, then the second of each, for so many seconds; how many were
     compiled. `heldout` takes them from there."""
@@ -175,12 +147,6 @@ def artifacts_taken(folder: Path | None, into: Path) -> None:
         if not (into / each.name).exists():
             into.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(each, into / each.name)
-
-
-def _there(proposed: list[Proposed]) -> Future[list[Proposed]]:
-    out: Future[list[Proposed]] = Future()
-    out.set_result(proposed)
-    return out
 
 
 def rivals_compiling(folder: Path, share: int, wanted: list[Instance]) -> list[subprocess.Popen[bytes]]:

@@ -7,16 +7,17 @@ import math
 import os
 import random
 import secrets
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, TimeoutError
-from contextlib import ExitStack
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.optimize.ahead import Proposed, artifacts_taken, prepared, rivals_compiling, told
+from benchmarks.optimize.ahead import Proposed, artifacts_taken, kept, proposals, rivals_compiling, told
 from benchmarks.optimize.instances import INSTANCES, Instance
+from benchmarks.optimize.running import opened, share, spending
+from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu
@@ -26,10 +27,15 @@ from kir.hardware.device.client import Child, ChildGone
 from kir.ir.parser import parse_program
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.problem import Problem, Shape
 
 AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
+EACH_SECONDS = 180.0
+"""What an instance may take: seconds of its search, its candidates and the compilers, waiting for the device included."""
+TOGETHER = 4
+"""Candidates of an instance that are timed in one go; the fastest goes through the whole gate then."""
 MOST = 20
 """Candidates that may be measured of an instance."""
 GATING = 8.0
@@ -71,54 +77,104 @@ class Rows:
 
 
 def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: Path | None = None) -> int:
-    """Measure what is asked for; 0 when every instance has a row."""
+    """Measure what is asked for, the instances side by side in processes that take turns on the device, some candidates at a time, until each has `MOST` or
+    its seconds; 0 when every instance has a row."""
     until = time.monotonic() + seconds
     rows = Rows(out)
     wanted = [i for i, one in enumerate(INSTANCES) if any(word in one.name for word in only.split(","))]
-    with ExitStack() as held:
-        gpu = held.enter_context(Gpu.open())
-        device = gpu.target.device.name
-        cores = workers or os.cpu_count() or 2
-        untimed = [INSTANCES[i] for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
-        compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, cores // 2)), untimed) if untimed else []
+    count = workers or max(1, len(os.sched_getaffinity(0)) - 1)
+    with Gpu.open() as gpu:
+        gpu.peaks  # noqa: B018  # measured once before anything else works here, which also makes the harness
+        about = {"device": gpu.about["name"], "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
+                 "when": time.strftime("%Y-%m-%d")}
+        untimed = [i for i in wanted if not (rows.rows.get(INSTANCES[i].name) or {}).get("rival_seconds")]
+        compiling = rivals_compiling(gpu.folder, min(RIVALS, max(1, count // 2)), [INSTANCES[i] for i in untimed]) if untimed else []
         artifacts_taken(ahead, gpu.folder / "artifacts")
-        found, making = held.enter_context(prepared(wanted, device, gpu.folder / "artifacts", max(1, cores - 2), ahead))
-        gpu.warm()
-        _wait([*found.values()], compiling, time.monotonic() + AHEAD_SHARE * seconds)
-        _wait(making, [], until - (1 - AHEAD_SHARE) * seconds)
-        about = {
-            "device": gpu.about["name"],
-            "command": f"python -m benchmarks.optimize heldout --on gpu --seconds {seconds:g}",
-            "when": time.strftime("%Y-%m-%d"),
-        }
-        panel = _Panel(gpu)
-        held.callback(panel.close)
-        for turn in range(MOST):
-            held_rows = {i: rows.rows.get(INSTANCES[i].name) for i in wanted}
-            unfinished = [(not found[i].done(), _worth(row), i) for i, row in held_rows.items() if _unfinished(row, found[i])]
-            left = [i for *_, i in sorted(unfinished)]
-            for place, i in enumerate(left):
-                if time.monotonic() > until:
-                    break
-                share = (until - time.monotonic()) / (len(left) - place)
-                one, begun = INSTANCES[i], time.monotonic()
-                before = rows.rows.get(one.name) or {"instance": one.name, "problem": one.problem, "sizes": dict(one.sizes), "tried": [], "seconds": None}
-                try:
-                    row = _measured(gpu, one, found[i], panel, before, begun + (share if not turn else share / 2))
-                except Exception as fault:  # one instance that breaks the harness harms no other
-                    row = {**before, "remark": f"{type(fault).__name__}: {fault}"[:300]}
-                row["when"] = about["when"]
-                row["took"] = round(before.get("took", 0.0) + time.monotonic() - begun, 1)
-                rows.keep(row, about)
-                print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "rival_seconds", "times_faster", "plan", "remark")}), flush=True)
-            if time.monotonic() > until or not left:
-                break
-        for each in compiling:
-            each.kill()
-        for future in found.values():
-            future.cancel()
+        engine, panel, beside = Devices((0,), count), _Panel(gpu), ThreadPoolExecutor(1)
+        begun, timing = dict[Any, tuple[int, Any]](), dict[Any, int]()
+        found: dict[int, list[Proposed]] = {i: known for i in wanted if (known := kept(ahead, i)) is not None}
+
+        def begin(i: int) -> None:
+            known = tuple(found[i]) if i in found else None
+            task = engine.begin(some_candidates, Some(i, gpu.target.device.name, known, rows.rows.get(INSTANCES[i].name), until))
+            begun[task.said] = i, task
+
+        def ended(i: int, task: Any) -> None:
+            one = INSTANCES[i]
+            before = rows.rows.get(one.name) or _empty(one)
+            try:
+                made = engine.result(task, 0.0)
+                found[i] = [Proposed(**p) for p in made["proposed"]]
+                row = {**made["row"], **{k: v for k, v in before.items() if k.startswith("rival")}}
+            except Lost:
+                row = {**before, "remark": "it ended its process", "took": EACH_SECONDS}
+            rows.keep(_beside({**row, "when": about["when"]}), about)
+            print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "plan", "remark", "took")}), flush=True)
+            if len(row["tried"]) < min(MOST, len(found.get(i, ()))) and row.get("took", 0.0) < EACH_SECONDS and time.monotonic() < until - GATING:
+                begin(i)
+
+        try:
+            for i in sorted(wanted, key=lambda i: _worth(rows.rows.get(INSTANCES[i].name))):
+                begin(i)
+            while (begun or timing or untimed) and time.monotonic() < until:
+                if untimed and (time.monotonic() > until - (1 - AHEAD_SHARE) * seconds or all(x.poll() is not None for x in compiling)):
+                    timing |= {beside.submit(panel.timed, INSTANCES[i], random.Random(secrets.randbits(64))): i for i in untimed}
+                    untimed = []
+                for said in wait([*begun, *timing], timeout=min(1.0, max(0.0, until - time.monotonic())), return_when=FIRST_COMPLETED).done:
+                    if said in begun:
+                        ended(*begun.pop(said))
+                    elif (one := INSTANCES[timing.pop(said)]) and said.exception() is None:
+                        rows.keep(_beside({**(rows.rows.get(one.name) or {**_empty(one), "when": about["when"]}), **said.result()}), about)
+        finally:
+            for each in compiling:
+                each.kill()
+            engine.close()
+            beside.shutdown(wait=False, cancel_futures=True)
+            panel.close()
     print("\n".join(_table([rows.rows[x.name] for x in INSTANCES if x.name in rows.rows], about)))
     return 0 if all(INSTANCES[i].name in rows.rows for i in wanted) else 1
+
+
+def _empty(one: Instance) -> dict[str, Any]:
+    return {"instance": one.name, "problem": one.problem, "sizes": dict(one.sizes), "tried": [], "seconds": None}
+
+
+def _beside(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, with how many times as fast as its rival it is."""
+    return {**row, "times_faster": row["rival_seconds"] / row["seconds"]} if row["seconds"] and row.get("rival_seconds") else row
+
+
+@dataclass(frozen=True)
+class Some:
+    """Some candidates of the instance of this number, as a worker is given them: of what was proposed (None: that is to be searched), beside the row so far."""
+
+    number: int
+    device: str
+    proposed: tuple[Proposed, ...] | None
+    row: dict[str, Any] | None
+    until: float
+
+    @property
+    def key(self) -> str:
+        return INSTANCES[self.number].name
+
+
+def some_candidates(task: Some) -> dict[str, Any]:
+    """What a worker does: proposals, where there are none yet, then some candidates. `spent` says where its seconds went."""
+    one, begun = INSTANCES[task.number], time.monotonic()
+    row = dict(task.row or _empty(one))
+    spent, proposed = dict(row.get("spent", {})), list(task.proposed or ())
+    try:
+        with spending(spent, "search"):
+            if task.proposed is None:
+                proposed = proposals(task.number, task.device)
+        with spending(spent, "candidates"):
+            row = measured_more(opened(), one, proposed, row, min(task.until, begun + EACH_SECONDS - row.get("took", 0.0)), TOGETHER)
+    except KirError as refused:
+        row["remark"] = f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
+    except Exception as fault:  # one instance that breaks the harness harms no other
+        row["remark"] = f"{type(fault).__name__}: {fault}"[:300]
+    return {"row": {**row, "spent": spent, "took": round(row.get("took", 0.0) + time.monotonic() - begun, 1)}, "proposed": [asdict(p) for p in proposed]}
 
 
 def joined(given: Path, out: Path) -> int:
@@ -139,27 +195,6 @@ def joined(given: Path, out: Path) -> int:
 def _worth(row: Mapping[str, Any] | None) -> tuple[bool, float, int]:
     """What is measured first: what has no row, then what is slowest beside its rival, then what was measured least."""
     return row is not None, float((row or {}).get("times_faster") or 0.0), len((row or {}).get("tried", ()))
-
-
-def _unfinished(row: Mapping[str, Any] | None, found: Future[list[Proposed]]) -> bool:
-    """Whether an instance has something left to measure."""
-    tried = len(row["tried"]) if row is not None else 0
-    most = MOST if not found.done() or found.exception() is not None else min(MOST, len(found.result()))
-    return tried < most and not (row is not None and found.done() and found.exception() is not None)
-
-
-def _wait(found: Sequence[Future[Any]], compiling: Sequence[subprocess.Popen[bytes]], until: float) -> None:
-    """Until what is being made is there, or the time for that is over. What is compiled by then is in the caches."""
-    for future in found:
-        try:
-            future.exception(timeout=max(0.0, until - time.monotonic()))
-        except TimeoutError:
-            break
-    for each in compiling:
-        try:
-            each.wait(timeout=max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:  # what it compiled is in the cache
-            each.kill()
 
 
 class _Panel:
@@ -191,20 +226,6 @@ class _Panel:
         if self.child is not None:
             self.child.close()
             self.child = None
-
-
-def _measured(gpu: Gpu, one: Instance, found: Future[list[Proposed]], panel: _Panel, before: dict[str, Any], until: float) -> dict[str, Any]:
-    """The instance's row after some more candidates: at least one, the rival first where it has no time yet. They are timed first; then the fastest goes
-    through the gate, the next where that refuses it, and only what the gate accepts counts."""
-    row = dict(before)
-    if found.exception() is not None:
-        return {**row, "remark": f"no proposal: {found.exception()}"[:300]}
-    if row.get("rival_seconds") is None and not row.get("rival_remark"):
-        row.update(panel.timed(one, random.Random(secrets.randbits(64))))
-    row = measured_more(gpu, one, found.result(), row, until)
-    if row["seconds"] and row.get("rival_seconds"):
-        row["times_faster"] = row["rival_seconds"] / row["seconds"]
-    return row
 
 
 def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Mapping[str, Any], until: float, most: int = MOST) -> dict[str, Any]:
@@ -277,6 +298,9 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         f"Ours were right at secret shapes on the device. {len(ratios)} of {len(rows)} rows have both times: "
         f"{sum(r >= 1.0 for r in ratios)} at 1.0 or more, geometric mean {mean:.3f}."
     )
+    yield ""
+    yield f"- At most {MOST} measured candidates and {EACH_SECONDS:g} s an instance."
+    yield from share(rows, "instances", "the rivals'")
     yield ""
     yield "| " + " | ".join(HEAD) + " |"
     yield "| " + " | ".join("---" for _ in HEAD) + " |"

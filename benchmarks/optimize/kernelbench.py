@@ -19,12 +19,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.optimize.ahead import Proposed
-from benchmarks.optimize.running import each, search
+from benchmarks.optimize.running import each, opened, search, share, spending
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
@@ -153,11 +152,7 @@ class Rows:
         )
         yield ""
         yield from self._counts(rows)
-        spent = [r["spent"] for r in rows if r.get("spent", {}).get("candidates")]
-        if spent:
-            whole = sum(s["search"] + s["candidates"] for s in spent)
-            share = sum(s["search"] for s in spent) / whole
-            yield f"- The search itself took {share:.0%} of the {whole:.0f} s of {len(spent)} models, beside others, without torch's."
+        yield from share(rows, "models", "torch's")
         yield ""
         yield "| " + " | ".join(HEAD if self.about["measured"] else MODELLED_HEAD) + " |"
         yield "| " + " | ".join("---" for _ in (HEAD if self.about["measured"] else MODELLED_HEAD)) + " |"
@@ -250,7 +245,7 @@ def proposals(path: str, device: str, surface: str = "") -> tuple[int, list[Prop
 
     one = Asked(path)
     setting = Setting(one.posed(), one.shape, target(device), surface)
-    made = Search(setting.problem.naive, setting, CpuJudge(setting), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
+    made = Search(setting.problem.naive, setting, CpuJudge(setting, measures=True), sources(), policy=load(), budget=Budget(seconds=1e4, plans=PLANS))
     found = made.proposals(PROPOSALS)
     told = [Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left)) for c in found]
     return len(setting.problem.naive.kernels), told
@@ -308,7 +303,7 @@ def device_row(task: Model) -> dict[str, Any]:
     spent: dict[str, float] = {}
     try:
         with spending(spent, "device"):
-            gpu = _gpu()
+            gpu = opened()
         with spending(spent, "search"):
             row["kernels"], told = proposals(task.path, gpu.target.device.name, task.surface)
         with spending(spent, "eager"):
@@ -328,33 +323,15 @@ def compiled_row(task: Model) -> dict[str, Any]:
     one, spent = Asked(task.path), dict[str, float]()
     try:
         with spending(spent, "compiled"):
-            row = beside(_gpu(), one, "compiled")
+            row = beside(opened(), one, "compiled")
     except KirError as refused:
         row = {"compiled_remark": refused.diagnostics[0].message}
     one.closed()
     return {**row, "compiled_took": spent.get("compiled", 0.0)}
 
 
-@contextlib.contextmanager
-def spending(spent: dict[str, float], what: str) -> Iterator[None]:
-    """Adds the seconds of a block."""
-    begun = time.monotonic()
-    try:
-        yield
-    finally:
-        spent[what] = round(spent.get(what, 0.0) + time.monotonic() - begun, 1)
-
-
 GATING_SECONDS = 30.0
 """What gating may take of a model's budget, where candidates are accepted sooner."""
-
-
-@cache
-def _gpu() -> Any:
-    """The device that this worker sees, opened once."""
-    from kir.gate.gpu import Gpu
-
-    return Gpu.open()
 
 
 class Drawn:

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.optimize.calls import CALLS
+from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware import machine
+from kir.surface.reading import located
 
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
 CAPTURING, LEAST_CAPTURING = 0.28, 20.0
@@ -30,41 +32,57 @@ CANDIDATES = 4000
 
 
 def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str = "") -> int:
-    """Record the calls of each package, search all of them under one budget, keep the rows, and patches, evidence and overlay in the folder `keep`; 1 where
-    nothing was recorded."""
+    """Record the calls of each package, search all of them under one budget, and keep rows, patches, evidence and overlay in the folder `keep`, from which the
+    same command goes on: with the calls that lie there, behind those that were searched. With 0 seconds only the page is made of them. 1 where there is
+    nothing."""
     until = time.monotonic() + seconds
-    wanted = [name for name in CALLS if any(word in name for word in only.split(","))]
-    with tempfile.TemporaryDirectory(prefix="kir-packages-") as name:
-        work = Path(name)
-        processes = max(1, (workers or len(os.sched_getaffinity(0))) // len(wanted))
-        recording = max(LEAST_CAPTURING, CAPTURING * seconds)
-        capturing = [subprocess.Popen([*KIR, "capture", "--package", p, "--seconds", f"{recording:g}", "-o", str(work / p), "--",
+    with contextlib.ExitStack() as held:
+        state = Path(keep or held.enter_context(tempfile.TemporaryDirectory(prefix="kir-packages-")))
+        calls, found = state / "calls", state / "found"
+        if seconds > 0:
+            _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers)
+            budget = f"candidates={CANDIDATES},seconds={max(10.0, until - time.monotonic() - LEFT):g}"
+            with contextlib.suppress(subprocess.TimeoutExpired):  # what was found by then is there
+                subprocess.run([*KIR, "optimize", str(calls), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
+                                "--cache", str(state / "cache")], check=False, timeout=max(20.0, until - time.monotonic() + LEFT))
+            shutil.rmtree(state / "cache", ignore_errors=True)
+        return _table(out, found, seconds)
+
+
+def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
+    """The calls of packages, recorded anew where none lie in the folder that are of files of this machine."""
+    with contextlib.suppress(KirError):
+        if [located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml")]:
+            return
+    processes, recording = max(1, (workers or len(os.sched_getaffinity(0))) // len(wanted)), max(LEAST_CAPTURING, CAPTURING * seconds)
+    with tempfile.TemporaryDirectory(prefix="kir-calls-") as name:
+        capturing = [subprocess.Popen([*KIR, "capture", "--package", p, "--seconds", f"{recording:g}", "-o", str(Path(name) / p), "--",
                                        sys.executable, "-m", "benchmarks.optimize.calls", p, "--processes", str(processes)]) for p in wanted]
         for each in capturing:
             each.wait()
-        calls = work / "calls"
-        calls.mkdir()
+        shutil.rmtree(calls.parent / "found", ignore_errors=True)  # of other calls
+        shutil.rmtree(calls, ignore_errors=True)
+        calls.mkdir(parents=True)
         for p in wanted:
-            for file in sorted((work / p).glob("*-*.toml")):
+            for file in sorted((Path(name) / p).glob("*-*.toml")):
                 shutil.copyfile(file, calls / f"{p}-{file.name}")
-        found = work / "found"
-        budget = f"candidates={CANDIDATES},seconds={max(10.0, until - time.monotonic() - LEFT):g}"
-        with contextlib.suppress(subprocess.TimeoutExpired):  # what was found by then is there
-            subprocess.run([*KIR, "optimize", str(calls), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
-                            "--cache", str(work / "cache")], check=False, timeout=max(20.0, until - time.monotonic() + LEFT))
-        if keep and found.is_dir():
-            shutil.copytree(found, keep, dirs_exist_ok=True)
-        report = found / "report.json"
-        if not report.is_file():
-            return 1
-        told = json.loads(report.read_text(encoding="utf-8"))
-        order = json.loads((found / "order.json").read_text(encoding="utf-8"))["calls"]
-    rows = [_row(r) for r in told["kernels"]]
+
+
+def _table(out: Path, found: Path, seconds: float) -> int:
+    """The page, of the rows of a run, finished or not, beside those of other calls that an earlier page has."""
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((found / "results").glob("*.json"))]
+    file, report = out / "optimize-packages.json", found / "report.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"about": {}, "rows": []}
+    rows = {(r["kernel"], r["call"]): r for r in [*before["rows"], *map(_row, results)]}
+    if not rows:
+        return 1
+    order = json.loads((found / "order.json").read_text(encoding="utf-8"))["calls"] if (found / "order.json").is_file() else []
+    skipped = json.loads(report.read_text(encoding="utf-8"))["skipped"] if report.is_file() else []
     about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": machine.gpus()[0].name, "when": time.strftime("%Y-%m-%d"),
-             "calls": len(order), "skipped": len(told["skipped"])}
-    write_atomic(out / "optimize-packages.json", json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
-    write_atomic(out / "optimize-packages.md", "\n".join(page(rows, about)) + "\n")
-    print("\n".join(page(rows, about)))
+             "calls": len(order), "skipped": len(skipped)} if seconds > 0 else before["about"]
+    write_atomic(file, json.dumps({"about": about, "rows": [*rows.values()]}, indent=1) + "\n")
+    write_atomic(out / "optimize-packages.md", "\n".join(page([*rows.values()], about)) + "\n")
+    print("\n".join(page([*rows.values()], about)))
     return 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -100,3 +102,30 @@ def each(work: Callable[..., Row], tasks: Sequence[Task], workers: int, seconds:
             if time.monotonic() > until:
                 process.kill()  # what it is at is lost, as was said
         pool.shutdown(cancel_futures=True)
+
+
+@cache
+def opened() -> Any:
+    """The device that this process sees, opened once."""
+    from kir.gate.gpu import Gpu
+
+    return Gpu.open()
+
+
+@contextlib.contextmanager
+def spending(spent: dict[str, float], what: str) -> Iterator[None]:
+    """Adds the seconds of a block."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        spent[what] = round(spent.get(what, 0.0) + time.monotonic() - begun, 1)
+
+
+def share(rows: Sequence[Row], what: str, without: str) -> Iterator[str]:
+    """The line of a page that says what the searches took of the time of rows with `spent`, in which `without` is not counted."""
+    spent = [r["spent"] for r in rows if r.get("spent", {}).get("candidates")]
+    if spent:
+        whole = sum(s["search"] + s["candidates"] for s in spent)
+        part = sum(s["search"] for s in spent) / whole
+        yield f"- The search itself took {part:.0%} of the {whole:.0f} s of {len(spent)} {what}, beside others, without {without}."

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from lark import Token, Tree
@@ -44,12 +45,23 @@ def parse_program(text: str, file: str = "<text>") -> n.Program:
 
 def parse_expression(text: str, values: Mapping[str, Type], buffers: Mapping[str, n.Buffer]) -> n.Expr:
     """The expression of a text over named values and buffers. Raises KirError as `parse_program`."""
-    tree = syntax_tree(f"kir {SCHEMA}\nprogram p\n  fact {text}\n", "<expression>")
+    tree = _tree_of(text)
+    if isinstance(tree, KirError):
+        raise KirError(*tree.diagnostics)
     scope = Scope()
     scope.values.update(values)
     scope.buffers.update(buffers)
     fact = next(iter(tree.find_data("fact")))
     return _Reader("<expression>").expr(fact.children[0], scope)
+
+
+@lru_cache(maxsize=4096)
+def _tree_of(text: str) -> Tree[Token] | KirError:
+    """The syntax of an expression, or what is wrong with it: steps name expressions by texts that are read at many places."""
+    try:
+        return syntax_tree(f"kir {SCHEMA}\nprogram p\n  fact {text}\n", "<expression>")
+    except KirError as bad:
+        return bad
 
 
 class _Reader(Terms):

@@ -40,7 +40,7 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BF16, F16, F32, dtype_of
+from kir.ir.types import BF16, F16, F32, I8, U8, dtype_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
 from kir.rewrite.edit import block_at
 from kir.rewrite.match import edited, node_as
@@ -51,6 +51,8 @@ def _in_range(program: n.Program, site: Site, context: Context) -> Verdict:
     wide, narrow = (s.a, dtype_of(s.b.type)) if dtype_of(s.a.type) == F32 else (s.b, dtype_of(s.a.type))
     if narrow == BF16:
         return proved("bf16 has the range of f32")
+    if isinstance(wide, n.Cast) and dtype_of(wide.x.type) in (I8, U8):
+        return proved("the operand is a whole number of 8 bits, which f16 has exactly")
     if _is_share_of_maximum(wide, block_at(program, site.path)[:int(site.path[-1])]):
         return proved("the operand is a power of a difference from a maximum, at most 1")
     return unknown("the operand is not known to lie in the range of f16", needs="values of at most 65504, such as weights of a softmax")

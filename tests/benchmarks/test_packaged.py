@@ -1,9 +1,14 @@
 """The table of packages: rows named by their package, counted, and nothing of the machine that they were measured on."""
 from __future__ import annotations
 
-from benchmarks.optimize.packaged import _row, page
+import json
+from pathlib import Path
+from typing import Any
 
-ROW = {"kernel": "/here/site-packages/liger_kernel/ops/softmax.py::k", "binding": "liger_kernel-k-1", "launches": 2, "speedup": 1.25, "took": 3.0, "remark": "",
+from benchmarks.optimize.packaged import _row, packages, page
+
+ROW: dict[str, Any] = {
+    "kernel": "/here/site-packages/liger_kernel/ops/softmax.py::k", "binding": "liger_kernel-k-1", "launches": 2, "speedup": 1.25, "took": 3.0, "remark": "",
        "tried": [1, 2], "baseline": {"seconds": 5e-6}, "best": {"seconds": 4e-6, "plan": "threads k triton threads=512"}}
 
 
@@ -13,3 +18,17 @@ def test_rows_are_named_by_their_package_and_counted() -> None:
     assert rows[0]["kernel"] == "liger_kernel:ops/softmax.py::k" and rows[1]["seconds"] is None
     told = "\n".join(page(rows, {"command": "c", "device": "d", "when": "w", "calls": 3, "skipped": 0}))
     assert "1 are at least 1.1 times as fast, 2 faster at all" in told and "KIR-B005: no" in told and "/here" not in told
+
+
+def test_the_page_is_made_of_what_a_run_that_was_cut_off_has_left_beside_what_an_earlier_one_had(tmp_path: Path) -> None:
+    """Seconds of 0 measure nothing: the rows are those of the folder's results, and those that the page had of other calls."""
+    for name, row in (("0001-k", ROW), ("0002-j", {**ROW, "kernel": ROW["kernel"].replace("::k", "::j"), "binding": "liger_kernel-j-1"})):
+        (tmp_path / "state" / "found" / "results").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "state" / "found" / "results" / f"{name}.json").write_text(json.dumps({**row, "speedup": 1.5}))
+    about = {"command": "python -m benchmarks.optimize packages --seconds 9", "device": "a device", "when": "w", "calls": 3, "skipped": 1}
+    (tmp_path / "optimize-packages.json").write_text(json.dumps({"about": about, "rows": [_row(ROW), _row({**ROW, "binding": "liger_kernel-k-2"})]}))
+    assert packages(tmp_path, "", 0.0, 1, str(tmp_path / "state")) == 0
+    rows = json.loads((tmp_path / "optimize-packages.json").read_text())["rows"]
+    assert [(r["call"], r["speedup"]) for r in rows] == [("liger_kernel-k-1", 1.5), ("liger_kernel-k-2", 1.25), ("liger_kernel-j-1", 1.5)]
+    assert "3 were searched with 6 candidates" in (tmp_path / "optimize-packages.md").read_text()
+    assert packages(tmp_path / "none", "", 0.0, 1, str(tmp_path / "nothing")) == 1

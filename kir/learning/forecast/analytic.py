@@ -60,7 +60,7 @@ class Stored:
 
 
 @lru_cache(maxsize=64)
-def _modelled(program: Program, sizes: tuple[tuple[str, int], ...], target: Target, surface: str) -> tuple[Cost, ...]:
+def modelled(program: Program, sizes: tuple[tuple[str, int], ...], target: Target, surface: str) -> tuple[Cost, ...]:
     """The cost of a program that was not compiled; the last ones are kept, since many are compared with one."""
     return program_cost(program, dict(sizes), target, None, surface)
 
@@ -78,7 +78,7 @@ class _Program:
 
 def _program(pair: Pair, side: int, compiled: bool) -> _Program:
     program, made = (pair.before, pair.after)[side], pair.compiled[side]
-    costs = (_modelled(program, tuple(sorted(pair.sizes.items())), pair.target, pair.surface) if made is None
+    costs = (modelled(program, tuple(sorted(pair.sizes.items())), pair.target, pair.surface) if made is None
              else program_cost(program, pair.sizes, pair.target, made, pair.surface))
     rest = unhidden(costs, made if compiled else None)
     refusals = illegal(program, pair.target.architecture) + refused(program, pair.target.architecture, pair.surface)

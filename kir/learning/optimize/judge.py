@@ -3,20 +3,25 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
-from kir.ir.nodes import Program
+from kir.ir.build import const, int_value
+from kir.ir.nodes import Buffer, Program
+from kir.ir.types import DType
+from kir.ir.visit import substitute
 from kir.learning.optimize.plan import Setting
 from kir.learning.tune.search import Measured
 
 if TYPE_CHECKING:
     from kir.gate import Verdict
     from kir.gate.artifacts import ArtifactCache
+    from kir.gate.cost import Cost
     from kir.gate.gpu import Gpu
+    from kir.gate.gpu.oracle import Shared
 
 
 class Judge(Protocol):
@@ -72,7 +77,7 @@ class CpuJudge:
 class GpuJudge:
     """Right at secret shapes and timed on a device. The interpreter and the panel are left to the winner; without `replays` so are the timed calls, made
     again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went, by the gate's stages;
-    `turn` are those for which it waited for the device, within the others."""
+    `turn` are those for which it waited for the device, within the others. `shared` is what a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
@@ -80,6 +85,7 @@ class GpuJudge:
     name: str = "gpu"
     measures: bool = True
     replays: bool = True
+    shared: Shared | None = None
     spent: dict[str, float] = field(default_factory=dict)
 
     def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
@@ -100,7 +106,8 @@ class GpuJudge:
         from kir.learning.tune.device import told, with_shape
 
         problem = with_shape(self.setting.problem, self.setting.shape)
-        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays)
+        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays,
+                          shared=self.shared)
         waited = self.gpu.turns.waited
         verdict = gate_gpu(self.gpu, program, problem, surface, options=options)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": self.gpu.turns.waited - waited}
@@ -113,3 +120,20 @@ class GpuJudge:
 
         return gate_gpu(self.gpu, program, with_shape(self.setting.problem, self.setting.shape), surface,
                         options=Options(shapes=(self.setting.shape.name,)))
+
+
+def moved(program: Program, sizes: Mapping[str, int], *costs: Sequence[Cost]) -> float:
+    """Bytes that whatever computes the same must move: every tensor of a program once, or what of it those move whose costs these are (the most of it)."""
+    return min(_bytes(program, sizes), max(sum(c.compulsory for c in each) for each in costs))
+
+
+def _bytes(program: Program, sizes: Mapping[str, int]) -> float:
+    """Bytes of a program's tensors, those read and written twice; infinite where an extent is not known."""
+    known, total = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}, 0.0
+    for p in program.params:
+        if isinstance(p.of, Buffer):
+            extents = [int_value(substitute(d, known)) for d in p.of.shape]
+            if None in extents:
+                return math.inf
+            total += math.prod(x for x in extents if x is not None) * p.of.dtype.bytes * (2 if p.role == "inout" else 1)
+    return total

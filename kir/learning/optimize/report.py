@@ -10,11 +10,9 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.cost import program_cost
 from kir.gate.gpu.relative import ProgramProblem
-from kir.ir.build import const, int_value
-from kir.ir.nodes import Buffer, Program
+from kir.ir.nodes import Program
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.learning.optimize.judge import moved
 from kir.learning.optimize.lift import FAULTS, Left, taken, taken_everywhere
 from kir.learning.optimize.plan import Plan, Setting
 from kir.learning.optimize.search import Candidate, Found
@@ -48,24 +46,12 @@ def limit(program: Program, setting: Setting, surface: str, given: Program | Non
     device, sizes = setting.target.device, setting.shape.sizes
     costs = program_cost(program, sizes, setting.target, None, surface)
     begun = program_cost(given, sizes, setting.target, None, surface) if given is not None else costs
-    moved = min(_bytes(program, sizes), max(sum(c.compulsory for c in costs), sum(c.compulsory for c in begun))) / device.bandwidth
+    least = moved(program, sizes, costs, begun) / device.bandwidth
     products = sum(c.parts.get("tensor", 0.0) for c in costs)
     slowest = max(costs, key=lambda c: c.seconds)
     total = sum(c.seconds for c in costs)
-    least = max(moved, products)
+    least = max(least, products)
     return Limit(least, slowest.bound_by, min(1.0, least / total) if total else math.nan)
-
-
-def _bytes(program: Program, sizes: Mapping[str, int]) -> float:
-    """Bytes of a program's tensors, those read and written twice; infinite where an extent is not known."""
-    known, total = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}, 0.0
-    for p in program.params:
-        if isinstance(p.of, Buffer):
-            extents = [int_value(substitute(d, known)) for d in p.of.shape]
-            if None in extents:
-                return math.inf
-            total += math.prod(x for x in extents if x is not None) * p.of.dtype.bytes * (2 if p.role == "inout" else 1)
-    return total
 
 
 def effects(found: Found, best: Candidate) -> list[Effect]:

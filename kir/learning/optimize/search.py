@@ -21,13 +21,15 @@ from kir.gate.gpu.relative import ProgramProblem
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
+from kir.learning.forecast.analytic import modelled
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge
+from kir.learning.optimize.judge import CpuJudge, Judge, moved
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
 from kir.learning.optimize.plan import Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
 from kir.learning.optimize.several import alone, put_back, together
+from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, starts
 from kir.learning.optimize.words import in_words_of, numbers_of
@@ -67,6 +69,10 @@ EACH = 56
 """Plans that are built for one of several kernels."""
 EACH_KEPT = 6
 """Of these, so many are tried in company."""
+HOMES = ("pipeline", "lineage")
+"""Sources whose plans were learned on one program each, which they name."""
+BELIEVED = 0.9
+"""A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -217,14 +223,17 @@ class Search:
         self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
         self.failures: dict[tuple[str, str, str], int] = {}
         self.kin: set[str] = set()
-        self.count = 0
+        self.multiplying: dict[int, tuple[Program, bool]] = {}
+        self.foreign: set[tuple[str, str, str]] = set()
+        self.count, self.gating = 0, 0.0
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
         self._begin()
         forecast = self._forecast(self.program, self.program, self.given_surface or self.setting.surface or "cuda")
         given, plan = Start("as it is", self.program), Plan("the kernel as given", ())
-        self.baseline = Candidate("", self.program, "", given, plan, (), (), forecast.seconds[0], forecast, {})
+        seconds = self._seconds(self.program, self.given_surface or self.setting.surface or "cuda", forecast)
+        self.baseline = Candidate("", self.program, "", given, plan, (), (), seconds, forecast, {})
         with contextlib.suppress(_BuiltOut):
             self._first()
             best = sorted(self.known.values(), key=_promise)
@@ -247,16 +256,22 @@ class Search:
         plan, surface = Plan("the kernel as given", ()), self.given_surface or self.setting.surface or "cuda"
         key = self._key(self.program, surface)
         forecast = self._forecast(self.program, self.program, surface)
-        base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), forecast.seconds[0], forecast, {})
-        said = self.recorder.gated(f"{key} as given", lambda: (self.as_given or CpuJudge(self.setting, compiles=False)).judge(self.program, surface).to_json())
+        seconds = self._seconds(self.program, surface, forecast)
+        base = Candidate(key, self.program, surface, Start("as it is", self.program), plan, (), (), seconds, forecast, {})
+        said: Mapping[str, Any] = {"accepted": False}
+        if self.as_given is None and not self.judge.measures:  # a modelled time is beside others that were modelled by the same judge alone
+            said = self.recorder.gated(key, lambda: self._judged(base).to_json())
+        if not said["accepted"]:
+            gate = self.as_given or CpuJudge(self.setting, compiles=False)
+            said = self.recorder.gated(f"{key} as given", lambda: gate.judge(self.program, surface).to_json())
         if not said["accepted"]:
             itself = isinstance(self.setting.problem, ProgramProblem)
             what = "is not right" if itself else f"does not compute '{self.setting.problem.name}'"
             needs = "a kernel without this fault" if itself else "the problem that it solves"
             raise error("KIR-U025", f"the kernel as given {what}: {said['reason']}", needs=needs)
-        if self.as_given is not None:
+        if self.as_given is not None or not self.judge.measures:
             base.measured = Measured.from_json(said)
-        elif self.judge.measures and self.measure_baseline:
+        elif self.measure_baseline:
             timed = Measured.from_json(self.recorder.gated(key, lambda: self.judge.judge(self.program, surface).to_json()))
             base.measured = timed if timed.accepted else None
         return base
@@ -270,7 +285,8 @@ class Search:
             self.recorder.add("start", name=start.name, program=content_hash(start.program), back=len(start.steps))
         for start in begun:
             self._open(start)
-        for key in sorted(self.streams, key=self._prior, reverse=True):
+        order = {key: number for number, key in enumerate(self.streams)}
+        for key in sorted(self.streams.keys() - self.foreign, key=lambda key: (-self._prior(key), order[key])):
             before = self.count // EARLY
             self._grow(key, 1)
             if early and self.count // EARLY > before:
@@ -299,8 +315,9 @@ class Search:
                 return
 
     def _open(self, start: Start) -> None:
-        """A stream of plans for each family of plans on a start, in the order of the sources."""
-        surfaces = (self.setting.surface,) if self.setting.surface else SURFACES
+        """A stream of plans for each family of plans on a start, in the order of the sources. What was learned on matrix products waits, where the start has
+        none, until nothing else is left."""
+        surfaces, products = (self.setting.surface,) if self.setting.surface else SURFACES, multiplies(start.program)
         if len(start.program.kernels) > 1:
             for surface in surfaces:
                 self.streams[start.name, KERNELS, surface] = (start, self._kernel_by_kernel(start, surface))
@@ -310,9 +327,18 @@ class Search:
                 continue
             for surface in surfaces:
                 for family, operator, plans in streams_of(source, start.program, replace(self.setting, surface=surface)):
-                    self.streams.setdefault((start.name, family, surface), (start, plans))
+                    key = start.name, family, surface
+                    if source.name in HOMES and not products:
+                        first = next(plans, None)
+                        plans = itertools.chain([] if first is None else [first], plans)
+                        if first is not None and first.home is not None and self._multiplies(first.home):
+                            self.foreign.add(key)
+                    self.streams.setdefault(key, (start, plans))
                     if operator == self.setting.problem.spec.operator:
                         self.kin.add(family)
+
+    def _multiplies(self, home: Program) -> bool:
+        return self.multiplying.setdefault(id(home), (home, multiplies(home)))[1]
 
     def _kernel_by_kernel(self, start: Start, surface: str) -> Iterator[Plan]:
         """Plans for all kernels of a program: what is best for each alone, then what is next best for one."""
@@ -379,7 +405,7 @@ class Search:
             return None
         features = features_of(self.setting.problem.spec.operator, start.name, plan.source.split(" ")[0], plan.family, surface, done.share)
         made = Candidate(key, done.program, surface, start, plan, (*(parent.steps if parent else ()), *done.steps),
-                         (*(parent.left if parent else ()), *done.left), forecast.seconds[1], forecast, features, self.count,
+                         (*(parent.left if parent else ()), *done.left), self._seconds(done.program, surface, forecast), forecast, features, self.count,
                          parent=parent.key if parent else "")
         if parent is not None and made.seconds >= GAIN * parent.seconds:
             self._prune(start, plan, surface, "it does not seem to help", key)
@@ -406,7 +432,10 @@ class Search:
         if why := self._refusal(done.program, surface):
             return key, None, None, why
         try:
-            return key, done, self._forecast(self.program, done.program, surface), ""
+            forecast = self._forecast(self.program, done.program, surface)
+            if not self.judge.measures and self._seconds(done.program, surface, forecast) < BELIEVED * self._least():
+                return key, None, None, "the cost model does not see all that it moves"
+            return key, done, forecast, ""
         except (KirError, *FAULTS, ZeroDivisionError) as bad:
             return key, None, None, f"no forecast: {_said(bad)}"
 
@@ -449,10 +478,14 @@ class Search:
         self._check()
         if len(self.gated) >= self.budget.candidates:
             raise _Over(f"{self.budget.candidates} candidates were gated")
+        if self.gated and not self.recorder.replaying and self.recorder.clock + self.gating > self.budget.seconds:
+            raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
+        begun = self.recorder.clock
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
         c.measured = Measured.from_json(self.recorder.gated(c.key, lambda: self._judged(c).to_json()))
         self.gated.append(c)
+        self.gating = max(self.gating, self.recorder.clock - begun)
         best = self._best()
         if best is not None and best is not before:
             self.recorder.add("best", candidate=best.key, seconds=best.measured.seconds if best.measured else None)
@@ -499,6 +532,17 @@ class Search:
 
     def _forecast(self, before: Program, after: Program, surface: str) -> Forecast:
         return self.forecaster(Pair(before, after, self.setting.shape.sizes, self.setting.target, surface=surface))
+
+    def _seconds(self, program: Program, surface: str, forecast: Forecast) -> float:
+        """What a program is ranked by: the forecast where times are measured, else what the judge's model will say, as far as that is known uncompiled."""
+        if self.judge.measures:
+            return forecast.seconds[1]
+        return sum(c.seconds for c in modelled(program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, surface or "cuda"))
+
+    def _least(self) -> float:
+        """Seconds in which what the kernel as given must move is moved."""
+        costs = modelled(self.program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, self.baseline.surface or "cuda")
+        return moved(self.program, self.setting.shape.sizes, costs) / self.setting.target.device.bandwidth
 
     def _best(self) -> Candidate | None:
         right = [c for c in self.gated if c.measured is not None and c.measured.accepted]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -14,7 +15,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value, polynomial
-from kir.ir.types import DType
+from kir.ir.types import I32, DType
 from kir.ir.visit import regions, statements, substitute, walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.library import library
@@ -196,6 +197,20 @@ def _ends(program: n.Program) -> Iterator[n.Expr]:
     yield from (s.hi for k in program.kernels for s in statements(k.body) if isinstance(s, n.For))
 
 
+def multiplies(program: n.Program) -> bool:
+    """Whether a program folds products of two tensors of which each moves along an axis that the other does not: what tensor cores are for."""
+    for k in program.kernels:
+        axes = {a.name for a in k.grid}
+        for loop in (s for s in statements(k.body) if isinstance(s, n.For)):
+            moving = axes | {s.var.name for s in statements(k.body) if isinstance(s, n.For)} - {loop.var.name}
+            for x in (x for s in statements(loop.body) if isinstance(s, n.Store) and not s.at.index for x in walk(s.value)):
+                sides = [{y.name for r in walk(side) if isinstance(r, n.Region) and r.buffer.space == "global" for i in r.index for y in walk(i)
+                          if isinstance(y, n.Var) and y.name in moving} for side in (x.a, x.b)] if isinstance(x, n.Binary) and x.op == "mul" else []
+                if sides and sides[0] - sides[1] and sides[1] - sides[0]:
+                    return True
+    return False
+
+
 def narrowing(program: n.Program, setting: Setting) -> tuple[str, ...]:
     """What may be promised of the sizes that loops run to: at most the next power of two, and a multiple of what divides them."""
     out = list[str]()
@@ -322,6 +337,10 @@ COLUMNS = (32, 64, 16, 128)
 """Neighbors along the axis that memory is contiguous along which a CTA takes, where what it folds lies across: 32 of 4 bytes are what DRAM is read in."""
 ROWS = (1, 4, 2, 8)
 """Rows that a CTA takes, where what it folds is contiguous."""
+PARTS = (2, 4, 8, 16, 32, 64, 128)
+"""CTAs that one loop is dealt to, as they are tried."""
+CTAS_PER_SM = 8
+"""CTAs an SM that such a loop is dealt to if it can be."""
 WINDOW = 32
 """Iterations up to which a loop is left to each thread: a filter, a window that is pooled."""
 
@@ -348,6 +367,8 @@ class TileSource:
         folds = [s for s in loops if not any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))]
         if column is not None:
             yield "tiles", "", self._planned("tiles", self._along(kernel, column, _innermost(program, folds)), program, setting, everywhere=False)
+            if len(folds) == 1:
+                yield "tiles parts", "", self._planned("tiles parts", self._parts(kernel, column, folds[0], setting), program, setting, everywhere=False)
         long = sorted({_up(x) for x in loop_extents(program, setting) if x > WINDOW})
         if long and long[-1] <= LONGEST_ROW:
             yield "tiles folded", "", self._folds(program, setting, long)
@@ -355,6 +376,10 @@ class TileSource:
             yield "tiles both", "", self._planned("tiles both", self._both(kernel, rows, column, folds), program, setting)
             if len(folds) == 1:
                 yield "tiles split", "", self._planned("tiles split", self._split(kernel, rows, column, folds[0]), program, setting)
+                if _depths(folds)[0]:
+                    yield "tiles cores", "", self._planned("tiles cores", self._cores(kernel, rows, column, folds[0]), program, setting)
+        if rows is not None and column is not None and not loops:
+            yield "tiles across", "", self._planned("tiles across", self._across(kernel, rows, column), program, setting)
         if len(folds) < len(loops):
             yield "tiles of loops", "", self._planned("tiles of loops", self._loops(kernel), program, setting)
 
@@ -370,6 +395,18 @@ class TileSource:
                 steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
                          *(Step("unroll", {"factor": factor}, at) for at in loops if factor > 1))
                 yield {"threads": threads, "each": each, "unroll": factor}, steps
+
+    def _parts(self, kernel: n.Kernel, column: int, loop: n.For, setting: Setting) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        """What one loop folds dealt to several CTAs: so many parts that each SM has some, where the results alone are too few."""
+        sizes = {name: const(value, I32) for name, value in setting.shape.sizes.items()}
+        results = math.prod(int_value(substitute(a.extent, sizes)) or 1 for a in kernel.grid)
+        for threads, each in ((128, 1), (128, 2), (64, 2), (256, 1)):
+            wanted = CTAS_PER_SM * setting.target.device.sm_count / math.ceil(results / (threads * each))
+            for parts in sorted((p for p in PARTS if p <= 2 * wanted), key=lambda p: abs(math.log(p / wanted)))[:3]:
+                steps = (_tile(kernel, column, threads * each), _threads_of(kernel, threads),
+                         Step("split-k", {"parts": parts}, f"{kernel.name}/{loop.var.name}"),
+                         Step("unroll", {"factor": 0, "form": "hint"}, f"{kernel.name}/{loop.var.name}"))
+                yield {"threads": threads, "each": each, "parts": parts}, steps
 
     def _folds(self, program: n.Program, setting: Setting, long: Sequence[int]) -> Iterator[Plan]:
         axis, first = contiguous_axis(program.kernels[0]), tuple(_folded(program.kernels[0], long))
@@ -392,6 +429,21 @@ class TileSource:
             split = Step("split-k", {"parts": parts}, f"{kernel.name}/{loop.var.name}{'_tile' if depth else ''}")
             yield {"parts": parts, "rows": m, "columns": c, "depth": depth}, (*_product(kernel, rows, column, m, c, depth, max(64, m * c // 64)), split)
 
+    def _cores(self, kernel: n.Kernel, rows: int, column: int, loop: n.For) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        """Products on tensor cores, their operands in shared memory: as many steps as the operands' dtypes and the surface allow."""
+        at = f"{kernel.name}/{loop.var.name}_tile"
+        cores = (Step("narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma"), Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
+        for depth, stages, (m, c) in itertools.product((32, 64), (3, 1), ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64))):
+            steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores)
+            pipelined = (Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()
+            yield {"rows": m, "columns": c, "depth": depth, "stages": stages}, (*steps, *pipelined)
+
+    def _across(self, kernel: n.Kernel, rows: int, column: int) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
+        """Tiles of results that are read along another axis than they are written: through shared memory, so that both are contiguous."""
+        for staged, extent, threads in itertools.product((True, False), (64, 32, 128), (256, 128)):
+            shared = (Step("stage-shared"), Step("swizzle-shared")) if staged else ()
+            yield {"extent": extent, "threads": threads, "staged": staged}, (*_product(kernel, rows, column, extent, extent, 0, threads), *shared)
+
     def _loops(self, kernel: n.Kernel) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
         for threads, each in ((128, 4), (128, 8), (256, 4), (128, 1), (64, 4), (256, 16)):
             yield {"threads": threads, "each": each}, (Step("tile-loop", {"extent": threads * each}), _threads_of(kernel, threads))
@@ -412,14 +464,20 @@ def _folded(kernel: n.Kernel, long: Sequence[int]) -> Iterator[Step]:
 
 
 def contiguous_axis(kernel: n.Kernel) -> int | None:
-    """The axis of the grid along which most accesses to global memory are contiguous; None where that is none."""
-    names, votes = [a.name for a in kernel.grid], Counter[int]()
-    for r in regions(kernel):
-        last = r.index[-1] if r.index and r.buffer.space == "global" else None
-        if isinstance(last, n.Expr):
-            votes.update(names.index(m[0].name) for m, c in polynomial(last).items()
-                         if c == 1 and len(m) == 1 and isinstance(m[0], n.Var) and m[0].name in names)
-    return votes.most_common(1)[0][0] if votes else None
+    """The axis of the grid along which most accesses to global memory are contiguous, those of loops before those that are made once; None where that is
+    none."""
+    names = [a.name for a in kernel.grid]
+    looped = {id(r) for s in statements(kernel.body) if isinstance(s, n.For) for x in s.body for r in walk(x) if isinstance(r, n.Region)}
+    found = [r for r in regions(kernel) if r.index and r.buffer.space == "global"]
+    for some in ([r for r in found if id(r) in looped], found):
+        votes = Counter[int | None]()
+        for r in some:
+            if isinstance(r.index[-1], n.Expr):
+                votes.update(names.index(m[0].name) if m[0].name in names else None for m, c in polynomial(r.index[-1]).items()
+                             if c == 1 and len(m) == 1 and isinstance(m[0], n.Var))
+        if votes:
+            return votes.most_common(1)[0][0]
+    return None
 
 
 def _tile(kernel: n.Kernel, axis: int, extent: int, back: bool = False) -> Step:
@@ -462,7 +520,7 @@ def _axes_of_results(kernel: n.Kernel) -> tuple[int | None, int | None]:
 
 def sources() -> tuple[PlanSource, ...]:
     """The sources of a search by default."""
-    return PipelineSource(), LineageSource(), CardSource(), ScanSource(), TileSource(), PassSource()
+    return PipelineSource(), LineageSource(), TileSource(), CardSource(), ScanSource(), PassSource()
 
 
 __all__ = ["CardSource", "LineageSource", "PassSource", "PipelineSource", "ScanSource", "ThreadsSource", "TileSource", "by_distance", "loop_sizes", "narrowing",

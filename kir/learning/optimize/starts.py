@@ -8,12 +8,17 @@ from collections.abc import Iterator, Sequence
 from kir.analysis import normalize
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.relative import ProgramProblem
+from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
+from kir.ir.visit import statements, walk
 from kir.learning.optimize.plan import Setting
 from kir.lineage.engine import PassEngine
 from kir.lineage.plan import plan
+from kir.lineage.records.record import Violation
 from kir.problem import Problem
 from kir.rewrite import Step, apply, pass_class, sites
 from kir.rewrite.anchor import anchor_text
@@ -24,6 +29,10 @@ MOST_STEPS = 60
 """Steps back that are taken from a kernel."""
 KEPT = 3
 """Of the ancestors, so many are starts beside the last: the others differ from them in a step or two, which single passes take."""
+
+
+AHEAD = 0.5
+"""The part of a walk's seconds in which its order is looked for: what that came through is known to the walk."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +89,12 @@ def _fusions(program: Program, names: Sequence[str], setting: Setting) -> Iterat
 
 def _walk(program: Program, setting: Setting, seconds: float) -> Iterator[tuple[str, Program]]:
     """Steps back, each the first of the engine's candidates that lowers the measure, until none does."""
-    problem = setting.problem
-    engine = PassEngine({"work_item": problem.work_item, "state": problem.state, "scatter": problem.spec.scatter}, context=setting.context)
-    until, now = time.monotonic() + seconds, program
+    problem, begun = setting.problem, time.monotonic()
+    arguments = {"work_item": problem.work_item, "state": problem.state, "scatter": problem.spec.scatter}
+    engine = (_OwnItems if isinstance(problem, ProgramProblem) else PassEngine)(arguments, context=setting.context)
+    until, now = begun + seconds, program
     seen = {engine.content(now)}
-    delayed = plan(program, engine).delayed if engine.violations(program) else ()
+    delayed = plan(program, engine, late=lambda: time.monotonic() > begun + AHEAD * seconds).delayed if engine.violations(program) else ()
     for _ in range(MOST_STEPS):
         if not engine.violations(now) or time.monotonic() > until:
             return
@@ -94,6 +104,18 @@ def _walk(program: Program, setting: Setting, seconds: float) -> Iterator[tuple[
         text, now = step
         seen.add(engine.content(now))
         yield text, now
+
+
+class _OwnItems(PassEngine):
+    """What is known of a kernel that is its own problem: whether one thread is meant to compute an element or a row nobody says, so that a loop over results
+    is as it should be unless its extent is a number, as a CTA's threads are."""
+
+    def violations(self, program: Program) -> Sequence[Violation]:
+        """What the predicate N finds, less loops over a size."""
+        found = super().violations(program)
+        tiled = any(int_value(s.hi) is not None and any(isinstance(x, n.Store) and x.at.buffer.space == "global" for x in walk(s))
+                    for k in program.kernels for s in statements(k.body) if isinstance(s, n.For))
+        return found if tiled else [v for v in found if v.clause != "work-item"]
 
 
 def _moves(engine: PassEngine, program: Program, seen: set[str], delayed: Sequence[str]) -> Iterator[tuple[str, Program]]:

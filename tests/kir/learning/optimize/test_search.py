@@ -287,3 +287,15 @@ def test_a_form_alone_says_how_a_kernel_comes_near_what_the_device_allows(name: 
     best = min(found, key=lambda c: c.seconds)
     assert cost.seconds > 30 * least and best.seconds < times * least and best.plan.family == family
     assert contiguous_axis(program.kernels[0]) == 0
+
+
+def test_a_time_that_is_less_than_moving_the_tensors_takes_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the cost model, which sees nothing of what a candidate moves, makes no candidate the best."""
+    text, sizes, *_ = FORMS["the sum of a column"]
+    program = parse_program(text, "sums")
+    problem = cast(Any, SimpleNamespace(spec=SimpleNamespace(operator=""), dtype="f32", name="sums"))
+    setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes=sizes), target("h200"), "triton")
+    given = program_cost(program, sizes, setting.target, None, "triton")
+    monkeypatch.setattr("kir.learning.optimize.search.modelled", lambda p, *x: given if p == program else [replace(c, seconds=1e-9) for c in given])
+    search = Search(program, setting, CpuJudge(setting), (TileSource(),), budget=Budget(seconds=1e4, plans=6), from_starts=[Start("as it is", program)])
+    assert not search.proposals(8) and search.pruned["the cost model does not see all that it moves"] >= 4

@@ -155,16 +155,43 @@ kernel main grid (i: L - 2, o: 32, b: B) threads 1
       acc = acc + X[b, k, i + t] * W[o, k, t]
   Y[b, o, i] = acc
 """
+TRANSPOSED = """kir 1
+program transposed
+  size R: i32
+  size C: i32
+  in X: f32[R, C]
+  out Y: f32[C, R]
+kernel main grid (c: C, r: R) threads 1
+  Y[c, r] = X[r, c]
+"""
+BYTES = """kir 1
+program bytes
+  size M: i32
+  size N: i32
+  size K: i32
+  in X: f16[M, K]
+  in W: i8[N, K]
+  in S: f16[N]
+  out Y: f16[M, N]
+kernel main grid (j: N, i: M) threads 1
+  register acc: f32 = 0.0
+  for k in 0..K
+    acc = acc + cast(X[i, k], f32) * cast(W[j, k], f32)
+  Y[i, j] = cast(acc * cast(S[j], f32), f16)
+"""
 FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").replace("  size R: i32\n", "")
 
 
 @pytest.mark.parametrize(("text", "sizes", "families", "times"), [
-    (COLUMNS, {"B": 8, "R": 512, "C": 1024}, {"tiles", "tiles folded", "tiles both", "tiles split"}, 20.0),
+    (COLUMNS, {"B": 8, "R": 512, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
     (LINE, {"B": 4, "L": 2048}, {"tiles", "tiles both"}, 20.0),
-    (FIXED, {"B": 8, "C": 1024}, {"tiles", "tiles folded", "tiles both", "tiles split"}, 20.0),
+    (TRANSPOSED, {"R": 8192, "C": 4096}, {"tiles", "tiles across"}, 2.0),
+    (BYTES, {"M": 1024, "N": 1024, "K": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split", "tiles cores"}, 50.0),
+    (FIXED, {"B": 8, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
 ])
 def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: dict[str, int], families: set[str], times: float) -> None:
-    """Columns that are added up, a convolution, and a loop of known length, which no plan unrolls again and again."""
+    """Columns that are added up, a convolution, a transposition, a product with whole numbers of a byte, which tensor cores take, and a loop of known
+    length, which no plan unrolls again and again."""
     program, h200 = parse_program(text, "naive.kir"), target("h200")
     problem = program_problem(program, program)
     setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes=sizes), h200, "triton")
