@@ -216,4 +216,21 @@ def w8a16(M, N, K, block_M=16, block_N=16, block_K=32):
 
 kernel = w8a16(512, 1024, 768)
 """, {"M": 20, "N": 18, "K": 40}, suffix="py"),
+    "a maximum of a block by CUB": Walk("""
+#include <cub/cub.cuh>
+#include <cstdint>
+template <int THREADS>
+__global__ void dynamic_quant(const float* __restrict__ in, int8_t* __restrict__ out, float* __restrict__ scale, int hidden) {
+  typedef cub::BlockReduce<float, THREADS> Reduce;
+  __shared__ typename Reduce::TempStorage tmp;
+  __shared__ float shared_scale;
+  float m = 0.f;
+  for (int i = threadIdx.x; i < hidden; i += THREADS) m = fmaxf(m, fabsf(in[blockIdx.x * hidden + i]));
+  m = Reduce(tmp).Reduce(m, cub::Max());
+  if (threadIdx.x == 0) { shared_scale = m / 127.f; scale[blockIdx.x] = m / 127.f; }
+  __syncthreads();
+  for (int i = threadIdx.x; i < hidden; i += THREADS) out[blockIdx.x * hidden + i] = static_cast<int8_t>(rintf(in[blockIdx.x * hidden + i] / shared_scale));
+}
+void run(const float* x, int8_t* q, float* s, int rows, int hidden) { dynamic_quant<128><<<rows, 128>>>(x, q, s, hidden); }
+""", {"rows": 2, "hidden": 300}),
 }
