@@ -43,7 +43,7 @@ def usage(cubin: Path) -> dict[str, Usage]:
 def sass(cubin: Path) -> str:
     """The disassembly; "" when there is no disassembler."""
     if (found := binary_tool("nvdisasm")) is not None:
-        done = run([found.path, "-c", cubin], cubin.parent, SECONDS)
+        done = run([found.path, "-c", "-ndf", cubin], cubin.parent, SECONDS)  # without its analysis of data flow, which takes long and says nothing here
         if done.code == 0:
             return done.out
     if (found := binary_tool("cuobjdump")) is not None:

@@ -71,8 +71,8 @@ def shipped() -> list[Instance]:
 def _place(path: Path, text: str) -> str:
     """Where the kernel of a binding is that the zoo does not name: in the package of its first line, beside its problem, or among the experts."""
     kernel, problem = (str(tomllib.loads(text).get(key, "")) for key in ("kernel", "problem"))
-    if named := re.match(r"# [\w-]+ [\d.]+: (\w+)/(\S+?\.\w+)", text):
-        return f"{named[1]}:{named[2]}::{kernel}"
+    if named := re.match(r"# (\w+:\S+::\w+)\n", text):
+        return named[1]
     surface = next((s for s in ("cuda", "tilelang", "triton") if s in path.stem), "cuda")
     names = {"cuda": "*.cu", "tilelang": "*tilelang.py", "triton": "*triton.py"}
     for folder in (ROOT / "skills" / "problems" / problem, ROOT / "skills" / "experts" / problem):

@@ -1,8 +1,9 @@
 """``python -m benchmarks.gpu_pool list`` writes the fixed list of candidates; ``python -m benchmarks.gpu_pool [--gpus 1,2,4,8] [--candidates 200]
 [--seconds N] [--each N] [--again 5] [--lose 0] [--cluster ADDRESS] [--out DIR]`` gates it on so many GPUs of this machine, with `each` processes a GPU (else
 as many as the cores allow when all GPUs work), or on a Ray cluster, and writes ``gpu-pool.jsonl`` and ``gpu-pool.md``: candidates a minute, how busy each
-GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds,
-those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each run, as a GPU that fails does.
+GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds
+as they need them, those of a package alike, those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each
+run, as a GPU that fails does.
 ``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead. Counts that the machine does
 not have are left out, and named.
 """
@@ -31,10 +32,11 @@ from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.dataclass import dataclass
 from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu
+from kir.gate.gpu.oracle import sharing
 from kir.hardware import machine
 from kir.hardware.device.clocks import load
 from kir.learning.optimize.pool import tasks
-from kir.learning.optimize.pool.cluster import Cluster
+from kir.learning.optimize.pool.cluster import LOCAL, Cluster
 from kir.learning.optimize.pool.devices import chosen
 from kir.learning.optimize.pool.engines import Begun, Devices, Engine, Lost
 from kir.learning.optimize.pool.judge import LIVES
@@ -50,12 +52,12 @@ AGAIN = 5
 START = 90.0
 """Seconds that processes may take to come up."""
 PACKAGE = "liger_kernel"
-STAGES = {"compiling": ("cpu gate", "compile"), "checking": ("start", "correctness", "replay"), "timing": ("timing",), "its turn": ("turn",)}
+STAGES = {"compiling": ("cpu gate", "compile"), "starting": ("start",), "checking": ("correctness", "replay"), "timing": ("timing",), "its turn": ("turn",)}
 """What the gate's stages are counted as; waiting for a turn is within the others."""
 STEP = 0.25
 """Seconds between two looks at the load."""
 COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds", "a minute", "times one GPU", "GPUs busy", "cores busy",
-           "of a worker's time: compiling, checking, timing; of these waiting for its turn", "GPU held for timing",
+           "of a worker's time: compiling, starting, checking, timing; of these waiting for its turn", "GPU held for timing",
            "time beside others, of the time alone", "workers lost", "machine")
 
 PACKAGE_COLUMNS = ("GPUs", "calls", "candidates", "a minute", "faster", "seconds", "searching", "GPUs busy", "cores busy", "machine")
@@ -165,8 +167,9 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
     for number in numbers if not cluster else ():
         with Gpu.open(cache, number) as gpu:
             gpu.peaks  # noqa: B018  # measured, and the gate's own kernels made, before the clock runs
-    with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes:
-        sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, "cache": str(cache)}), notes) for t in candidates]
+    with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes, sharing() as shared:
+        own = {"cache": str(cache), "shared": None if cluster not in ("", LOCAL) else (shared.secret, str(shared.answers.folder))}
+        sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, **own}), notes) for t in candidates]
         engine: Engine = Cluster(cluster, gpus=1.0 / each) if cluster else Devices(numbers, each)
         _say(entered, f"{len(numbers)} GPUs, {each} processes each are started")
         limit = time.monotonic() + START
@@ -201,10 +204,12 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
             engine.close()  # what nobody waits for any more is beside nothing that follows
         whole = [e for e in events if e["ended"] <= started + took]
         spent = {name: sum(e["spent"].get(stage, 0.0) for e in whole for stage in of) / (took * len(numbers) * each) for name, of in STAGES.items()}
+        stages = {stage: round(sum(e["spent"].get(stage, 0.0) for e in whole), 1) for stage in sorted({k for e in whole for k in e["spent"]})}
         row: dict[str, Any] = {"gpus": len(numbers), "engine": "Ray" if cluster else "processes", "each": each, "candidates": len(said),
                                "accepted": sum(m.accepted for _, m in said), "seconds": round(took, 1),
-                               "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1), "spent": {k: round(v, 4) for k, v in spent.items()},
-                               "beside": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
+                               "gpus_busy": [round(b, 1) for b in busy], "cores_busy": round(cores, 1),
+                               "spent": {k: round(v, 4) for k, v in spent.items()},
+                               "stages": stages, "beside": [], "beyond": round(time.time() - entered - took, 1), "lost": lost, "ended": lose,
                                "retired": {str(k): v for k, v in engine.retired.items()} if isinstance(engine, Devices) else {},
                                **_here()}
         keep(row)
@@ -277,8 +282,9 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
              f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
              "processes, several for each GPU, which were up when the clock began, with an empty cache; where a row has fewer, its time was over.",
              "They compile and compare side by side and",
-             "take turns on their GPU: what is timed has it alone. *GPUs busy* is the driver's count of the time in which a kernel ran. *Checking* is starting",
-             "processes, all calls that are not timed, and the oracle. What lacks of a worker's time to the whole is what was cut off.", ""]
+             "take turns on their GPU: what is timed has it alone. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
+             "for processes with a context, *checking* all calls that are not timed, and the oracle, which is asked once for each problem and its inputs.",
+             "What lacks of a worker's time to the whole is what was cut off, and idle ends.", ""]
     if absent:
         lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
@@ -292,7 +298,7 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         lost = f"{r['lost']} with a candidate, {r['ended']} ended by hand{left}" if r["lost"] else "0"
         share = [f"{r['spent'][name]:.0%}" for name in STAGES]
         cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
-                 f"{r['cores_busy']:.0f} %", f"{', '.join(share[:3])}; {share[3]}",
+                 f"{r['cores_busy']:.0f} %", f"{', '.join(share[:4])}; {share[4]}",
                  f"{r['each'] * max(0.0, r['spent']['timing'] - r['spent']['its turn']):.0%} or more", beside, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
@@ -344,7 +350,7 @@ def main(words: list[str]) -> int:
         done = {r["gpus"] for r in rows[False]}
         write_atomic(out / "gpu-pool.md", page(rows[False], rows[True], [n for n in counts if n not in done]))
     for place, count in enumerate(runs):
-        share = (until - time.monotonic()) / (len(runs) - place)
+        share = (until - time.monotonic()) / (len(runs) - place if package else count * sum(1 / n for n in runs[place:]))
         if package:
             row = package_run(int(given["--calls"]), there[:count], share)
         else:

@@ -44,8 +44,10 @@ SHAPES: tuple[tuple[int, int, int, int, int, Kind], ...] = (
     (8, 56, 56, 256, 256, (3, 1)),
     (8, 28, 28, 512, 512, (3, 1)),
     (8, 14, 14, 512, 512, (3, 1)),
+    (4, 56, 56, 64, 128, (3, 1)),
+    (16, 56, 56, 64, 128, (3, 1)),
 )
-"""Images, height, width, channels, filters and the kind of filter: the problem's own shape, ResNet-50's, and VGG's."""
+"""Images, height, width, channels, filters and the kind of filter: the problem's own shape, ResNet-50's, VGG's, the first with half and twice the images."""
 POINTS = (
     "conv2d_sm90 rows=192 columns=128 stages=4 raster=8 rounds=2",
     "conv2d_sm90 rows=192 columns=64 stages=6 raster=8 rounds=1",
@@ -71,6 +73,15 @@ POINTS = (
     "conv2d_sm90_split rows=64 columns=128 stages=3 parts=4",
     "conv2d_sm90_split rows=128 columns=64 stages=3 parts=2",
     "conv2d_sm90_split rows=256 columns=64 stages=3 parts=2",
+    "conv2d_sm90_once rows=128 columns=128 stages=6 rounds=2",
+    "conv2d_sm90_once rows=192 columns=64 stages=6 rounds=1",
+    "conv2d_sm90_once rows=128 columns=256 stages=4 rounds=4",
+    "conv2d_sm90_once rows=128 columns=192 stages=5 rounds=3",
+    "conv2d_sm90_once rows=128 columns=64 stages=8 rounds=1",
+    "conv2d_sm90_once rows=64 columns=256 stages=5 rounds=2",
+    "conv2d_sm90_once rows=64 columns=128 stages=8 rounds=1",
+    "conv2d_sm90_once rows=64 columns=128 stages=4 rounds=2",
+    "conv2d_sm90_once rows=64 columns=64 stages=6 rounds=1",
     "conv2d_triton rows=128 columns=128 stages=3 threads=256",
     "conv2d_triton rows=128 columns=64 stages=4 threads=128",
     "conv2d_triton rows=64 columns=64 stages=4 threads=128",
@@ -147,11 +158,12 @@ def executable(of: Key, program: Program) -> Executable:
 
 
 def suits(point: str, n: int, h: int, w: int, c: int, f: int, kind: Kind) -> bool:
-    """Whether a point is tried at a shape: its tiles are no wider than the filters, and the sum is split where there are few of them."""
+    """Whether a point is tried at a shape: its tiles are no wider than the filters; the sum is split, and a CTA has one tile alone, where there are few."""
     (taps, stride), at = kind, _settings(point)
     tiles = -(-n * -(-h // stride) * -(-w // stride) // at["rows"]) * -(-f // at["columns"])
     steps, parts = taps * taps * c // 64, at.get("parts", 1)
-    if at["columns"] > f or ("_multicast rows=64" in point and tiles > 2 * SMS) or (" then " in point and steps > LONG and tiles > 2 * SMS):
+    few = "_multicast rows=64" in point or "_once" in point or (" then " in point and steps > LONG)
+    if at["columns"] > f or (few and tiles > 2 * SMS):
         return False
     return parts == 1 or (tiles * parts <= 2 * SMS and steps >= 4 * parts)
 

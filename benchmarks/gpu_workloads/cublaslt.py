@@ -10,8 +10,8 @@ from typing import Any
 TYPES = {"torch.float16": 2, "torch.bfloat16": 14}
 """cudaDataType_t of the dtypes that a product has here."""
 F32, COMPUTE_F32 = 0, 68
-TRANSPOSE_A, TRANSPOSE_B, WORKSPACE_BYTES = 3, 4, 1
-"""Attributes of a product's descriptor and of a preference."""
+TRANSPOSE_A, TRANSPOSE_B, WORKSPACE_BYTES, BATCH, BATCH_STRIDE = 3, 4, 1, 5, 6
+"""Attributes of a product's descriptor, of a preference and of a matrix."""
 WORKSPACE = 64 << 20
 """Bytes that an algorithm may use beside."""
 
@@ -23,12 +23,13 @@ class _Heuristic(ctypes.Structure):
 
 
 def algorithms(a: Any, b: Any, c: Any, transposed: bool, most: int = 8) -> list[Callable[[], None]]:
-    """Calls that compute C[M, N] = A[M, K] B, with B as [N, K] (`transposed`) or [K, N], all contiguous on the GPU, by the first algorithms that the
-    heuristics propose, on torch's current stream. Raises OSError where the library cannot be had, or refuses."""
+    """Calls that compute C[M, N] = A[M, K] B, with B as [N, K] (`transposed`) or [K, N], or such a product of each matrix of a batch, all contiguous on the
+    GPU, by the first algorithms that the heuristics propose, on torch's current stream. Raises OSError where the library cannot be had, or refuses."""
     import torch
 
     lt, handle = _library(), _handle()
-    (m, k), n = a.shape, c.shape[1]
+    (m, k), n = a.shape[-2:], c.shape[-1]
+    batch = a.shape[0] if a.dim() == 3 else 1
     made = ctypes.c_void_p()
     _done(lt.cublasLtMatmulDescCreate(ctypes.byref(made), COMPUTE_F32, F32))
     product = made.value
@@ -37,8 +38,8 @@ def algorithms(a: Any, b: Any, c: Any, transposed: bool, most: int = 8) -> list[
         _done(lt.cublasLtMatmulDescSetAttribute(ctypes.c_void_p(product), TRANSPOSE_A, ctypes.byref(one), ctypes.sizeof(one)))
     dtype = TYPES[str(a.dtype)]
     # column-major, it is C^T = B^T A^T
-    left = _layout(lt, dtype, *((k, n) if transposed else (n, k)))
-    right, out = _layout(lt, dtype, k, m), _layout(lt, dtype, n, m)
+    left = _layout(lt, dtype, batch, *((k, n) if transposed else (n, k)))
+    right, out = _layout(lt, dtype, batch, k, m), _layout(lt, dtype, batch, n, m)
     preference = ctypes.c_void_p()
     _done(lt.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
     room = ctypes.c_size_t(WORKSPACE)
@@ -84,10 +85,12 @@ def _workspace() -> Any:
     return torch.empty(WORKSPACE, dtype=torch.uint8, device="cuda")
 
 
-def _layout(lt: Any, dtype: int, rows: int, columns: int) -> ctypes.c_void_p:
-    """A column-major matrix without gaps."""
+def _layout(lt: Any, dtype: int, batch: int, rows: int, columns: int) -> ctypes.c_void_p:
+    """A column-major matrix without gaps, or so many of them."""
     out = ctypes.c_void_p()
     _done(lt.cublasLtMatrixLayoutCreate(ctypes.byref(out), dtype, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)))
+    for name, value in ((BATCH, ctypes.c_int32(batch)), (BATCH_STRIDE, ctypes.c_int64(rows * columns))) if batch > 1 else ():
+        _done(lt.cublasLtMatrixLayoutSetAttribute(out, name, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
     return out
 
 

@@ -31,6 +31,8 @@ SURFACES = {"sm90": "cuda", "triton": "triton", "tilelang": "tilelang"}
 """How the names of pipelines end, and the surface."""
 WHOLE = 128
 """Keys of the largest tile: pipelines `_even` are for lengths that it divides."""
+WAYS = {False: ("", "_even", "_even_wide"), True: ("", "_even_masked", "_wide", "_wide_masked")}
+"""What stands between a problem and a surface in the names of pipelines, with a mask over the keys and without."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,10 @@ class Row:
 
 
 PLAIN = ((8, 64, 2048, 128), (4, 16, 4096, 64), (8, 64, 512, 128), (1, 16, 8192, 128), (1, 16, 16384, 64), (1, 16, 16384, 128), (8, 64, 512, 64),
-         (4, 16, 1024, 64), (4, 16, 1000, 64))
+         (4, 16, 1024, 64), (4, 16, 1000, 64), (8, 64, 1024, 128), (8, 64, 4096, 128))
 ROWS = (*(Row(*shape, causal) for shape in PLAIN for causal in (False, True)),
         *(Row(1, h, length, 64, group=8) for h, length in ((16, 2048), (16, 8192))))
-"""The problem's own shape first."""
+"""The problem's own shape first; half and twice as long ones too."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,19 @@ class Kernel:
 def kernels(row: Row) -> tuple[Kernel, ...]:
     """Those for a row: of each surface every point of its pipelines."""
     experts = () if row.group else (Kernel(f"{row.home}_sm90", expert=True),)
-    ways = ("", *(("_even_masked" if row.causal else "_even",) if row.length % WHOLE == 0 else ()))
+    ways = [way for way in WAYS[row.causal] if "even" not in way or row.length % WHOLE == 0]
     spaces = [(f"{row.home}{way}_{end}", row if end == "tilelang" else None) for end in SURFACES for way in ways if f"{row.home}{way}_{end}" in space_names()]
     return (*experts, *(Kernel(name, row=of, point=point) for name, of in spaces for point in _points(name)))
 
 
 @cache
 def _points(name: str) -> tuple[tuple[tuple[str, Value], ...], ...]:
-    """The points that a space takes. Of TileLang, whose compiler is the slowest, those with a warpgroup for 64 queries, the most keys and two stages alone."""
+    """The points that a space takes. Of TileLang, whose compiler is the slowest, those with a warpgroup for 64 queries, the most keys and one stage or two."""
     space = find_space(name)
     given = given_of(space, problem := load_problem(space.home), problem.shapes[0], target("h200"))
     points = [p for p in space.points() if not space.refusal(space.values(p, given))]
     if space.surface == "tilelang":
-        points = [p for p in points if p["threads"] == 2 * int(p["rows"]) >= 256 and p["keys"] == WHOLE and p["stages"] == 2]
+        points = [p for p in points if p["threads"] == 2 * int(p["rows"]) and p["keys"] == WHOLE and int(p["stages"]) < 3]
     return tuple(tuple(p.items()) for p in points)
 
 
@@ -166,7 +168,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
             found = made[kernel]
             if isinstance(found, str):
                 raise OSError(found)
-            call = _writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
+            call = writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
             if kernel.title in STOPPED:
                 raise OSError(STOPPED[kernel.title])
             told(kernel.title)
@@ -183,7 +185,8 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
     return Case("fmha", row.name, ways, ours, wrong, work, missing)
 
 
-def _writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
+def writing(call: Callable[[], None], out: Any) -> Callable[[], Any]:
+    """A call that gives what it writes."""
     def written() -> Any:
         call()
         return out

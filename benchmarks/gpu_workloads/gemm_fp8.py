@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from benchmarks.gpu_workloads.replaying import COLD, Made, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.tune.rank import built
@@ -55,6 +57,11 @@ POINTS = (
     "gemm_fp8_sm90_split rows=64 stages=6 parts=4",
     "gemm_fp8_sm90_split rows=128 stages=4 parts=2",
     "gemm_fp8_sm90_split rows=128 stages=4 parts=4",
+    "gemm_fp8_triton rows=128 stages=3 threads=256 raster=8",
+    "gemm_fp8_triton rows=128 stages=4 threads=256 raster=8",
+    "gemm_fp8_triton rows=64 stages=4 threads=128 raster=8",
+    "gemm_fp8_tilelang rows=128 stages=3 threads=256 raster=8",
+    "gemm_fp8_tilelang rows=64 stages=4 threads=128 raster=8",
 )
 SMS, SHARED = 132, 232448
 """Multiprocessors of the device that the points are for, and bytes of shared memory that a CTA may have."""
@@ -70,9 +77,24 @@ def cases() -> Iterator[Case]:
         yield case(row, made)
 
 
-def prepared() -> dict[str, Made]:
-    """All candidates, compiled."""
-    return kept("gemm_fp8", POINTS, candidate)
+Key = tuple[str, Row | None]
+"""A point, and the row of TileLang, whose launcher takes its sizes."""
+
+
+def prepared() -> dict[Key, Made]:
+    """All candidates, compiled; TileLang's compiler is the slowest."""
+    keys = dict.fromkeys(key(p, r) for r in ROWS for p in POINTS if suits(p, r))
+    return kept("gemm_fp8", sorted(keys, key=lambda k: surface(k[0]) != "tilelang"), candidate, executable)
+
+
+def key(point: str, row: Row) -> Key:
+    """What a candidate at a row is kept by."""
+    return point, row if surface(point) == "tilelang" else None
+
+
+def surface(point: str) -> str:
+    """Of a point's pipeline."""
+    return find_space(point.split()[0]).surface
 
 
 def suits(point: str, row: Row) -> bool:
@@ -82,15 +104,25 @@ def suits(point: str, row: Row) -> bool:
     return row.m >= (256 if "_multicast" in point else 128 if "rows=128" in point else 192 if "rows=192" in point else 1)
 
 
-def candidate(point: str) -> Program:
+def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
-    name, *settings = point.split()
+    name, *settings = of[0].split()
     space = find_space(name)
-    chosen = {key: int(value) for key, value in (x.split("=") for x in settings)}
+    chosen = {x: int(value) for x, value in (s.split("=") for s in settings)}
     return built(space, space.values(chosen, {"sms": SMS, "shared": SHARED}), load_problem("gemm_fp8"), target("h200"))
 
 
-def case(row: Row, made: dict[str, Made]) -> Case:
+def executable(of: Key, program: Program) -> Executable:
+    """What a candidate is compiled to. Raises KirError."""
+    point, row = of
+    if row is None:
+        return compiled(program, surface(point))
+    blocks = -(-row.k // 128)
+    shapes = {"A": (row.m, row.k), "B": (row.n, row.k), "SA": (blocks, row.m), "SB": (-(-row.n // 128), blocks), "C": (row.m, row.n)}
+    return compiled_for(program, surface(point), {"M": row.m, "N": row.n, "K": row.k}, shapes)
+
+
+def case(row: Row, made: dict[Key, Made]) -> Case:
     """A row on the GPU at hand."""
     import torch
 
@@ -129,10 +161,10 @@ def case(row: Row, made: dict[str, Made]) -> Case:
             ways[name] = graph
         except (RuntimeError, ValueError, NotImplementedError) as gone:
             missing[name] = str(gone).splitlines()[0]
-    ours: dict[str, Callable[[], Any]] = {}
+    ours: dict[str, dict[str, Callable[[], Any]]] = {}
     sizes = {"M": m, "N": n, "K": k}
     for point in (p for p in POINTS if suits(p, row)):
-        found = made[point]
+        found = made[key(point, row)]
         try:
             if isinstance(found, str):
                 raise OSError(found)
@@ -140,13 +172,15 @@ def case(row: Row, made: dict[str, Made]) -> Case:
             way()
             if said := wrong(None):
                 raise OSError(said)
-            ours[point] = way
-        except (KirError, OSError, RuntimeError) as refused:
+            ours.setdefault(surface(point), {})[point] = way
+        except (KirError, CudaError, OSError, RuntimeError) as refused:
             missing[point] = str(refused).splitlines()[0]
-    named = [fastest(ours)] if ours else []
-    ways |= {name: ours[name] for name in named}
+    named = [fastest(of) for of in ours.values()]
+    ways |= {name: of[name] for name, of in zip(named, ours.values(), strict=True)}
     return Case("gemm_fp8", row.name, ways, (*named, *(x for x in missing if x in POINTS)), wrong, 2.0 * m * n * k, missing, copies)
 
 
 if __name__ == "__main__":
-    prepared()
+    from benchmarks.gpu_workloads import gemm_fp8
+
+    gemm_fp8.prepared()  # by its own name: what is kept is read by other modules

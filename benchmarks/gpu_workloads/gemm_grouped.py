@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_workloads.launching import launcher
+from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
 from benchmarks.gpu_workloads.replaying import COLD, Made, kept, replayed
 from kir.base.diagnostic import KirError
+from kir.gate.gpu.images.executable import Executable
+from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.tune.rank import built
@@ -73,6 +75,11 @@ POINTS = (
     "gemm_grouped_sm90_few rows=32 columns=128 stages=5",
     "gemm_grouped_sm90_few rows=64 columns=128 stages=4",
     "gemm_grouped_sm90_few rows=32 columns=64 stages=8",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256",
+    "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256",
+    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128",
+    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256 panel=8",
+    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 panel=0",
 )
 FEW, MANY = 96, 24
 """Rows of a group on average, up to which points for few rows are tried, and from which points for many are."""
@@ -89,27 +96,53 @@ def cases() -> Iterator[Case]:
         yield case(row, made)
 
 
-def prepared() -> dict[str, Made]:
-    """All candidates, compiled."""
-    return kept("gemm_grouped", [p for p in POINTS if any(suits(p, r) for r in ROWS)], candidate)
+Key = tuple[str, Row | None]
+"""A point, and the row of TileLang, whose launcher takes its sizes."""
+
+
+def prepared() -> dict[Key, Made]:
+    """All candidates, compiled; TileLang's compiler is the slowest."""
+    keys = dict.fromkeys(key(p, r) for r in ROWS for p in POINTS if suits(p, r))
+    return kept("gemm_grouped", sorted(keys, key=lambda k: surface(k[0]) != "tilelang"), candidate, executable)
+
+
+def key(point: str, row: Row) -> Key:
+    """What a candidate at a row is kept by."""
+    return point, row if surface(point) == "tilelang" else None
+
+
+def surface(point: str) -> str:
+    """Of a point's pipeline."""
+    return find_space(point.split()[0]).surface
 
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point is tried at a row."""
     each = row.rows / row.groups
+    if surface(point) != "cuda":
+        return each >= MANY or "rows=64" in point
     return each <= FEW if point.startswith("gemm_grouped_sm90_few") else each >= MANY
 
 
-def candidate(point: str) -> Program:
+def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
-    name, *settings = point.split()
+    name, *settings = of[0].split()
     space = find_space(name)
-    chosen = {key: int(value) for key, value in (x.split("=") for x in settings)}
+    chosen = {x: int(value) for x, value in (s.split("=") for s in settings)}
     values = space.values(chosen, {"dtype": "bf16", "sms": SMS, "shared": SHARED})
     return built(space, values, load_problem("gemm_grouped:bf16"), target("h200"))
 
 
-def case(row: Row, made: dict[str, Made]) -> Case:
+def executable(of: Key, program: Program) -> Executable:
+    """What a candidate is compiled to. Raises KirError."""
+    point, row = of
+    if row is None:
+        return compiled(program, surface(point))
+    shapes = {"A": (row.rows, row.k), "B": (row.groups, row.n, row.k), "offsets": (row.groups + 1,), "C": (row.rows, row.n)}
+    return compiled_for(program, surface(point), {"G": row.groups, "T": row.rows, "N": row.n, "K": row.k}, shapes)
+
+
+def case(row: Row, made: dict[Key, Made]) -> Case:
     """A row on the GPU at hand."""
     import torch
 
@@ -142,10 +175,10 @@ def case(row: Row, made: dict[str, Made]) -> Case:
         ways["torch._grouped_mm"] = replayed([lambda s=s: torch._grouped_mm(s[0], s[1].transpose(-2, -1), offs=ends) for s in sets])  # type: ignore[misc]  # as above
     except (AttributeError, RuntimeError) as gone:
         missing["torch._grouped_mm"] = str(gone).splitlines()[0]
-    ours: dict[str, Callable[[], Any]] = {}
+    ours: dict[str, dict[str, Callable[[], Any]]] = {}
     sizes = {"G": row.groups, "T": row.rows, "N": row.n, "K": row.k}
     for point in (p for p in POINTS if suits(p, row)):
-        found = made[point]
+        found = made[key(point, row)]
         try:
             if isinstance(found, str):
                 raise OSError(found)
@@ -153,13 +186,15 @@ def case(row: Row, made: dict[str, Made]) -> Case:
             way()
             if said := wrong(None):
                 raise OSError(said)
-            ours[point] = way
-        except (KirError, OSError, RuntimeError) as refused:
+            ours.setdefault(surface(point), {})[point] = way
+        except (KirError, CudaError, OSError, RuntimeError) as refused:
             missing[point] = str(refused).splitlines()[0]
-    named = [fastest(ours)] if ours else []
-    ways |= {name: ours[name] for name in named}
+    named = [fastest(of) for of in ours.values()]
+    ways |= {name: of[name] for name, of in zip(named, ours.values(), strict=True)}
     return Case("gemm_grouped", row.name, ways, (*named, *(x for x in missing if x in POINTS)), wrong, 2.0 * row.rows * row.n * row.k, missing, copies)
 
 
 if __name__ == "__main__":
-    prepared()
+    from benchmarks.gpu_workloads import gemm_grouped
+
+    gemm_grouped.prepared()  # by its own name: what is kept is read by other modules

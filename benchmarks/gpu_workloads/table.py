@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.gpu_workloads.measuring import Case, Taken, measured
 from kir.base.store import write_atomic
 
-WORKLOADS = {name: f"benchmarks.gpu_workloads.{name}" for name in ("conv2d", "fmha", "gdn", "gemm", "gemm_fp8", "gemm_grouped", "topk")}
+WORKLOADS = {name: f"benchmarks.gpu_workloads.{name}" for name in ("bmm", "conv2d", "fmha", "fmha_varlen", "gdn", "gemm", "gemm_fp8", "gemm_grouped", "topk")}
 """The module of each workload: its `cases()` yields the rows one by one, on the GPU at hand."""
 RESULTS = Path(__file__).parents[1] / "results"
 HEAD = ("workload", "shape", "kernel", "median", "fastest .. slowest", "TFLOP/s", "fastest reference", "its median", "times as fast", "measured")

@@ -18,7 +18,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
 from .host_parts import defaults, is_main, leaves, module_files, parameters
 from .host_values import External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
@@ -388,6 +388,8 @@ class Follower:
         answer = self.truth(found)
         if answer is None and isinstance(found, n.Expr):
             answer = decided(self.known.resolved(found), self.known.examples)
+        if self.truth(found) is None and (both := number_chosen(found, *(self.value(file, x, scope) for x in (body, orelse)))) is not None:
+            return both
         return self.value(file, body if answer is not False else orelse, scope)
 
     def _attribute(self, file: HostFile, e: ast.Attribute, owner: Value, attr: str, scope: Mapping[str, Value]) -> Value:

@@ -19,7 +19,7 @@ from kir.ir import nodes as n
 from kir.ir.build import Monomial, int_value, polynomial
 from kir.ir.rebuild.plans import guards_of
 from kir.ir.types import DType, TileType, dtype_of
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.visit import names_read, transform, walk
 
 _EMPTY: Mapping[str, Domain] = MappingProxyType({})
 _NO_LETS: Mapping[str, n.Expr] = MappingProxyType({})
@@ -270,13 +270,23 @@ class Facts:
         return out
 
     def expanded(self, e: n.Expr) -> n.Expr:
-        """`e` with known integer lets replaced by their values, all the way down."""
+        """`e` with known integer lets replaced by their values, all the way down; a name that is read in another dtype than its value is known in stays."""
         for _ in range(len(self.lets) + 1):
             used = names_read(e) & set(self.lets)
             if not used:
                 return e
-            e = substitute(e, {name: self.lets[name] for name in used})
+            before, e = e, self._with_lets(e, used)
+            if e is before:
+                return e
         return e
+
+    def _with_lets(self, e: n.Expr, used: Collection[str]) -> n.Expr:
+        """`e` with references to those lets replaced once, where their dtypes agree."""
+        values = {name: self.lets[name] for name in used}
+        out = transform(e, lambda old, new: values[old.name] if type(old) is n.Var and old.name in values and values[old.name].type == old.type else new,
+                        lambda x: not values.keys().isdisjoint(names_read(x)))
+        assert isinstance(out, n.Expr)
+        return out
 
     def divides(self, c: int, e: n.Expr) -> bool:
         """Whether `e` is proved a multiple of `c`: by congruences of its names, or of the lets it is made of."""

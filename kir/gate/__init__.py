@@ -4,7 +4,7 @@
     verdict.accepted, verdict.stage, verdict.reason, verdict.record, verdict.artifacts
     realized(before.artifacts[0], after.artifacts[0])
 
-Order: artifacts, counts, goals, mutants, operands, realized, shapes, cases, verdict, cost, covered, claims, proved, correctness, checked, cpu, gpu,
+Order: artifacts, counts, goals, mutants, operands, realized, shapes, widths, cases, verdict, cost, covered, claims, proved, correctness, checked, cpu, gpu,
 records, trace.
 """
 from __future__ import annotations

@@ -176,7 +176,8 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     adverse = adverse[turn % len(adverse):] + adverse[:turn % len(adverse)] if adverse else []
     must = [(s, in_order, seed) for s in shapes for seed in (TURNS if s is shapes[0] else TURNS[:1])]
     far = [s for at in (plan.far if plan is not None else ()) if problem.admits(s := named_shape(problem, at))]
-    must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate(far)]
+    edges = [s for at in (plan.edges if plan is not None else ()) if problem.admits(s := named_shape(problem, at))]
+    must += [(s, in_order, TURNS[i % 2]) for i, s in enumerate((*far, *edges))]
     if uneven not in shapes or in_order != "normal":
         must.append((uneven, "normal", 0))
     places = [shapes[0], uneven] if shapes else [uneven]
@@ -442,6 +443,8 @@ OTHER = {
 APART = {"apart": Draw(kind="log_uniform", low=-8, high=9)}
 """Where a size is large: what stands behind may be far above all that came before."""
 KINDS = {**OTHER, **APART}
+BLOCKS = Ordering((("*", 32),))
+"""By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
 WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
 """How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
 LATER_TURNS = (1, 2, 3, 4, 5)
@@ -461,9 +464,12 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     shapes = _needed(program, plan)
     numbers = [name for name in WHOLE if any(isinstance(p.of, n.Buffer) and p.role != "out" and p.of.dtype.is_integer for p in program.params)]
     numbers += _around(program, against)
-    must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0)]
-    may = [*((first, name, i) for i, name in enumerate(numbers, 1)), *((at, f"{name}{by_size}", TURNS[1]) for name in (*APART, "normal") for at in plan.far),
-           *((first, name, 0) for name in adverse[1:]),
+    must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),
+            *((at, f"normal{by_size}", TURNS[0]) for at in plan.edges)]
+    may = [*((first, name, i) for i, name in enumerate(numbers, 1)),
+           *((at, f"{name}{BLOCKS}", TURNS[1]) for name in APART for at in plan.far or plan.edges[:1] or (first,)),
+           *((at, f"normal{by_size}", TURNS[1]) for at in plan.far),
+           *((at, name, i) for at in plan.far[:2] for i, name in enumerate(numbers[:2], 1)), *((first, name, 0) for name in adverse[1:]),
            *((at, f"{name}{by_size}", TURNS[1]) for name, at in _turns(adverse, plan.far)),
            *((first, f"normal{(along, by_size)[seed % 2]}", seed) for seed in LATER_TURNS),
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
+from kir.analysis.target.legalize import shared_bytes
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.gate.counts.register_pressure import WORD
@@ -25,7 +26,7 @@ from kir.ir import nodes as n
 from kir.ir.build import const
 from kir.ir.rebuild.plans import launches, made
 from kir.ir.types import DType
-from kir.ir.visit import once
+from kir.ir.visit import once, statements
 from kir.surface import Artifact, CompiledKernel
 
 L2_FACTOR = 2.5
@@ -227,11 +228,17 @@ def _placed(program: n.Program, kernel: n.Kernel, own: n.Kernel, sizes: Mapping[
     asked = declared(program, own, sizes) if own is not kernel else tiles
     threads = max(32, made_of.threads if made_of else asked.threads)
     registers, spilled = _registers(asked, tiles, arch, made_of)
-    fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared))
+    in_flight = (shared_bytes(kernel) or 0) if surface == "triton" and _pipelines_products(kernel) else 0
+    fit = occupancy(arch, threads, registers, made_of.shared_bytes if made_of else max(asked.shared, tiles.shared, min(in_flight, arch.shared_per_cta)))
     resident = max(1, min(fit.ctas, -(-tiles.ctas // device.sm_count)))
     l1 = max(16384.0, L1_BYTES - resident * asked.shared) / resident
     samples = _samples(program, own, sizes, asked.ctas, resident * device.sm_count, l1, device, surface, warm)
     return _Placed(tiles, asked, threads, registers, spilled, fit, resident, samples)
+
+
+def _pipelines_products(kernel: n.Kernel) -> bool:
+    """Whether products of tiles are pipelined: Triton keeps the operands of their stages in shared memory, which no statement declares."""
+    return any(s.kind == "pipelined" and any(isinstance(x, n.Mma) for x in s.body) for s in statements(kernel.body) if isinstance(s, n.For))
 
 
 def timeline(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], target: Target, surface: str = "cuda") -> tuple[Span, ...]:

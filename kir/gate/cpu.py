@@ -13,11 +13,13 @@ from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
 from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets
+from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets, tensor_names
 from kir.gate.claims import apart, refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
+from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
+from kir.gate.widths import narrow
 from kir.hardware.target import Target
 from kir.ir.build import const, int_value
 from kir.ir.canonical import content_hash
@@ -195,12 +197,17 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
             tests = problem_tests(program, problem, names, also)
             right = check(program, tests, problem.name, runner=runner, stopped=stopped)
             broken = refusals(program, problem, names, tests.cases, right.reached) if right.ok else ()
+            space, judge = of_problem(program, problem, tensor_names(program, problem, names), ANY), None
         else:
             assert against is not None
             tests = relative_tests(program, against, also)
             right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
             broken = ()
+            space, judge = of_programs(program, against, ANY), against
         broken = broken or (apart(program, right.checked) if right.ok else ())
+        if right.ok and not broken:
+            parted, beyond = narrow(program, space, judge)
+            broken, right = tuple(parted), replace(right, weak=(*right.weak, *beyond))
         return _refused(right, broken) if broken else right
     except KirError as fault:
         first = fault.diagnostics[0]

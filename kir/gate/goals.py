@@ -38,6 +38,8 @@ ROUNDS = 2
 """How often a ring is gone through before it counts as used again: each phase of its barriers comes twice."""
 LATER = (4, 8)
 """Ways of every serial loop, by these numbers below zero: more trips than so many, since what the first three have right a later one may not."""
+EDGE, EDGES = 1 << 40, (-1, 0, 1)
+"""Ways of every comparison of whole numbers: its sides are so far apart, as next to where it turns; by numbers from `EDGE` on."""
 TEAMS = ("warpgroup", "warp", "thread")
 UNKNOWN_TRIPS = 8
 """Trips counted for a loop whose bounds are not known from the sizes."""
@@ -329,6 +331,12 @@ class _Walker:
                     a, b = self.few(given, lanes), self.few(x, lanes)
                     if a is not None and b is not None:
                         self.way(None, anchor, x, a.data != b.data, None, lanes)
+                case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne") if dtype_of(x.a.type).is_integer and not isinstance(x.type, TileType):
+                    a, b = self.few(x.a, lanes), self.few(x.b, lanes)
+                    if a is not None and b is not None:
+                        apart = a.data.astype(np.int64) - b.data.astype(np.int64)
+                        for by in EDGES:
+                            self.way(None, anchor, x, apart == by, None, lanes, by)
                 case n.Select():
                     if (cond := self.few(x.cond, lanes)) is not None:
                         holds = cond.data.astype(np.bool_)
@@ -353,9 +361,9 @@ class _Walker:
                 return None
         return self.value(e, lanes)
 
-    def way(self, kind: Kind | None, anchor: str, x: n.Node, taken: Array, skipped: Array | None, lanes: _Lanes) -> None:
-        """Note a choice, or a way, where some element of a lane makes it."""
-        for bit, where in ((TAKEN, taken), (SKIPPED, skipped)):
+    def way(self, kind: Kind | None, anchor: str, x: n.Node, taken: Array, skipped: Array | None, lanes: _Lanes, edge: int | None = None) -> None:
+        """Note a choice, or a way, where some element of a lane makes it; with `edge`, how far two sides of a comparison are apart there."""
+        for bit, where in ((TAKEN if edge is None else EDGE + edge, taken), (SKIPPED, skipped)):
             if where is not None:
                 rows = np.broadcast_to(where.reshape(where.shape[0], -1).any(1), (len(lanes.shape),))
                 if kind is not None:

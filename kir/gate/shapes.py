@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
-from kir.gate.goals import WRAP, Goal, Prediction, holding, limits, predicted, promised, rings
+from kir.gate.goals import EDGE, WRAP, Goal, Prediction, holding, limits, predicted, promised, rings
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, SINGLE, SKIPPED, TAKEN, TWO, ZERO
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -31,6 +31,8 @@ Array = NDArray[Any]
 Sizes = dict[str, int]
 MOST_ELEMENTS = 1 << 22
 """Elements of the largest array of an interpreted run."""
+ANY = 1 << 62
+"""As many as there may be, where nothing is run."""
 MOST_VALUES = 48
 """Values of one size that are tried."""
 MOST_JOINT = 400
@@ -44,6 +46,11 @@ FEW = 7
 """Of sizes that no loop and no tile depends on: enough that each order of the inputs is seen."""
 SECONDS = 1.0
 """Interpreted time that one shape may take, as it is foreseen, unless without it a loop would not run twice."""
+RESTS = (0, 1, -1)
+"""What a size may have beyond full tiles: nothing, one element, all but one."""
+MOST_TILE = 512
+MOST_EDGES, EDGE_SECONDS = 4, 0.3
+"""Shapes at edges, and the interpreted time that they may take together."""
 WEIGHT: Mapping[str, Mapping[int, float]] = {
     "grid": {SEVERAL: 3.0, SINGLE: 0.3}, "loop": {ZERO: 1.0, ONE: 1.0, TWO: 4.0, MORE: 6.0, WRAP: 6.0}, "branch": {TAKEN: 3.0, SKIPPED: 3.0},
     "choice": {TAKEN: 2.0, SKIPPED: 2.0},
@@ -78,10 +85,13 @@ class Plan:
     unsure: frozenset[Goal] = frozenset()
     far: tuple[Sizes, ...] = ()
     """Few and cheap sizes on the other side of what the program compares with, where the shapes are not."""
+    edges: tuple[Sizes, ...] = ()
+    """Few and cheap sizes next to where comparisons turn and tiles end."""
 
 
-def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str]) -> Space:
-    """The sizes of a problem at which a program may be called; `names` gives the problem's tensor for each of the program's."""
+def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str], most: int = MOST_ELEMENTS) -> Space:
+    """The sizes of a problem at which a program may be called, with at most so many elements in a tensor; `names` gives the problem's tensor for each of the
+    program's."""
     listed = [s.sizes for s in problem.shapes if "timed" not in s.tags] or [s.sizes for s in problem.shapes]
     sizes = tuple(listed[0])
     extents = {t.name: t.shape for t in problem.spec.tensors}
@@ -99,7 +109,7 @@ def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str]) -
     def posed(at: Sizes) -> bool:
         try:
             return (all(evaluate(f, at) for f in problem.spec.facts) and all(evaluate(d, at) >= 1 for t in problem.spec.tensors for d in t.shape)
-                    and max(math.prod(evaluate(d, at) for d in t.shape) for t in problem.spec.tensors) <= MOST_ELEMENTS)
+                    and max(math.prod(evaluate(d, at) for d in t.shape) for t in problem.spec.tensors) <= most)
         except ValueError:
             return False
 
@@ -126,14 +136,14 @@ def _names(text: str) -> set[str]:
     return names_in(text)
 
 
-def of_programs(program: n.Program, against: n.Program) -> Space:
-    """The sizes at which two programs with the same parameters may both be called."""
+def of_programs(program: n.Program, against: n.Program, most: int = MOST_ELEMENTS) -> Space:
+    """The sizes at which two programs with the same parameters may both be called, with at most so many elements in a tensor."""
     sizes = tuple(p.name for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType))
     facts = (*program.facts, *promised(against))
     shapes = [p.of.shape for p in program.params if isinstance(p.of, n.Buffer)]
 
     def allowed(pool: Sequence[Sizes]) -> Array:
-        return holding(program, pool, facts) & holding(against, pool, facts, most=(shapes, MOST_ELEMENTS))
+        return holding(program, pool, facts) & holding(against, pool, facts, most=(shapes, most))
 
     def plausible(name: str, values: Sequence[int]) -> Sequence[int]:
         fine = holding(program, [{name: v} for v in values], facts)
@@ -231,8 +241,9 @@ def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> 
         chosen = _cover(found, pool)
     seconds = tuple(float(found[0].seconds[i]) for i in chosen)
     shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
-    far = _far(program, space, [pool[i] for i in chosen], values, moduli)
-    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure), far)
+    far = _far(program, space, shapes, values, moduli)
+    edges = _edges(program, space, [*shapes, *far], values)
+    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure), far, edges)
 
 
 def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]], moduli: Sequence[int]) -> tuple[Sizes, ...]:
@@ -243,6 +254,8 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
     pool = list(chosen)
     if not all(values.values()):
         return ()
+    narrow = {2 << x.dtype.bits for k in program.kernels for x in walk(k) if isinstance(x, n.Buffer) and x.space in ("register", "fragment", "shared")
+              and x.dtype.is_integer and x.dtype.bits <= 8}  # where a count of half of what there is does not fit
     base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
     for name in space.names:
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, ladder)])
@@ -251,27 +264,55 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
     found = predicted(program, [space.own(at) for at in pool])
     near = np.arange(len(pool)) < len(chosen)
     wanted: dict[tuple[object, ...], Array] = {(g,): where for g, where in found.reached.items() if worth(g) and not where[near].any()}
-    wanted |= {(PAST, *way) if way[1] < 0 else way: where for way, where in found.ways.items() if where.any() and not where[near].any()}
+    wanted |= {(PAST, *way) if way[1] < 0 else way: where for way, where in found.ways.items()
+               if way[1] < EDGE - 1 and where.any() and not where[near].any()}
     for name in space.names:
         column = np.array([at[name] for at in pool])
         if vectors:
             several = np.array([math.prod(at.values()) for at in pool]) > column
             wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
+        wanted |= {("narrow", name, c): where for c in narrow if (where := column > c).any()}
         wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
-    out: list[Sizes] = []
+    out = _few(wanted, found.seconds, near, MOST_FAR, FAR_SECONDS)
+    return tuple(pool[i] for i in out)
+
+
+def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]]) -> tuple[Sizes, ...]:
+    """Sizes at an edge where none of the chosen ones is: next to where a comparison turns, all the same, and of full tiles, with one element more or less."""
+    if not all(values.values()):
+        return ()
+    base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
+    tiles = sorted(c for c in constants((program,)) if MOST_TILE >= c > 2)
+    pool = [*chosen, *_allowed(space, [dict.fromkeys(space.names, v) for v in (FEW, *(c + r for c in tiles for r in RESTS))])]
+    turns = sorted({c + by for c in _limits(program) for by in (-1, 0, 1)})
+    for name in space.names:
+        pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, turns)])
+    found = predicted(program, [space.own(at) for at in pool])
+    near = np.arange(len(pool)) < len(chosen)
+    wanted: dict[tuple[object, ...], Array] = {(PAST, *way): where for way, where in found.ways.items() if where.any() and not where[near].any()}
+    for name in space.names:
+        column = np.array([at[name] for at in pool])
+        rests = {(PAST, name, c, r): ((column - r) % c == 0) & (column >= c + r) for c, r in product(tiles, RESTS)}
+        wanted |= {what: where for what, where in rests.items() if where.any() and not where[near].any()}
+    return tuple(pool[i] for i in _few(wanted, found.seconds, near, MOST_EDGES, EDGE_SECONDS))
+
+
+def _few(wanted: dict[tuple[object, ...], Array], seconds: Array, near: Array, most: int, most_seconds: float) -> list[int]:
+    """At most so many indices of sizes, none of the `near` ones, that reach most of what is wanted in the time."""
+    out: list[int] = []
     spent = 0.0
-    while wanted and len(out) < MOST_FAR:
-        gain = np.zeros(len(pool))
+    while wanted and len(out) < most:
+        gain = np.zeros(len(near))
         for what, where in wanted.items():
-            within = found.seconds <= (FAR_SECONDS if what[0] == PAST else WAY_SECONDS) - spent
+            within = seconds <= (most_seconds if what[0] == PAST else WAY_SECONDS) - spent
             gain += np.where(where & within & ~near, 0.5 if what[0] == PAST else 2.0, 0.0)
-        best = int(np.argmax(gain / (found.seconds + 0.02)))
+        best = int(np.argmax(gain / (seconds + 0.02)))
         if gain[best] <= 0:
             break
-        out.append(pool[best])
-        spent += float(found.seconds[best])
+        out.append(best)
+        spent += float(seconds[best])
         wanted = {k: where for k, where in wanted.items() if not where[best]}
-    return tuple(out)
+    return out
 
 
 def _limits(program: n.Program) -> frozenset[int]:

@@ -53,13 +53,18 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
-    and compares, unless the first run has found errors. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
+    and compares, and runs the CTAs from the last to the first where one may learn from an atomic operation how many came before it, unless the first run has
+    found errors. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
     the result says what the run reached, with `ends` how far into each tensor. Unless `compiles` is false, long loops of plain mode are compiled
     where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
     KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
     first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage(ends) if cover or ends else None, compiles and not ends, one_error)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
+    if mode == "check" and not wrong and _takes_turns(program):
+        other = _once(program, arrays, scalars or {}, mode, False, most_steps, one_error=one_error, backward=True)[0].findings
+        first[0].findings.update({k: v for k, v in other.items() if k not in first[0].findings})
+        wrong = any(x.severity == "error" for x in other.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
     second = _once(program, arrays, scalars or {}, mode, True, most_steps, one_error=one_error)
@@ -118,15 +123,23 @@ def _has_choice(program: n.Program) -> bool:
                or isinstance(x, n.Roles) or (isinstance(x, n.Call) and (x.fn in _WAITS or x.fn == "wgmma")) for k in program.kernels for x in walk(k))
 
 
+def _takes_turns(program: n.Program) -> bool:
+    """Whether CTAs may learn by atomic operations which of them come first, and none waits for another: then they may come in any order."""
+    inside = [x for root in (*program.kernels, *program.functions) for x in walk(root)]
+    asked = any(isinstance(x, n.Let) and any(isinstance(y, n.Call) and y.fn.startswith("atomic_") for y in walk(x.value)) for x in inside)
+    return asked and not any(isinstance(x, n.While) and polls(x) for x in inside)
+
+
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
-          lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False, one_error: bool = False) -> tuple[Machine, dict[str, Array]]:
+          lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False, one_error: bool = False,
+          backward: bool = False) -> tuple[Machine, dict[str, Array]]:
     m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and mode == "fast" and loops.available(),
-                    one_error=one_error)
+                    one_error=one_error, backward=backward)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
         from kir.interp.checking.checker import Checker
-        m.checking, m.checker_or_none = True, Checker(m)
+        m.checking, m.checker = True, Checker(m)
     with np.errstate(all="ignore"), suppress(FirstError):
         host = Frame(1, "host")
         _bind_sizes(m, arrays, scalars, host)
@@ -245,11 +258,13 @@ def _kernel(m: Machine, k: n.Kernel, host: Frame, launch: n.Launch) -> None:
         m.checker.begin(k, launch)
         m.checker.lookahead.begin()
     if m.stepping:
-        roots = (_cta(m, k, extents, np.array([i]), threads) for i in m.clusters.order(total))
+        turns = m.clusters.order(total)
+        roots = (_cta(m, k, extents, np.array([i]), threads) for i in (reversed(turns) if m.backward and m.clusters.size == 1 else turns))
         drive(m, roots, RESIDENT)
     else:
+        every = np.arange(total)[::-1] if m.backward else np.arange(total)
         for start in range(0, total, chunk := _chunk(m, k, threads)):
-            task = _cta(m, k, extents, np.arange(start, min(total, start + chunk)), threads)
+            task = _cta(m, k, extents, every[start:start + chunk], threads)
             drive(m, iter((task,)), 1)
     for queue, frame in m.queues:
         if m.checking:

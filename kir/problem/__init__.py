@@ -5,7 +5,7 @@
     inputs = problem.inputs(shape, seed=0, distribution="normal")
     problem.compare(outputs, inputs, shape).ok
 
-Order: schema, draws, comparison, ordering, problem, rounding_noise, model_source, naive, model_run, model_child, model, load.
+Order: schema, draws, comparison, ordering, problem, answers, rounding_noise, model_source, naive, model_run, model_child, model, load.
 """
 from __future__ import annotations
 

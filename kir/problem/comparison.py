@@ -42,19 +42,53 @@ def check_form(outputs: Mapping[str, Array], tensor: Tensor, dtype: str, shape: 
     return None
 
 
+BLOCK = 1 << 15
+"""Elements that are compared at once: what comes between stays in a core's cache."""
+
+
 def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, norm: float, signed_zeros: bool = False) -> Comparison:
     """|got - oracle| <= bound everywhere; the Euclidean norm of the error at most `norm` of the bound's (more where there are few
     elements); infinities where the oracle, rounded to `dtype`, has them; with `signed_zeros` also the sign of a zero where nothing is rounded.
-    `oracle` and `bound` are float64 of got's shape."""
+    `oracle` and `bound` are float64 of got's shape. The first of the largest errors is named."""
+    flat, right = got.reshape(-1), np.broadcast_to(oracle, got.shape).reshape(-1)
+    allowed = np.broadcast_to(bound, got.shape).reshape(-1)
+    worst, at, most, count, errors, limits = -1.0, 0, 0.0, 0, 0.0, 0.0
+    for first in range(0, flat.size, BLOCK):
+        part = slice(first, first + BLOCK)
+        ratio, limit, error, counted = _ratios(dtype, flat[part], right[part], allowed[part], signed_zeros)
+        place = int(np.argmax(ratio))
+        if ratio[place] > worst:
+            worst, at, most = float(ratio[place]), first + place, float(limit[place])
+        count += int(counted.sum())
+        errors += float(np.square(error[counted]).sum())
+        limits += float(np.square(limit[counted]).sum())
+    places = np.unravel_index(at, got.shape) if got.ndim and got.size else ()
+    where = f"{name}[{', '.join(str(int(i)) for i in places)}]" if places else name
+    if worst > 1.0:
+        said = f"{where} is {float(flat[at])!r}, the oracle says {float(right[at])!r}, give or take {most:.3g}"
+        return Comparison(False, worst, where, most, said)
+    total, ceiling = errors ** 0.5, (norm + (1.0 - norm) / max(1.0, float(count)) ** 0.5) * limits ** 0.5
+    if total > ceiling:
+        return Comparison(False, total / ceiling, name, ceiling,
+                          f"each error of {name} is in bounds, but their norm {total:.3g} is above {ceiling:.3g}: no rounding noise")
+    return Comparison(True, max(worst, 0.0), where, most)
+
+
+def _ratios(dtype: str, got: Array, oracle: Array, bound: Array, signed_zeros: bool) -> tuple[Array, Array, Array, Array]:
+    """Of elements in a row: the error by its limit, the limit, the error, and which of them the norm counts."""
     value = got.astype(np.float64)
     target = numpy_dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        rounded = oracle.astype(target).astype(np.float64)
         largest = float(np.finfo(np.float64).max if target.kind in "iub" else _largest(dtype))
         limit = bound + smallest_step(dtype)
         error = np.abs(value - oracle)
+        reach = np.abs(oracle) + limit
+        if float(reach.max()) <= largest / 2 and limit.min() > 0 and np.isfinite(error).all():  # nothing but numbers, none of which overflows: the usual case
+            ratio = error / limit
+            return (_signed(ratio, bound, oracle, value) if signed_zeros else ratio), limit, error, np.ones(error.shape, np.bool_)
+        rounded = oracle.astype(target).astype(np.float64)
         overflow = np.isinf(rounded)
-        edge = ~overflow & (np.abs(oracle) + limit > largest)
+        edge = ~overflow & (reach > largest)
         same = overflow & (value == rounded)
         near = overflow & (np.abs(oracle) - limit <= largest) & (np.abs(value) >= largest - limit) & (np.sign(value) == np.sign(oracle))
         ratio = np.where(same | near | (edge & np.isinf(value) & (np.sign(value) == np.sign(oracle))), 0.0,
@@ -62,22 +96,13 @@ def elementwise(name: str, dtype: str, got: Array, oracle: Array, bound: Array, 
         ratio = np.where((limit == 0) & ~overflow, np.where(error == 0, 0.0, np.inf), ratio)
     ratio = np.where(np.isnan(oracle), np.where(np.isnan(value), 0.0, np.inf), np.where(np.isnan(value) | np.isnan(ratio), np.inf, ratio))
     if signed_zeros:
-        ratio = np.where((bound == 0) & (oracle == 0) & (value == 0) & (np.signbit(value) != np.signbit(oracle)), np.inf, ratio)
-    place = np.unravel_index(int(np.argmax(ratio)), ratio.shape) if ratio.ndim else ()
-    worst = float(ratio[place])
-    where = f"{name}[{', '.join(str(int(i)) for i in place)}]" if place else name
-    allowed = float(np.broadcast_to(limit, ratio.shape)[place])
-    if worst > 1.0:
-        return Comparison(False, worst, where, allowed,
-                          f"{where} is {float(value[place])!r}, the oracle says {float(oracle[place])!r}, give or take {allowed:.3g}")
-    finite = np.isfinite(ratio) & np.isfinite(error) & ~overflow
-    total = float(np.linalg.norm(error[finite]))
-    part = norm + (1.0 - norm) / max(1.0, float(finite.sum())) ** 0.5
-    ceiling = part * float(np.linalg.norm(np.broadcast_to(limit, ratio.shape)[finite]))
-    if total > ceiling:
-        return Comparison(False, total / ceiling, name, ceiling,
-                          f"each error of {name} is in bounds, but their norm {total:.3g} is above {ceiling:.3g}: no rounding noise")
-    return Comparison(True, worst, where, allowed)
+        ratio = _signed(ratio, bound, oracle, value)
+    return ratio, limit, error, np.isfinite(ratio) & np.isfinite(error) & ~overflow
+
+
+def _signed(ratio: Array, bound: Array, oracle: Array, value: Array) -> Array:
+    """The ratios, infinite where a zero that nothing rounds has the other sign."""
+    return np.where((bound == 0) & (oracle == 0) & (value == 0) & (np.signbit(value) != np.signbit(oracle)), np.inf, ratio)
 
 
 def _largest(dtype: str) -> float:

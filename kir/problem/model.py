@@ -31,7 +31,7 @@ from kir.ir import nodes as n
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
 from kir.problem.draws import numpy_dtype, unit_roundoff
-from kir.problem.model_child import MODULES, TASK, about, unpacked
+from kir.problem.model_child import LATER, MODULES, TASK, about, unpacked
 from kir.problem.model_source import ModelSource
 from kir.problem.ordering import ordered, split
 from kir.problem.problem import Arrays, Problem
@@ -45,8 +45,6 @@ START_SECONDS = 180.0
 """How long importing torch may take."""
 NORM = 0.25
 """The part of the bound's norm that the error's may reach: the bound is many times the spread."""
-RECORDING = ("torch._dynamo", "kir.problem.naive.recording")
-"""What recording imports beside what running does: torch's own decompositions ask for its compiler."""
 SMALLER: tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...] = (
     ("one", ("one",), (1,)), ("odd", ("odd", "tail"), (5, 7, 3, 11, 13)), ("small", ("small",), (16, 32, 64)), ("tail", ("tail",), (37, 21, 50, 18)))
 """Name, tags, and values that the sizes take in turn."""
@@ -55,9 +53,9 @@ TELLING = ("zeros", "mean", "nan", "input", "last element skipped")
 
 
 @cache
-def _server(more: tuple[str, ...] = ()) -> Server:
-    """The fork server that has imported torch, and `more`; it ends with this process."""
-    made = Server(TASK, [*MODULES, *more], {"CUDA_VISIBLE_DEVICES": ""})
+def _server() -> Server:
+    """The fork server that has imported torch; it ends with this process."""
+    made = Server(TASK, MODULES, {"CUDA_VISIBLE_DEVICES": ""}, LATER)
     atexit.register(made.close)
     return made
 
@@ -67,8 +65,6 @@ class Runner:
     """The process that runs a file, started when it is first asked. One question at a time, whoever asks."""
 
     source: ModelSource
-    imports: tuple[str, ...] = ()
-    """Modules that the process must have before it is confined, beside the usual ones."""
     _child: Child | None = None
     _turn: Lock = field(default_factory=Lock, compare=False, repr=False)
 
@@ -91,7 +87,7 @@ class Runner:
             if machine.package_version("torch") is None:
                 raise error("KIR-G919", "a problem in the form of KernelBench is a torch model, and torch is not installed", origin=self.source.line(1),
                             needs="pip install torch")
-            self._child = _server(self.imports).child(START_SECONDS)
+            self._child = _server().child(START_SECONDS)
             self._child.ask({"op": "load", "path": self.source.path, "text": self.source.text}, seconds=START_SECONDS)
         return self._child
 
@@ -176,7 +172,7 @@ class ModelProblem(Problem):
         """What the model's operators compute, one thread a work item. Raises KirError KIR-G918 for what no such program says."""
         from kir.problem.naive.program import naive_program
 
-        recorder = Runner(self.runner.source, RECORDING)
+        recorder = Runner(self.runner.source)
         try:
             told = [(s.sizes, recorder.ask("record", s.sizes)[0]) for s in self.shapes]
         finally:

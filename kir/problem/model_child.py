@@ -17,6 +17,8 @@ from kir.problem.draws import numpy_dtype
 Array = NDArray[Any]
 TASK = "kir.problem.model_child:serve"
 MODULES = ("torch", "kir.problem.model_run")
+LATER = ("torch._dynamo", "kir.problem.naive.recording")
+"""What recording imports beside them, and any child in which torch infers shapes of all but the plainest operators: it takes as long as the rest."""
 CPU_SECONDS = 3600
 MEMORY_SHARE = 0.75
 """The part of the machine's memory that the process may address."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -252,11 +252,15 @@ class Problem:
     def compare(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], shape: Shape | str) -> Comparison:
         """Whether `outputs` (by tensor name) are right for `inputs` (as they were before the call)."""
         at = self.shape(shape) if isinstance(shape, str) else shape
+        return self.compare_with(outputs, inputs, at, lambda: self._expected(inputs, at))
+
+    def compare_with(self, outputs: Mapping[str, Array], inputs: Mapping[str, Array], at: Shape, expected: Callable[[], tuple[Arrays, Arrays]]) -> Comparison:
+        """As `compare`, where `expected` gives what the oracle says of the inputs and the bounds of it; not asked for outputs of a wrong form."""
         tensors = self._outputs()
         for t in tensors:
             if refused := comparison.check_form(outputs, t, self.tensor_dtype(t), self.tensor_shape(t, at)):
                 return refused
-        exact, bounds = self._expected(inputs, at)
+        exact, bounds = expected()
         relation = self.spec.relation
         if isinstance(relation, SetWithTies):
             return comparison.set_with_ties(relation, outputs, inputs, exact)
@@ -264,14 +268,18 @@ class Problem:
             comparison.elementwise(t.name, self.tensor_dtype(t), outputs[t.name], exact[t.name], bounds[t.name], self.spec.norm, self.signed_zeros)
             for t in tensors if t.name in outputs])
 
+    def expected(self, inputs: Mapping[str, Array], at: Shape) -> tuple[Arrays, Arrays]:
+        """What the oracle says of inputs, and the bounds of it (none of a set)."""
+        exact = self.oracle(inputs, at)
+        return exact, {} if isinstance(self.spec.relation, SetWithTies) else self.bounds(inputs, at, exact)
+
     def _expected(self, inputs: Mapping[str, Array], at: Shape) -> tuple[Arrays, Arrays]:
         """What the oracle says of inputs, and the bounds (none of a set); kept for the last few small inputs, on which many programs are judged."""
         small = sum(v.nbytes for v in inputs.values()) <= KEPT_BYTES
         key = (str(sorted(at.sizes.items())), *((k, str(v.dtype), v.shape, hashlib.sha256(v.tobytes()).digest()) for k, v in inputs.items())) if small else ()
         found = self._kept.pop(key, None) if small else None
         if found is None:
-            exact = self.oracle(inputs, at)
-            found = exact, {} if isinstance(self.spec.relation, SetWithTies) else self.bounds(inputs, at, exact)
+            found = self.expected(inputs, at)
         if small and sum(v.nbytes for part in found for v in part.values()) <= KEPT_BYTES:
             self._kept[key] = found
             for oldest in list(self._kept)[:-KEPT]:
@@ -358,15 +366,21 @@ def with_storage(program: n.Program, old: DType, new: DType) -> n.Program:
                 return build.cast(node.x, new, node.rounding)
             case n.Param() if node.of == old:
                 return replace(node, of=new)
+            case n.Call():
+                assert node.type is not None  # raises TypeError where it takes the bits of a float
+                return node
             case _:
                 return node
-    out = transform(program, leave)
+    try:
+        out = transform(program, leave)
+    except TypeError as bad:
+        raise error("KIR-V002", f"{program.name} cannot have its {old} stored as {new}: {bad}") from bad
     assert isinstance(out, n.Program)
     return out
 
 
 def widened(program: n.Program) -> n.Program:
-    """`program` with every float in f64: what it computes but for rounding."""
+    """`program` with every float in f64: what it computes but for rounding. Raises KirError KIR-V002 where it takes the bits of a float."""
     for old in ("f32", "f16", "bf16"):
         program = with_storage(program, DTYPES[old], DTYPES["f64"])
     return program

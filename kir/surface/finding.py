@@ -67,19 +67,19 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
                  if t.shape != loose.tensors[name].shape]
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
-        said += [Assumed(f"{fact}, or threads are not counted in 32 bits") for fact in binding.facts if fact not in shaped.facts]
+        said += [Assumed(f"{fact}, or numbers do not stay within 32 bits") for fact in binding.facts if fact not in shaped.facts]
     return replace(found, binding=binding, assumed=(*found.assumed, *said))
 
 
 def _counted(found: Found, program: Program) -> Found:
-    """With whole numbers for what the kernel takes for places, where a floating-point dtype was only assumed: as wide as torch makes them."""
+    """With whole numbers for what the kernel takes for places or bits, where a floating-point dtype was only assumed."""
     named = whole_numbers(program)
-    guessed = {each.field[1] for each in found.assumed if each.field[::2] == ("tensors", "dtype")} & named
+    guessed = {each.field[1] for each in found.assumed if each.field[::2] == ("tensors", "dtype")} & named.keys()
     binding = found.binding.changed(
-        tensors={k: replace(t, dtype="i64") if k in guessed else t for k, t in found.binding.tensors.items()},
+        tensors={k: replace(t, dtype=named[k]) if k in guessed else t for k, t in found.binding.tensors.items()},
         dtypes={k: "i32" if k in named and v.startswith("f") else v for k, v in found.binding.dtypes.items()})
-    said = tuple(Assumed(f"{each.field[1]} is i64", each.field) if each.field[1:2] and each.field[1] in guessed and each.field[2:] == ("dtype",) else each
-                 for each in found.assumed)
+    said = tuple(Assumed(f"{each.field[1]} is {named[each.field[1]]}", each.field)
+                 if each.field[1:2] and each.field[1] in guessed and each.field[2:] == ("dtype",) else each for each in found.assumed)
     return replace(found, binding=binding, assumed=said)
 
 

@@ -55,8 +55,8 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, names_at, node_as
 from kir.rewrite.match.independence import independent
 
-MOST = 64
-"""Most iterations that run in step: each has registers of its own."""
+MOST, LARGEST = 64, 256
+"""Most iterations that are proposed to run in step, since each has registers of its own; and most that do where they are asked to."""
 
 
 class CannotJam(Exception):
@@ -70,7 +70,8 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class JamLoop(Pass):
-    """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order."""
+    """`enter` are the loops inside that are run once for all iterations, by their number among the loops inside in reading order. What stands between them
+    is one loop over the iterations; `cuts` are the statements, by their number among all that are repeated, before which another one begins."""
 
     intent: ClassVar[str] = "register-tile"
     catalogue: ClassVar[tuple[int, ...]] = (50,)
@@ -79,10 +80,11 @@ class JamLoop(Pass):
         Precondition("KIR-P928", "validity", "aliasing", "no iteration touches what another one writes", _apart),)
 
     enter: tuple[int, ...] = ()
+    cuts: tuple[int, ...] = ()
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a short loop with loops inside, and private memory of each iteration that they share; with no `enter`, all loops that are longer are."""
-        if not _is_short(node) or not isinstance(node, n.For):
+        if not _is_short(node, LARGEST if self.enter else MOST) or not isinstance(node, n.For):
             return None
         inner = [s for s in statements(node.body) if isinstance(s, n.For)]
         item = self if self.enter else replace(self, enter=tuple(
@@ -90,16 +92,18 @@ class JamLoop(Pass):
         if not item.enter or max(item.enter) >= len(inner):
             return Miss("there is no such loop inside")
         try:
-            jam = _Jam(node, item.enter, set())
+            jam = _Jam(node, item, set())
             jam.block(node.body)
         except CannotJam as why:
             return Miss(str(why))
+        if any(k not in jam.inner for k in self.cuts):
+            return Miss("a loop over the iterations would begin where none goes on")
         return Site(path, item) if jam.shared else Miss("the loops that are to be run once lie in others that are not")
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Arrays, and the loop around what is in the loops."""
         loop = node_as(program, site.path, n.For)
-        made = _Jam(loop, self.enter, names_at(program, site.path)).block(loop.body)
+        made = _Jam(loop, self, names_at(program, site.path)).block(loop.body)
         return edited(program, site.path, made)
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
@@ -108,7 +112,7 @@ class JamLoop(Pass):
                 and node.buffer.strides is None and not node.buffer.align):
             return None
         count = build.int_value(node.buffer.shape[0])
-        if count is None or not 1 < count <= MOST:
+        if count is None or not 1 < count <= LARGEST:
             return None
         block, i = block_and_index(program, path)
         end = max((k for k in range(i, len(block)) if node.buffer.name in buffers_named(block[k])), default=i) + 1
@@ -124,7 +128,7 @@ class JamLoop(Pass):
         if not enter:
             return Miss("no loop is run for several iterations at once")
         made = counting(apart.var, count, body)
-        return Site(path, JamLoop(enter), {"made": made, "end": end})
+        return Site(path, JamLoop(enter, tuple(apart.cuts)), {"made": made, "end": end})
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """One loop around all."""
@@ -132,10 +136,10 @@ class JamLoop(Pass):
         return edited(program, site.path, (made,), 0, end - i)
 
 
-def _is_short(s: Place | n.Stmt) -> bool:
+def _is_short(s: Place | n.Stmt, most: int = LARGEST) -> bool:
     """Whether a statement is a serial loop from 0 by 1 of a few iterations."""
     return is_counted(s, plain=True) and (
-        s.var.of == I32) and 1 < (build.int_value(s.hi) or 0) <= MOST
+        s.var.of == I32) and 1 < (build.int_value(s.hi) or 0) <= most
 
 
 def _exchanges(s: n.Node) -> bool:
@@ -147,12 +151,16 @@ def _exchanges(s: n.Node) -> bool:
 class _Jam:
     """A loop's body for all iterations at once."""
 
-    def __init__(self, loop: n.For, enter: tuple[int, ...], taken: set[str]) -> None:
+    def __init__(self, loop: n.For, item: JamLoop, taken: set[str]) -> None:
         inner = [s for s in statements(loop.body) if isinstance(s, n.For)]
         self.loop, self.taken, self.count = loop, taken, build.int_value(loop.hi) or 0
-        self.entered = {id(s) for k, s in enumerate(inner) if k in enter}
+        self.entered = {id(s) for k, s in enumerate(inner) if k in item.enter}
         self.arrays: dict[str, n.Buffer] = {}
         self.first = True
+        self.number = 0
+        self.cuts = item.cuts
+        self.inner: set[int] = set()
+        """Statements, by their number, that stand in the loop of the one before them."""
         self.shared = False
         """Whether a loop inside is run once for all."""
 
@@ -186,12 +194,14 @@ class _Jam:
 
     def _together(self, run: list[n.Stmt]) -> Iterator[n.Stmt]:
         """A loop over the iterations around some statements."""
-        if not run:
-            return
-        var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
-        body = tuple(substitute(_at(s, self.arrays, var), {self.loop.var.name: var}) for s in run)
-        self.first = False
-        yield counting(var, self.count, body)
+        ends = [k for k in range(1, len(run)) if self.number + k in self.cuts]
+        self.inner.update(range(self.number + 1, self.number + len(run)))
+        self.number += len(run)
+        for lo, hi in zip((0, *ends), (*ends, len(run)), strict=True) if run else ():
+            var = self.loop.var if self.first else fresh_var(self.loop.var.name, self.taken)
+            body = tuple(substitute(_at(s, self.arrays, var), {self.loop.var.name: var}) for s in run[lo:hi])
+            self.first = False
+            yield counting(var, self.count, body)
 
 
 def _at(s: n.Stmt, arrays: dict[str, n.Buffer], var: n.Var) -> n.Stmt:
@@ -216,19 +226,27 @@ class _Apart:
         self.count, self.var = count, var
         self.arrays: dict[str, n.Buffer] = {}
         self.entered: set[int] = set()
+        self.number = 0
+        self.cuts: list[int] = []
 
     def block(self, block: n.Block) -> n.Block:
         """The statements of a block for the iteration `var`."""
         out: list[n.Stmt] = []
+        goes_on = False
         for s in block:
             if isinstance(s, n.Alloc) and s.buffer.space == "register" and s.buffer.shape and build.int_value(s.buffer.shape[0]) == self.count:
                 self.arrays[s.buffer.name] = made = replace(s.buffer, shape=s.buffer.shape[1:])
                 out.append(replace(s, buffer=made))
+                goes_on = False
             elif _is_short(s) and isinstance(s, n.For) and build.int_value(s.hi) == self.count and self._is_of_all(s):
                 if _exchanges(s):
                     raise CannotJam("threads meet in it, or something in it is not understood")
+                self.cuts += [self.number] if goes_on else []
+                self.number += len(s.body)
+                goes_on = True
                 out += [substitute(self._single(x, s.var), {s.var.name: self.var}) for x in s.body]
             elif isinstance(s, n.For) and s.kind == "serial" and not self._touches((s.lo, s.hi, s.step)):
+                goes_on = False
                 made_loop = replace(s, body=self.block(s.body))
                 self.entered.add(id(made_loop))
                 out.append(made_loop)

@@ -379,8 +379,8 @@ def _is_front(s: n.Stmt) -> bool:
 
 
 def _shared(kernel: n.Kernel, i: int, loads: n.Block) -> tuple[n.Let, ...]:
-    """The scalars before statement `i` that are read from memory which the kernel does not write, and what is worked out of them; none, where the
-    places of the loads depend on none."""
+    """The scalars before statement `i`, a loop, that are read from memory which the kernel does not write, and what is worked out of them; none, where
+    neither the loop's end nor the places of the loads nor what stands before the roles depend on any."""
     written, apart, out = buffers_written(kernel.body), set[str](), list[n.Let]()
     for s in kernel.body[:i]:
         if _is_front(s):
@@ -391,7 +391,8 @@ def _shared(kernel: n.Kernel, i: int, loads: n.Block) -> tuple[n.Let, ...]:
         else:
             apart |= set(bound_names((s,)))
     names = {x for s in out for x in s.names}
-    return tuple(out) if any(names_read(s) & names for s in loads) else ()
+    used = (matched_as(kernel.body[i], n.For).hi, *loads, *(s for s in kernel.body[:i] if _is_front(s)))
+    return tuple(out) if any(names_read(s) & names for s in used) else ()
 
 
 def _tiles(s: n.Stmt) -> set[str]:

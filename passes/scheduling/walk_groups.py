@@ -113,7 +113,7 @@ from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.paths import child_blocks
 from kir.ir.printer import expr_text
-from kir.ir.types import I32, DType, dtype_of
+from kir.ir.types import I32, DType, TileType, dtype_of
 from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
@@ -128,10 +128,9 @@ from .linear_grid import quotient_of
 
 def _ends(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel, item = kernel_of(program, site.path), params_as(site, WalkGroups)
-    found = matched(roles_at(kernel))
     natural = _natural(kernel)
     along, (_, extent) = kernel.grid[0].name, matched(_tiled(kernel))
-    for s, conditions in _guarded(found[1]):
+    for s, conditions in _guards(kernel.body):
         if not any(_below(c, along, extent, build.var(item.length), natural) for c in conditions):
             return unknown(f"'{_target(s)}' is stored where nothing says that it lies within {item.length} of its group",
                            needs=f"a mask of its place against {item.length}")
@@ -141,7 +140,7 @@ def _ends(program: n.Program, site: Site, context: Context) -> Verdict:
 def _all_there(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
     natural, (most, extent) = _natural(kernel), matched(_tiled(kernel))
-    for s, conditions in _guarded(matched(roles_at(kernel))[1]):
+    for s, conditions in _guards(kernel.body):
         if not any(_below(c, kernel.grid[0].name, extent, most, natural) for c in conditions):
             return unknown(f"a group may be longer than the grid reaches, and '{_target(s)}' is stored there too",
                            needs=f"a mask of its place against {expr_text(most)}")
@@ -173,7 +172,9 @@ def _leaves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
     kernel = kernel_of(program, site.path)
-    found = matched(roles_at(kernel))
+    found = roles_at(kernel)
+    if found is None:
+        return proved("the kernel has no roles")
     counts = set(trips(kernel, found[1]).values())
     dependent = {a.name for a in kernel.grid} | {x for s in kernel.body[:-1] if isinstance(s, n.Let) for x in s.names}
     if any(names_read(e) & dependent for e in counts):
@@ -208,8 +209,8 @@ class WalkGroups(Pass):
     panel: int = 0
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel with roles and a grid of tiles along a group, tiles across, and groups."""
-        if not isinstance(node, n.Kernel) or roles_at(node) is None:
+        """At a kernel with a grid of tiles along a group, tiles across, and groups."""
+        if not isinstance(node, n.Kernel):
             return None
         if len(node.grid) != 3 or node.cluster:
             return Miss("the grid has not three axes, or CTAs form clusters")
@@ -229,19 +230,20 @@ class WalkGroups(Pass):
         return Rewritten(replace_kernel(program, kernel.name, self._walking(program, kernel)), site.path)
 
     def _walking(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
-        found, (_, extent) = matched(roles_at(kernel)), matched(_tiled(kernel))
-        rings, slots, (_, across, group) = Rings.of(kernel), trips(kernel, found[1]), kernel.grid
+        (_, extent), (_, across, group) = matched(_tiled(kernel)), kernel.grid
+        given = _teams(kernel)
+        rings, slots = (Rings.of(kernel), trips(kernel, given)) if roles_at(kernel) else (None, {})
         front, of_group, of_tile = _parts(kernel)
         taken = names_in(program, kernel)
         pid = fresh_var("pid", taken)
         roles = []
-        for k, r in enumerate(found[1].roles):
+        for k, r in enumerate(given.roles):
             body, split = inside(r.body)
             of_tile_used = _used(of_tile, names_read_in(body))
             lets = _used(of_group, names_read_in((*of_tile_used, *body)) | {self.length})
             again = {x: fresh(x, taken) if k else x for x in (*bound_names((*lets, *of_tile_used)), *(a.name for a in kernel.grid))}
             number, count, seen = fresh_var("t", taken), fresh_var("count", taken), fresh_var("seen", taken)
-            if k in slots:
+            if k in slots and rings is not None:
                 body = counted_on(body, rings, build.mul(count, slots[k]))
             before, done = (n.Buffer(fresh(x, taken), I32, (), "register") for x in ("before", "done"))
             walked = _Walk(before, done, build.var(again[group.name]), pid, number, count, seen, fresh_var("height", taken), self.ctas, self.panel,
@@ -252,12 +254,12 @@ class WalkGroups(Pass):
             rows = build.var(again[self.length])
             block = walked.around(tuple(matched_as(s, n.Let) for s in outer), rows, extent, across.extent, group.extent, inner)
             roles.append(replace(r, body=around(split, block)))
-        made = n.Roles(tuple(roles), found[1].label, found[1].origin)
-        return replace(kernel, grid=(n.Axis(pid.name, build.const(self.ctas)),), body=(*front, made))
+        made = (replace(given, roles=tuple(roles)),) if rings is not None else roles[0].body
+        return replace(kernel, grid=(n.Axis(pid.name, build.const(self.ctas)),), body=(*front, *made))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
-        """At a kernel each of whose roles is such a walk."""
-        if not isinstance(node, n.Kernel) or roles_at(node) is None or len(node.grid) != 1 or node.cluster:
+        """At a kernel that is such a walk, or each of whose roles is."""
+        if not isinstance(node, n.Kernel) or len(node.grid) != 1 or node.cluster:
             return None
         try:
             kernel, item = _standing(program, node)
@@ -311,12 +313,32 @@ class _Walk:
                 n.Let((self.along.name,), build.add(start, build.mod(within, tall))), n.Let((self.across.name,), build.floordiv(within, tall)))
 
 
+def _work(kernel: n.Kernel) -> n.Block:
+    """What a kernel does for a tile: its roles, or what follows the values that it begins with."""
+    if roles_at(kernel):
+        return kernel.body[-1:]
+    first = next((i for i, s in enumerate(kernel.body) if not isinstance(s, n.Let) or isinstance(s.value.type, TileType)), len(kernel.body) - 1)
+    return kernel.body[first:]
+
+
+def _teams(kernel: n.Kernel, last: int = 0) -> n.Roles:
+    """A kernel's roles; without them all of its work, or so many of its last statements, as one."""
+    found = roles_at(kernel)
+    return found[1] if found else n.Roles((n.Role("all", 0, 0, kernel.body[-last:] if last else _work(kernel)),))
+
+
+def _guards(block: n.Block) -> Iterator[tuple[n.Stmt, tuple[n.Expr, ...]]]:
+    """As `_guarded`, of each of several statements."""
+    for s in block:
+        yield from _guarded(s)
+
+
 def _parts(kernel: n.Kernel) -> tuple[n.Block, tuple[n.Let, ...], tuple[n.Let, ...]]:
     """What a kernel does before its roles: for all tiles, for those of a group, and for each. Raises NoRing."""
     tile, group = {a.name for a in kernel.grid[:2]}, {kernel.grid[2].name}
     front, of_group, of_tile = list[n.Stmt](), list[n.Let](), list[n.Let]()
     written = buffers_written(kernel.body)
-    for s in kernel.body[:-1]:
+    for s in kernel.body[:-len(_work(kernel))]:
         read = names_read(s)
         if not read & (tile | group):
             front.append(s)
@@ -410,18 +432,18 @@ def _element(e: n.Expr) -> n.Expr:
 
 def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroups]:
     """The kernel of one tile a CTA that such a walk is over, and what the pass is told for it. Raises NoRing."""
-    found, rings = matched(roles_at(kernel)), Rings.of(kernel)
-    slots, ctas = trips(kernel, found[1]), build.int_value(kernel.grid[0].extent)
+    given, ctas = _teams(kernel, last=3), build.int_value(kernel.grid[0].extent)
+    rings, slots = (Rings.of(kernel), trips(kernel, given)) if roles_at(kernel) else (None, {})
     roles, lets = list[n.Role](), (list[n.Let](), list[n.Let]())
     first: _Read | None = None
-    for k, r in enumerate(found[1].roles):
+    for k, r in enumerate(given.roles):
         body, split = inside(r.body)
         mine = _read(kernel, body, ctas or 0)
         first = mine if first is None else first
         w, base = mine.walk, first.walk
         if (mine.extent, mine.columns, mine.groups, w.panel) != (first.extent, first.columns, first.groups, base.panel):
             raise NoRing("roles walk over different tiles")
-        plain = counted_on(mine.body, rings, build.mul(w.count, slots[k]), back=True) if k in slots else mine.body
+        plain = counted_on(mine.body, rings, build.mul(w.count, slots[k]), back=True) if k in slots and rings is not None else mine.body
         own, rest = leading(plain)
         again = {a.name: b.name for a, b in ((w.group, base.group), (w.along, base.along), (w.across, base.across))}
         for kind, values in enumerate((mine.lets, own)):
@@ -435,7 +457,8 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
         if any(gone & (names_read(s) | buffers_named(s)) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
         roles.append(replace(r, body=around(split, block)))
-    if first is None or any(first.walk.pid.name in names_read(s) for s in kernel.body[:-1]):
+    front = kernel.body[:-1 if rings is not None else -3]
+    if first is None or any(first.walk.pid.name in names_read(s) for s in front):
         raise NoRing("the number of the CTA is used for more than its tiles")
     bounds = (_element(c.b) for r in roles for x in r.body for _, conditions in _guarded(x) for c in map(_element, conditions) if isinstance(c, n.Binary))
     most = next((e for e in bounds if names_read(e) <= {p.name for p in program.params} and not buffers_named(e)), None)
@@ -443,8 +466,8 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
         raise NoRing("nothing that is stored has a place below what the host knows")
     w = first.walk
     grid = (n.Axis(w.along.name, build.ceildiv(most, first.extent)), n.Axis(w.across.name, first.columns), n.Axis(w.group.name, first.groups))
-    made = n.Roles(tuple(roles), found[1].label, found[1].origin)
-    return replace(kernel, grid=grid, body=(*lets[0], *lets[1], *kernel.body[:-1], made)), WalkGroups(first.rows.name, ctas or 0, w.panel)
+    made = (replace(given, roles=tuple(roles)),) if rings is not None else roles[0].body
+    return replace(kernel, grid=grid, body=(*lets[0], *lets[1], *front, *made)), WalkGroups(first.rows.name, ctas or 0, w.panel)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class OverwriteFragment(Pass):
             if isinstance(s, n.Alloc) and s.buffer.space == "fragment" and self.buffer in ("", s.buffer.name) and n.Region(s.buffer).type == node.value.type:
                 if any(s.buffer.name in buffers_named(x) for x in block[i + 1:]):
                     reason = f"'{s.buffer.name}' is still needed"
-                elif _accumulates(s.buffer, node.value):
+                elif _accumulates(s.buffer, node.value) and _goes_on(block, s.buffer):
                     reason = f"'{s.buffer.name}' would go on, and not be another tile"
                 elif any(node.names[0] in names_read(x) for x in block[i + 1:]):
                     out.append(Site(path, OverwriteFragment(s.buffer.name)))
@@ -93,7 +93,9 @@ class OverwriteFragment(Pass):
         if not (isinstance(node, n.Store) and node.at.buffer.space == "fragment" and node.at == n.Region(node.at.buffer) and node.mask is None):
             return None
         (block, i), b = block_and_index(program, path), node.at.buffer
-        if not any(isinstance(s, n.Alloc) and s.buffer == b for s in block[:i]) or not is_pure(node.value) or _accumulates(b, node.value):
+        if not any(isinstance(s, n.Alloc) and s.buffer == b for s in block[:i]) or not is_pure(node.value):
+            return None
+        if _accumulates(b, node.value) and _goes_on((*block[:i], *block[i + 1:]), b):
             return None
         later = [x for s in block[i + 1:] for x in walk(s) if isinstance(x, n.Region) and x.buffer == b]
         whole = sum(isinstance(x, n.Load) and x == n.Load(n.Region(b)) for s in block[i + 1:] for x in walk(s))
@@ -117,3 +119,8 @@ class OverwriteFragment(Pass):
 def _accumulates(b: n.Buffer, value: n.Expr) -> bool:
     """Whether a value is what a fragment holds, changed by one operation: as in sums that go on."""
     return isinstance(value, n.Binary) and value.a == n.Load(n.Region(b))
+
+
+def _goes_on(block: n.Block, b: n.Buffer) -> bool:
+    """Whether a block itself, not a loop in it, changes a fragment so: a sum that goes on, statement by statement."""
+    return any(isinstance(s, n.Store) and s.at == n.Region(b) and _accumulates(b, s.value) for s in block)

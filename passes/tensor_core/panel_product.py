@@ -131,12 +131,12 @@ class PanelProduct(Pass):
             return Miss("an operand lies in shared memory, where a copy of it has brought it")
         if _is_named_load(program, path, node.a) or _is_named_load(program, path, node.b):
             return Miss("a tile that it reads has a name, which goes first")
-        if self._of_panels(program, path, node):
+        if node.precision == "ieee" and self._of_panels(program, path, node):  # what rounds its operands is no product of longer panels
             return Miss("its depth is that of the panels of a loop around it")
         return Site(path, PanelProduct(node.precision))  # type: ignore[arg-type]  # one of the two, tested above
 
     def _of_panels(self, program: n.Program, path: Path, s: n.Mma) -> bool:
-        """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts."""
+        """Whether a loop around the product, in which the sum goes on, goes on along the axis that it contracts, from panel to panel."""
         loops = {x.var.name for _, x in enclosing(program, path) if isinstance(x, n.For) and not any(
             isinstance(y, n.Alloc) and y.buffer == s.acc.buffer for y in statements(x.body))}
         lets = {x.names[0]: x.value for x in block_at(program, path)[:int(path[-1])] if isinstance(x, n.Let) and len(x.names) == 1}
@@ -145,7 +145,7 @@ class PanelProduct(Pass):
                 factor = element(operand, index, lets)
             except NotElementwise:
                 continue
-            if any(STEP.name in names_read(i) and names_read(i) & loops for x in walk(factor) if isinstance(x, n.Region) for i in x.index):
+            if any(_goes_on(i, loops) for x in walk(factor) if isinstance(x, n.Region) for i in x.index if isinstance(i, n.Expr)):
                 return True
         return False
 
@@ -162,6 +162,14 @@ class PanelProduct(Pass):
         assert isinstance(value.type, TileType)
         loop = counting(k, extent, (n.Store(s.acc, value, origin=s.origin),), label=s.label)
         return edited(program, site.path, (loop,))
+
+
+def _goes_on(index: n.Expr, loops: set[str]) -> bool:
+    """Whether an index along the contracted axis is that of a panel of a loop: it grows with the loop, and begins where no size or CTA says."""
+    if STEP.name not in names_read(index) or not names_read(index) & loops:
+        return False
+    fixed = [m for m in build.polynomial(index) if m and not any(names_read(x) & {STEP.name, *loops} for x in m)]
+    return not fixed
 
 
 def _is_named_load(program: n.Program, path: Path, e: n.Expr) -> bool:

@@ -1,6 +1,7 @@
 """The figures of forecasts: measures on answers that are known, pools, splits, the page."""
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.forecast import answers, failures, heuristics, measures, noise, page, plots, pools
-from benchmarks.forecast.points import standings
+from benchmarks.forecast.points import DATA, standings, written
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
@@ -175,3 +176,8 @@ def test_pools_are_cut_to_what_is_rated() -> None:
 def test_the_cost_models_first_is_near_the_fastest_of_measured_points() -> None:
     few, many = standings([18, 1], every=8)
     assert few.loss < 1.1 and many.loss < 1.1 and few.of >= 7 and many.of >= 4
+
+
+def test_the_file_of_points_is_what_its_command_writes() -> None:
+    data = json.loads(DATA.read_text())
+    assert json.loads(written(data)) == data and all(0 <= point < len(data["points"]) for row in data["rows"] for point, _ in row["microseconds"])

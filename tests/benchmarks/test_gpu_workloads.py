@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu_workloads import conv2d, fmha, gemm, gemm_grouped, launching, replaying, table, topk, watched
+from benchmarks.gpu_workloads import bmm, conv2d, fmha, fmha_varlen, gemm, gemm_fp8, gemm_grouped, launching, replaying, table, topk, watched
 from kir.interp import run
 from kir.ir.parser import parse_program
 
@@ -132,6 +132,23 @@ def test_attention_asks_every_point_and_whole_tiles_where_they_divide_the_length
     assert any("_even_" in k.name for k in whole) and not any("_even_" in k.name for k in other)
     assert len({k.point for k in whole if k.name == "fmha_d128_causal_even_masked_triton"}) > 4
     assert len({fmha.program(k) for k in whole if k.name == "fmha_d128_causal_sm90" and not k.expert}) == 2
+
+
+def test_every_batch_has_points_of_all_surfaces_no_larger_than_a_product() -> None:
+    for row in bmm.ROWS:
+        points = [p for p in bmm.POINTS if bmm.suits(p, row)]
+        assert {bmm.surface(p) for p in points} >= {"cuda", "triton"}
+        assert not any(f"rows={rows} " in p for p in points for rows in (128, 192, 256) if rows > row.m)
+        assert {bmm.surface(p) for p in points} == {"cuda", "triton", "tilelang"} or row.m < 128
+
+
+def test_sequences_are_uneven_and_every_workload_of_points_has_all_surfaces() -> None:
+    for row in fmha_varlen.ROWS:
+        assert row.lengths.max() == row.longest and row.lengths.min() < 0.8 * row.longest and len(row.lengths) == row.b
+    for module in (fmha_varlen, gemm_fp8, gemm_grouped):
+        rows: tuple[Any, ...] = module.ROWS
+        for row in rows:
+            assert {module.surface(p) for p in module.POINTS if module.suits(p, row)} == {"cuda", "triton", "tilelang"}
 
 
 def test_gemm_measures_the_first_point_of_many_tiles_and_what_is_left_of_the_first() -> None:

@@ -178,8 +178,78 @@ dtype = "f16"
 [options]
 num_warps = 4
 """
+ROWS = r"""
+__global__ void rows(const float* __restrict__ x, float* __restrict__ y, int M, int N) {
+  __shared__ float s[4];
+  int t = threadIdx.x;
+  for (int row = blockIdx.x; row < M; row += gridDim.x) {
+    float v = 0.f;
+    for (int j = t; j < N; j += 128) v += x[(long)row * N + j];
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_down_sync(0xffffffff, v, o);
+    if (t % 32 == 0) s[t / 32] = v;
+    __syncthreads();
+    if (t == 0) y[row] = s[0] + s[1] + s[2] + s[3];
+    __syncthreads();
+  }
+}
+void run(const float* x, float* y, int M, int N) { rows<<<M < 264 ? M : 264, 128>>>(x, y, M, N); }
+"""
+BATCHES = r"""
+__global__ void batches(const float* __restrict__ x, const float* __restrict__ s, float* __restrict__ y, int B, int H, int N) {
+  long i = blockIdx.x * 128L + threadIdx.x;
+  if (i < (long)B * H * N) { long b = i / ((long)H * N); long h = i / N % H; y[i] = x[i] + s[b * H + h] + (float)(i % N % 7); }
+}
+"""
+BATCHES_BINDING = """kernel = "batches"
+sizes = ["B", "H", "N"]
+facts = ["B >= 1", "H >= 1", "N >= 1", "B <= 4096", "H <= 4096", "N <= 65536"]
+grid = ["ceildiv(B * H * N, 128)"]
+[metas]
+threads_x = 128
+[tensors.x]
+shape = ["B", "H", "N"]
+dtype = "f32"
+[tensors.s]
+shape = ["B", "H"]
+dtype = "f32"
+[tensors.y]
+shape = ["B", "H", "N"]
+dtype = "f32"
+"""
+OUTER = r"""
+__global__ void outer(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ y, int M, int N) {
+  int j = blockIdx.x * 32 + threadIdx.x, i = blockIdx.y;
+  if (j < N) y[(long)i * N + j] = a[i] * b[j];
+}
+void run(const float* a, const float* b, float* y, int M, int N) { dim3 g((N + 31) / 32, M); outer<<<g, 32>>>(a, b, y, M, N); }
+"""
+HALO = r"""
+__global__ void halo(const float* __restrict__ x, float* __restrict__ y, int n) {
+  __shared__ float s[130];
+  int t = threadIdx.x, i = blockIdx.x * 128 + t;
+  s[t + 1] = i < n ? x[i] : 0.f;
+  if (t == 0) s[0] = i > 0 ? x[i - 1] : 0.f;
+  if (t == 127) s[129] = i + 1 < n ? x[i + 1] : 0.f;
+  __syncthreads();
+  if (i < n) y[i] = s[t] + s[t + 1] + s[t + 2];
+}
+void run(const float* x, float* y, int n) { halo<<<(n + 127) / 128, 128>>>(x, y, n); }
+"""
+VOTES = r"""
+__global__ void votes(const int* __restrict__ x, int* __restrict__ y, int M, int N) {
+  int row = blockIdx.x, t = threadIdx.x; int c = 0;
+  for (int j = 0; j < N; j += 32) {
+    bool p = j + t < N && x[(long)row * N + (j + t < N ? j + t : 0)] > 100;
+    c += __popc(__ballot_sync(0xffffffff, p));
+  }
+  if (t == 0) y[row] = c;
+}
+void run(const int* x, int* y, int M, int N) { votes<<<M, 32>>>(x, y, M, N); }
+"""
 SOURCES = {"softmax": (SOFTMAX, "", ""), "pieces": (PIECES, "", ""), "vectors": (VECTORS, "", ""), "barrier": (BARRIER, "", ""), "strided": (STRIDED, "", ""),
            "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
+           "rows": (ROWS, "cu", ""), "batches": (BATCHES, "cu", BATCHES_BINDING), "outer": (OUTER, "cu", ""), "halo": (HALO, "cu", ""),
+           "votes": (VOTES, "cu", ""),
            "triton softmax": (TRITON, "py", TRITON_BINDING)}
 
 
@@ -251,6 +321,19 @@ WRONG = (
     Changed("argmax", "begun from -1e4", "-INFINITY", "-1e4f", "the reference program says"),
     Changed("argmax", "ties to the last", "a < at", "a > at", "the reference program says"),
     Changed("rounded", "toward zero", "__float2half_rn", "__float2half_rz", "toward zero in nearly all of them"),
+    Changed("rows", "a barrier less, where a CTA takes a second row", "    __syncthreads();\n  }\n}", "  }\n}", "KIR-I014"),
+    Changed("rows", "a sum that is kept for the next row",
+            "  for (int row = blockIdx.x; row < M; row += gridDim.x) {\n    float v = 0.f;",
+            "  float v = 0.f;\n  for (int row = blockIdx.x; row < M; row += gridDim.x) {",
+            "the reference program says"),
+    Changed("rows", "the last warp left out below 101", "+ s[3]", "+ (N > 100 ? s[3] : 0.f)", "the reference program says"),
+    Changed("batches", "divided as floats", "long b = i / ((long)H * N)", "long b = (long)((float)i / (float)(H * N))", "KIR-G135"),
+    Changed("batches", "divided as floats, rounded down", "i / N % H", "(long)floorf((float)i / (float)N) % H", "KIR-G135"),
+    Changed("batches", "a product of eleven bits too many", "s[b * H + h]", "s[(int)(b * H * 2048 + h * 2048) / 2048]", "KIR-G135"),
+    Changed("outer", "exchanged where rows and columns are as many", "a[i] * b[j]", "(M == N ? a[j] * b[i] : a[i] * b[j])", "the reference program says"),
+    Changed("outer", "nothing for one number of columns", "a[i] * b[j]", "(N == 1000 ? 0.f : a[i] * b[j])", "the reference program says"),
+    Changed("halo", "not set behind the end of full tiles", "if (t == 127) s[129]", "if (t == 127 && i + 1 < n) s[129]", "the reference program says"),
+    Changed("votes", "counts of eight bits", "int c = 0", "unsigned char c = 0", "the reference program says"),
     Changed("triton softmax", "begun from -1000", 'top = -float("inf")', "top = -1000.0", "nan", "softmax"),
 )
 RIGHT = (
@@ -268,5 +351,12 @@ RIGHT = (
     Changed("histogram", "an unsigned remainder", "x[i] & 63", "(int)((unsigned)x[i] % 64u)"),
     Changed("argmax", "a maximum first", "v > best || (v == best && a < at)", "v >= best && (v > best || a < at)"),
     Changed("rounded", "by the usual function", "__float2half_rn", "__float2half"),
+    Changed("rows", "no barrier after the last row", "    __syncthreads();\n  }\n}", "    if (row + gridDim.x < M) __syncthreads();\n  }\n}"),
+    Changed("rows", "the last warp left out where it has nothing", "+ s[3]", "+ (N > 96 ? s[3] : 0.f)"),
+    Changed("batches", "divided as doubles", "long b = i / ((long)H * N)", "long b = (long)((double)i / (double)((long)H * N))"),
+    Changed("outer", "another order where rows and columns are as many", "a[i] * b[j]", "(M == N ? b[j] * a[i] : a[i] * b[j])"),
+    Changed("halo", "not set by others than the last", "if (t == 127) s[129] = i + 1 < n ? x[i + 1] : 0.f;",
+            "if (t == 127 && i + 1 < n) s[129] = x[i + 1]; else if (t == 127) s[129] = 0.f;"),
+    Changed("votes", "counts without a sign", "int c = 0", "unsigned c = 0"),
     Changed("triton softmax", "a product with the reciprocal", "tl.exp(x - top) / total", "tl.exp(x - top) * (1.0 / total)", "", "softmax"),
 )

@@ -20,6 +20,7 @@ FOLDER = Path(__file__).parents[2] / "skills" / "pipelines"
 H200 = target("h200")
 POINTS = [
     ("conv2d_sm90", "f16", {"rows": 128, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
+    ("conv2d_sm90_once", "f16", {"rows": 128, "columns": 64, "stages": 4, "rounds": 1}),
     ("conv2d_sm90_multicast", "bf16", {"rows": 64, "columns": 64, "stages": 3, "size": 2, "raster": 8, "rounds": 1}),
     ("conv2d_sm90_pingpong", "f16", {"rows": 64, "columns": 64, "stages": 3, "raster": 8, "rounds": 1}),
     ("conv2d_sm90_split", "bf16", {"rows": 64, "columns": 128, "stages": 3, "parts": 4}),

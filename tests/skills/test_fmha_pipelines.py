@@ -4,6 +4,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.hardware.target import target
@@ -46,6 +47,16 @@ def test_a_pipeline_makes_attention_from_its_naive_program(name: str) -> None:
     right(name, 256 if "even" in name else 300, "fast")
     space = load_space(FOLDER / f"{name}.toml")
     assert backend(space.surface).accepts(made(name)[0]) == ()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "varlen" in name])
+def test_sequences_of_uneven_lengths_see_their_own_keys_and_rows_past_their_ends_are_zero(name: str) -> None:
+    program, problem = made(name)
+    shape = Shape(name="some", sizes={"B": 6, "H": 1, "L": 300}, tags=())
+    inputs = {**problem.inputs(shape, seed=1), "lengths": np.array([300, 129, 128, 1, 0, -7], np.int32)}
+    found = run(program, inputs, problem.scalars(shape), mode="check" if name.endswith("_sm90") else "fast")
+    assert problem.compare(found.outputs, inputs, shape).ok and not found.errors
+    assert [int(np.abs(o[0].astype(np.float64)).max(axis=1).nonzero()[0].max(initial=-1)) for o in found.outputs["O"]] == [299, 128, 127, 0, -1, -1]
 
 
 @pytest.mark.parametrize("name", HOPPER)

@@ -42,6 +42,7 @@ def filled(name: str, chip: str, dtype: str, **point: int) -> tuple[Program, Pro
     ("gemm_sm90_nt_pingpong", "f16", {"rows": 128, "columns": 128, "stages": 5, "size": 2, "raster": 8, "rounds": 2}),
     ("gemm_sm90_nt_wide_multicast", "f16", {"rows": 16, "columns": 64, "stages": 6, "size": 2}),
     ("gemm_sm90_nt_multicast", "bf16", {"rows": 128, "columns": 224, "stages": 4, "size": 2, "raster": 8, "rounds": 7}),
+    ("bmm_sm90", "bf16", {"rows": 64, "columns": 128, "stages": 8, "raster": 8, "rounds": 1}),
 ])
 def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", dtype, **point)
@@ -54,6 +55,22 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
     inputs = wanted.inputs(shape, seed=5)
     assert wanted.compare(run(lowered(made), inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
     assert made.plan and "via wgmma pending" in program_text(made)
+
+
+@pytest.mark.parametrize(("name", "point"), [
+    ("bmm_triton", {"rows": 64, "columns": 128, "depth": 64, "stages": 4, "threads": 128, "raster": 8}),
+    ("bmm_tilelang", {"rows": 128, "columns": 128, "depth": 32, "stages": 3, "threads": 128, "raster": 8}),
+    ("gemm_fp8_triton", {"rows": 64, "stages": 4, "threads": 128, "raster": 8}),
+    ("gemm_fp8_tilelang", {"rows": 128, "stages": 3, "threads": 256, "raster": 8}),
+    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128}),
+    ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "panel": 8}),
+])
+def test_batches_groups_and_scaled_tiles_in_a_tile_language_are_right_and_emitted(name: str, point: dict[str, int]) -> None:
+    made, wanted = filled(name, "h200", "f8e4m3" if "fp8" in name else "bf16", **point)
+    shape = wanted.shape("deep")
+    inputs = wanted.inputs(shape, seed=4)
+    assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    assert backend(load_space(FOLDER / f"{name}.toml").surface).accepts(made) == ()
 
 
 @pytest.mark.parametrize(("name", "point"), [

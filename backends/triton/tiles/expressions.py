@@ -14,7 +14,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
-from kir.ir.build import from_polynomial, int_value, mul, polynomial
+from kir.ir.build import from_polynomial, int_value, mul, polynomial, sub
 from kir.ir.dtype_terms import rounded
 from kir.ir.printer import expr_text
 from kir.ir.types import BF16, F32, DType, TileType, Type, dtype_of, shape_of
@@ -106,7 +106,19 @@ def not_negative(facts: Facts, e: n.Expr) -> bool:
         case n.Call(fn="expand" | "broadcast" | "multiple_of" | "max_contiguous") if isinstance(e.args[0], n.Expr):
             return not_negative(facts, e.args[0])
         case _:
-            return _leftover(facts, facts.expanded(e))
+            whole = facts.expanded(e)
+            return _from_end(facts, whole) or _leftover(facts, whole)
+
+
+def _from_end(facts: Facts, e: n.Expr) -> bool:
+    """Whether it is end - v - 1, where 0 <= v < end: a program id counted from the end of its axis."""
+    left = polynomial(e)
+    for held in facts.holds:
+        if isinstance(held, n.Binary) and held.op == "lt" and isinstance(held.a, n.Var):
+            low = facts.domain(held.a).lo
+            if low is not None and low >= 0 and left == polynomial(sub(sub(facts.expanded(held.b), held.a), 1)):
+                return True
+    return False
 
 
 def _leftover(facts: Facts, e: n.Expr) -> bool:

@@ -17,7 +17,7 @@ from ..types.number_conversions import converted, index32
 from ..values.conversions import component, picked, pointing, scalar, type_text
 from ..values.loads import rvalue
 from ..values.objects import spilled
-from ..values.pointers import Apart
+from ..values.pointers import Apart, PointerArray
 from ..values.reading import Reading
 from ..values.values import Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
 from . import operators
@@ -87,6 +87,8 @@ def element(r: Reading, base: Value, at: Value, node: Node) -> Value:
     """`base[at]`."""
     if isinstance(base, Members) and "#array" in base.fields:
         return _element_of_records(r, base, at, node)
+    if isinstance(base, PointerArray):
+        return base.element(index32(scalar(r, at, node)))
     if isinstance(base, (Members, Located, Wide, Record)) and isinstance(base.type, Rec):
         return operators.overloaded(r, "[]", [base, at], node)
     if isinstance(base, Located) and isinstance(base.type, Arr):

@@ -8,7 +8,7 @@ from typing import Any
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import DTYPES, TileType
+from kir.ir.types import DTYPES, DType, TileType
 from kir.surface import ptx
 
 from ..source.source import Node
@@ -82,9 +82,10 @@ def _operands(r: Reading, node: Node, scope: Scope, words: str) -> tuple[list[An
             held = rvalue(r, v) if constraint.startswith("+") else None
             operands.append(ptx.AsmOperand(constraint, scalar(r, held) if held is not None else None, v.type.dtype))
     box = next((v.map for _, v in inputs if isinstance(v, Mapped)), None) if "cp.async.bulk.tensor" in words else None
+    taken = _taken(r, words, [v for _, v in inputs])
     for constraint, v in inputs:
         own = _register(v) if asynchronous and constraint == "r" else None
-        operands.append(ptx.AsmOperand(constraint, None if own is not None else _held(r, v, node, words, box), place=own))
+        operands.append(ptx.AsmOperand(constraint, None if own is not None else _held(r, v, node, words, box, taken), place=own))
     return operands, places
 
 
@@ -96,8 +97,20 @@ def _register(v: Value) -> n.Region | None:
     return v.place.region(own, v.type.dtype.bits // own.bits if own.bits < v.type.dtype.bits else None)
 
 
-def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None) -> Any:
-    """What an input operand holds: a number, an address, a tensor map (`box` is that of the instruction) or a descriptor of a matrix."""
+def _taken(r: Reading, words: str, values: list[Value]) -> DType | None:
+    """The dtype in which an instruction takes shared memory that is declared otherwise: halves for the matrices of ldmatrix and stmatrix, that of the
+    source for a copy to shared memory; None where it takes what is there."""
+    if "ldmatrix" in words or "stmatrix" in words:
+        return DTYPES["f16"]
+    if "cp.async" in words and "bulk" not in words:
+        sources = [v.place.store for v in (rvalue(r, v) for v in values) if isinstance(v, Pointer) and v.place.store.is_global]
+        return sources[0].declared if sources else None
+    return None
+
+
+def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None, taken: DType | None) -> Any:
+    """What an input operand holds: a number, an address, a tensor map (`box` is that of the instruction) or a descriptor of a matrix. Shared memory of
+    another width, or another kind of number, is `taken` as that dtype."""
     v = rvalue(r, v)
     if isinstance(v, Scalar):
         return v.expr
@@ -119,6 +132,8 @@ def _held(r: Reading, v: Value, node: Node, words: str, box: n.TensorMap | None)
     if s.space == "shared" and s.declared in (DTYPES["u64"], DTYPES["i64"]) and _is_barrier(words) and not set(s.uses) - {MBARRIER}:
         return ptx.Pointer(place.region(MBARRIER, None))
     dtype = s.declared if s.tensor is not None else max(s.uses, key=lambda d: s.uses[d]) if s.uses else s.declared
+    if taken is not None and s.space == "shared" and taken != dtype and (taken.bits != dtype.bits if "matrix" in words else taken.bits == dtype.bits):
+        dtype = taken
     found = place.described(dtype, swizzle_of(box)) if box is not None and s.space == "shared" and dtype != MBARRIER else place.region(dtype, None)
     s.reach = None
     if isinstance(found.type, TileType):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Setting, Tensor
 from kir.ir.bindings.binding_uses import unmentioned
@@ -31,7 +32,7 @@ def skeleton(unit: Unit, fn: Function, program: n.Program, roles: Mapping[str, s
     if bound.isdigit():
         metas[words["threads_x"]] = int(bound)
     tensors = {
-        p.name: Tensor(shape=[UNKNOWN], dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN,
+        p.name: Tensor(shape=_extents(p.of), dtype=p.of.dtype.name if not p.of.dtype.is_symbolic else UNKNOWN,
                        role=p.role if roles is None else roles.get(p.name, ""))
         for p in program.params
         if isinstance(p.of, n.Buffer)
@@ -43,3 +44,9 @@ def skeleton(unit: Unit, fn: Function, program: n.Program, roles: Mapping[str, s
         del scalars[name]
     grid: list[str | int] = [UNKNOWN for _ in program.kernels[0].grid]
     return Binding(kernel=program.name, grid=grid, metas=metas, scalars=scalars, tensors=tensors)
+
+
+def _extents(b: n.Buffer) -> list[str | int]:
+    """The extents of a tensor, where the source declares them (a variable of the device); otherwise one that is open."""
+    known = [build.int_value(d) for d in b.shape]
+    return [d for d in known if d is not None] if None not in known else [UNKNOWN]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.surface.launches.record import HostLaunch
-from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number
+from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, is_number, number_chosen
 
 from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
@@ -340,6 +340,8 @@ class Follower:
     def _chosen(self, e: Node, scope: dict[str, Value]) -> Value:
         test = self.value(e.named_children[0], scope)
         answer = test if isinstance(test, bool) else decided(self.known.resolved(test), self.known.examples) if isinstance(test, n.Expr) else None
+        if not isinstance(test, bool) and (both := number_chosen(test, *(self.value(x, scope) for x in e.named_children[1:3]))) is not None:
+            return both
         return self.value(e.named_children[1 if answer is not False else 2], scope)
 
     def _subscript(self, e: Node, scope: dict[str, Value]) -> Value:

@@ -121,8 +121,10 @@ def elementwise(s: n.For) -> n.Store | None:
     if count is None or not build.is_const(s.lo, 0) or not s.body:
         return None
     store = inlined(s.body)
-    whole = _whole(store.value, s.var, count) if store is not None else None
-    if store is None or not store.at.index or (waits(store.value) and whole is None):
+    if store is None or not store.at.index:
+        return None
+    store, wholes = _whole(store, s.var, count)
+    if waits(store.value):
         return None
     if store.mask is not None and (waits(store.mask) or store.at.buffer.space == "register"):
         return None
@@ -145,11 +147,11 @@ def elementwise(s: n.For) -> n.Store | None:
         if isinstance(x, n.Load) and x.clip and uses(x, s.var):
             return None
     try:
-        value = whole if whole is not None else tile(store.value, [(s.var, count)])
+        value = tile(store.value, [(s.var, count)])
         mask = None if store.mask is None else tile(store.mask, [(s.var, count)], keep_shape=False)
     except (NotElementwise, KirError):
         return None
-    if uses(value, s.var) or (gathers(value) and whole is None) or shape_of(value.type) not in ((), (count,)):
+    if uses(value, s.var) or gathers(value) or shape_of(value.type) not in ((), (count,)):
         return None
     at = build.region(store.at.buffer, *outer, build.span(lo, count))
     if isinstance(store.value, n.Const):
@@ -158,15 +160,27 @@ def elementwise(s: n.For) -> n.Store | None:
         value = build.broadcast(value, at.type)
     if mask is not None and (uses(mask, s.var) or gathers(mask)):
         return None
-    return n.Store(at, value, mask, cache=store.cache, label=s.label or store.label, origin=s.origin)
+    return n.Store(at, _in_place(value, wholes), mask, cache=store.cache, label=s.label or store.label, origin=s.origin)
 
 
-def _whole(e: n.Expr, var: n.Var, count: int) -> n.Expr | None:
-    """The vector that `pick(unpack(x), var)` gives all elements of."""
-    if not (isinstance(e, n.Call) and e.of is None and e.fn == "pick" and len(e.args) == 2 and e.args[1] == var):
-        return None
-    held = e.args[0]
-    return held if isinstance(held, n.Call) and held.fn == "unpack" and shape_of(held.type) == (count,) and not uses(held, var) else None
+def _whole(store: n.Store, var: n.Var, count: int) -> tuple[n.Store, dict[str, n.Expr]]:
+    """A store with elements of stand-ins for each `pick(unpack(x), var)` in its value, of which the loop takes all elements; and what they stand for."""
+    wholes: dict[str, n.Expr] = {}
+
+    def leave(_: n.Node, e: n.Node) -> n.Node:
+        held = e.args[0] if isinstance(e, n.Call) and e.of is None and e.fn == "pick" and len(e.args) == 2 and e.args[1] == var else None
+        if not (isinstance(held, n.Call) and held.fn == "unpack" and shape_of(held.type) == (count,)) or uses(held, var):
+            return e
+        b = n.Buffer(next((k for k, v in wholes.items() if v == held), f"%whole{len(wholes)}"), dtype_of(held.type), (build.const(count),), "register")
+        wholes[b.name] = held
+        return n.Load(build.region(b, var))
+    return replace(store, value=transform(store.value, leave)), wholes
+
+
+def _in_place(e: n.Expr, wholes: dict[str, n.Expr]) -> n.Expr:
+    """A vector, what stand-ins stand for put in."""
+    made: n.Expr = transform(e, lambda _, x: wholes.get(x.at.buffer.name, x) if isinstance(x, n.Load) else x) if wholes else e
+    return made
 
 
 def _pieces(s: n.For, store: n.Store, count: int) -> n.Store | None:

@@ -19,7 +19,7 @@ from .conversions import convert
 from .emitter import lanes, reads_memory
 from .loads import rvalue
 from .memory import Place, declare, start
-from .pointers import Apart, MovingPointer, PointerVariable
+from .pointers import Apart, MovingPointer, PointerArray, PointerVariable
 from .reading import Reading
 from .values import Located, Members, Null, Pointer, Record, Remote, Scalar, TypeName, Wide, Word, constant
 
@@ -31,6 +31,11 @@ def new_object(r: Reading, name: str, t: CType, space: str = "register") -> Valu
         r.stores.append(offset)
         r.m.emit(n.Alloc(offset.view(I64)))
         return MovingPointer(PointerVariable(name, t, offset), t)
+    if isinstance(t, Arr) and isinstance(t.of, Ptr) and space == "register":
+        offset = declare(r.m, f"{name}_at", Arr(Prim(I64), t.n), "register")
+        r.stores.append(offset)
+        r.m.emit(n.Alloc(offset.view(I64)))
+        return PointerArray(PointerVariable(name, t.of, offset), t)
     if leaf(t) is not None:
         store = declare(r.m, name, t, "shared" if space == "shared" else "register")
         given = r.arrays.get(name, ())
@@ -182,7 +187,7 @@ def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:
     at = divided(index64(v.place.byte), to.base.store.unit)
     if at is None:
         raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{to.base.store.name}'")
-    r.m.emit(n.Store(n.Region(to.offset.used(I64)), at))
+    r.m.emit(n.Store(to.held, at))
 
 
 def spilled(r: Reading, v: Wide, name: str = "moved") -> Located:

@@ -6,7 +6,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, I64
 
-from ..types.c_types import Prim, Ptr
+from ..types.c_types import Arr, Prim, Ptr
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted
 from .memory import Place, Store, start
@@ -14,18 +14,33 @@ from .values import Located, Pointer, Remote
 
 
 class PointerVariable:
-    """A pointer that the program moves: it stays in one object, and a register holds its offset in bytes."""
+    """A pointer that the program moves: it stays in one object, and a register holds its offset in elements. One of an array of pointers (`index`)
+    stays in the object of all of them, `array`."""
 
-    def __init__(self, name: str, type: Ptr, offset: Store) -> None:
-        self.name, self.type, self.offset = name, type, offset
-        self.base: Place | None = None
+    def __init__(self, name: str, type: Ptr, offset: Store, array: PointerVariable | None = None, index: n.Expr | None = None) -> None:
+        self.name, self.type, self.offset, self.array, self.index = name, type, offset, array, index
+        self._base: Place | None = None
         self.remote: Remote | None = None
+
+    @property
+    def base(self) -> Place | None:
+        """The object that it points into, once it has been set."""
+        return self._base if self.array is None else self.array.base
+
+    @base.setter
+    def base(self, place: Place) -> None:
+        (self.array or self)._base = place
+
+    @property
+    def held(self) -> n.Region:
+        """Where its offset is kept."""
+        return n.Region(self.offset.used(I64), () if self.index is None else (self.index,))
 
     def current(self) -> Pointer:
         """Where it points now. Raises NotUnderstood before it has been set."""
         if self.base is None:
             raise NotUnderstood(f"the pointer '{self.name}', which points nowhere yet")
-        e: n.Expr = build.mul(n.Load(n.Region(self.offset.used(I64))), self.base.store.unit)
+        e: n.Expr = build.mul(n.Load(self.held), self.base.store.unit)
         return Pointer(Place(self.base.store, self.base.outer, e if self.base.store.is_global else converted(e, I32)), self.type)
 
 
@@ -48,3 +63,19 @@ class MovingPointer(Located):
         object.__setattr__(self, "place", start(variable.offset))
 
     variable: PointerVariable
+
+
+class PointerArray(Located):
+    """An array of pointers into one object, as a value."""
+
+    def __init__(self, variable: PointerVariable, type: Arr) -> None:
+        object.__setattr__(self, "variable", variable)
+        object.__setattr__(self, "type", type)
+        object.__setattr__(self, "place", start(variable.offset))
+
+    variable: PointerVariable
+
+    def element(self, index: n.Expr) -> MovingPointer:
+        """One of the pointers."""
+        of = self.variable
+        return MovingPointer(PointerVariable(of.name, of.type, of.offset, of, index), of.type)

@@ -9,6 +9,7 @@ from kir.gate.counts import arithmetic
 from kir.gate.counts.numbers import Value, number
 from kir.gate.counts.trace import Item, Key, Op, Team, Wait
 from kir.ir import nodes as n
+from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import once, statements, walk
 
@@ -17,12 +18,17 @@ L1_SHARE = 0.6
 """How much of L1 the lines of one access may take before they are thrown out (others are there as well)."""
 BY_ITSELF = 4.0
 """Rounds of a loop of scalars that LLVM, and nvcc without a pragma, make one of (nvcc 13.0, Triton 3.6: four)."""
+WHOLLY = 4
+"""Rounds up to which they write out a loop inside another, and still make four of that one's rounds one (Triton 3.6: 33 loads become 72)."""
 LEAST_COLUMNS = 28
 """Columns that a wgmma takes the time of at least (*micro*: 14 cycles for 8 columns of f16 by 16, 63 for 128)."""
 ADDRESS, GUARDED_ADDRESS, BRANCH = 1.0, 5.0, 5.0
 """Instructions of 64-bit arithmetic that an access to global memory takes besides its indices where it moves with a loop: pointers are counted up,
 or, under a condition that the loop changes, computed anew (products of 64 bits, a sum with carry, the pointer read from the constants); and those of a
 branch around it, where the condition has two sides (an index that may be negative)."""
+OWN_ADDRESS = 4.0
+"""Instructions of the address of a load in inline PTX, as a cache policy has it in CUDA: it has one of 64 bits of its own, where other loads of an unrolled
+loop have a constant beside the register (nvcc 13.0: LEA, IMAD and SHF, 186 for 32 loads more)."""
 TILE_ADDRESS = 3.0
 """Instructions of addresses and conditions that each vector of a tile takes where the compiler distributes it."""
 UNDER_WAY, GUARDED, BRANCHED = 16.0, 4.0, 2.0
@@ -43,6 +49,7 @@ class Frame:
     changes: frozenset[str] = frozenset()
     spaces: frozenset[str] = frozenset()
     memo: dict[n.Expr, Key | None] = field(default_factory=dict)
+    number: int = 0
 
 
 Place = tuple[dict[str, Value | n.Expr], list[tuple[str, int]], list[str]]
@@ -115,8 +122,16 @@ def pipelined(items: list[Item], stages: int) -> list[Item]:
 
 
 def scalar(body: n.Block) -> bool:
-    """Whether a loop is one that compilers unroll by themselves: scalars alone, and nothing inside it that loops or waits."""
-    return all(isinstance(s, n.Let | n.Store | n.Alloc) and not any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s)) for s in body)
+    """Whether a loop is one that compilers unroll by themselves: scalars alone, and nothing inside it that waits, or that loops and is not unrolled itself."""
+    def plain(s: n.Stmt) -> bool:
+        return isinstance(s, n.Let | n.Store | n.Alloc) and not any(isinstance(x, n.Expr) and isinstance(x.type, TileType) for x in walk(s))
+    return all(wholly(s) if isinstance(s, n.For) else plain(s) for s in body)
+
+
+def wholly(s: n.For) -> bool:
+    """Whether compilers write a loop out by themselves: a few rounds, whose number is known, of scalars alone."""
+    lo, hi, step = (int_value(x) for x in (s.lo, s.hi, s.step))
+    return s.kind == "serial" and lo is not None and hi is not None and bool(step) and 0 < (hi - lo) // (step or 1) <= WHOLLY and scalar(s.body)
 
 
 def leaves(e: n.Node) -> tuple[frozenset[str], frozenset[tuple[str, str]], bool]:

@@ -11,6 +11,8 @@ from kir.base.dataclass import dataclass
 from kir.gate.counts.numbers import Integers, Value, Values, evaluate, held, number, offsets
 from kir.gate.counts.trace import Access, Verb
 from kir.ir import nodes as n
+from kir.ir.build import const
+from kir.ir.types import I32
 from kir.ir.visit import names_read, once, walk
 
 LANES = 32
@@ -18,7 +20,7 @@ VECTOR = 16
 """Bytes that one lane moves at most with one instruction."""
 SECTOR, LINE = 32, 128
 MOST_THREADS, MOST_ROUNDS, MOST_CTAS = 256, 8, 4096
-"""How many threads, rounds of the innermost loop, and CTAs are looked at."""
+"""How many threads, rounds of the innermost loop (more of small elements), and CTAs are looked at."""
 
 
 @dataclass
@@ -42,12 +44,13 @@ class Instances:
 
 @dataclass(frozen=True)
 class Around:
-    """A loop around an access: its variable, its first value, step and rounds."""
+    """A loop around an access: its variable, its first value, step and rounds, and its number in the trace."""
 
     var: str
     lo: int
     step: int
     trips: float
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,15 +73,15 @@ class Places:
     together: int = 264
     """CTAs that run at the same time."""
     as_written: bool = True
-    bounds: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Names that the bounds of the loops around depend on, by the loop's variable: CTAs that take turns begin theirs at places of their own."""
+    bounds: dict[str, tuple[n.Expr, n.Expr]] = field(default_factory=dict)
+    """Where the loops around begin and end, by their variable: CTAs that take turns begin theirs at places of their own."""
 
     def names(self, r: n.Region) -> frozenset[str]:
         """Variables that a place depends on, through the names between."""
         return self.behind(*r.index)
 
     def behind(self, *of: n.Node) -> frozenset[str]:
-        """Variables that values depend on, through the names between."""
+        """Variables that values depend on, through the names between and through where loops begin."""
         found: set[str] = set()
         left = [x for e in of for x in leaves(e)]
         while left:
@@ -89,7 +92,14 @@ class Places:
             value = self.values.get(name)
             if isinstance(value, n.Expr):
                 left += leaves(value)
+            if name in self.bounds:
+                left += leaves(self.bounds[name][0])
         return frozenset(found)
+
+    def turns(self, around: Sequence[Around]) -> list[Around]:
+        """Those loops that CTAs begin at places of their own: one round of each is to a CTA what the whole kernel is to one that does it once."""
+        axes = {name for name, _ in self.axes}
+        return [a for a in around if a.var in self.bounds and not axes.isdisjoint(self.behind(self.bounds[a.var][0]))]
 
     def warp(self, r: n.Region, team: Instances) -> Integers | None:
         """Byte offsets [lanes, elements] of one warp (or of the team as one)."""
@@ -127,22 +137,43 @@ class Places:
             asked = requests * shape.sectors
             return Access(r.buffer.name, verb, requests, asked, asked, asked * SECTOR * executions, executions=executions,
                           unique=asked * SECTOR * executions, moved=asked * SECTOR * executions)
-        asked, fresh = self._fresh(r, team, moving, shape, warps, at)
+        asked, fresh, reach = self._fresh(r, team, moving, shape, warps, at)
+        taken = self.turns(around)
         once = (fresh if verb == "read" else asked) * math.prod(a.trips for a in moving) * SECTOR
-        touched = min(fresh * math.prod(a.trips for a in moving) * SECTOR, _held(r.buffer, self.values))
+        rounds = self.rounds(r, fresh * SECTOR, around, names)
+        touched = min(fresh * math.prod(a.trips for a in moving if a not in taken) * SECTOR, _held(r.buffer, self.values))
         resting = executions / math.prod(a.trips for a in moving) if moving else executions
         again = resting if touched > l1 or verb != "read" else 1.0
-        moved = once * again if touched > l1 or verb != "read" else touched
-        distinct, unique = self._grid(r, names, touched)
+        moved = once * again if touched > l1 or verb != "read" else min(once, touched * math.prod(a.trips for a in moving if a in taken))
+        distinct, unique = self.grid(r, names, touched, taken)
         contended = 1.0
         if verb == "update":
             contended = max(1.0, warps * LANES * shape.instructions / max(1, len(np.unique(at)) * (warps if names & {v for v, _ in team.variables} else 1)))
-        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, int(at[0, 0]))
+        return Access(r.buffer.name, verb, requests, asked, fresh, touched, again, executions, distinct, unique, contended, moved, self.first(r, team, around),
+                      math.prod(a.trips for a in taken), rounds, reach)
 
-    def _fresh(self, r: n.Region, team: Instances, moving: Sequence[Around], shape: Shape, warps: float, at: Integers) -> tuple[float, float]:
-        """Sectors that the team's warps ask of L1 in one execution, and those that are new to the CTA in it."""
-        rounds = moving[-1] if moving else None
-        looked = int(min(MOST_ROUNDS, rounds.trips)) if rounds else 1
+    def first(self, r: n.Region, team: Instances, around: Sequence[Around]) -> int:
+        """The place (bytes) of the first lane where the loops around begin; -1 where that is not known."""
+        at = offsets(r, {**self.values, **{a.var: a.lo for a in around}, **(team.of(0, 1) if team.variables else {})}, 1)
+        return -1 if at is None else int(at.reshape(-1)[0]) * r.buffer.dtype.bytes
+
+    def rounds(self, r: n.Region, each: float, around: Sequence[Around], names: frozenset[str]) -> tuple[tuple[int, float], ...]:
+        """Bytes that a CTA touches in one round of each of the loops around, by the loop's number."""
+        whole, out = _held(r.buffer, self.values), []
+        for a in reversed(around):
+            out.append((a.number, min(each, whole)))
+            each *= a.trips if a.var in names else 1.0
+        return tuple(reversed(out))
+
+    def _fresh(self, r: n.Region, team: Instances, moving: Sequence[Around], shape: Shape, warps: float,
+               at: Integers) -> tuple[float, float, float]:
+        """Sectors that the team's warps ask of L1 in one execution, those that are new to the CTA in it, and how far (bytes) the places lie side by side."""
+        rounds, outer = moving[-1] if moving else None, moving[-2] if len(moving) > 1 else None
+        size = r.buffer.dtype.bytes
+        most = max(MOST_ROUNDS, SECTOR // size)  # as many as single elements of a sector
+        inner = int(min(most, rounds.trips)) if rounds else 1
+        again = int(min(outer.trips, 2 * most // inner)) if outer and rounds and rounds.trips < most else 1  # of few rounds, the next few as well
+        looked = inner * again
         count = team.count if team.variables else 1
         threads = min(count, MOST_THREADS)
         here: dict[str, Value | n.Expr] = {**self.values}
@@ -150,56 +181,70 @@ class Places:
         if rounds is not None:
             for name, v in names.items():
                 names[name] = np.tile(v, looked) if isinstance(v, np.ndarray) else v
-            here[rounds.var] = np.repeat(rounds.lo + rounds.step * np.arange(looked, dtype=np.int64), threads)
+            here[rounds.var] = np.tile(np.repeat(rounds.lo + rounds.step * np.arange(inner, dtype=np.int64), threads), again)
+        if outer is not None and again > 1:
+            here[outer.var] = np.repeat(outer.lo + outer.step * np.arange(again, dtype=np.int64), threads * inner)
         here.update(names)
         instances = threads * looked
         many = offsets(r, here, instances)
         if many is None:
-            return shape.sectors * shape.instructions * warps, shape.sectors * shape.instructions * warps
-        size = r.buffer.dtype.bytes
+            return shape.sectors * shape.instructions * warps, shape.sectors * shape.instructions * warps, 0.0
+        reach = side_by_side(many[:threads] * size)
+        if rounds is not None and inner > 1 and abs(int(many[threads].reshape(-1)[0] - many[0].reshape(-1)[0])) * size <= reach:
+            reach *= rounds.trips
+        if outer is not None and again > 1 and abs(int(many[threads * inner].reshape(-1)[0] - many[0].reshape(-1)[0])) * size <= reach:
+            reach *= outer.trips
         seen = np.unique(many.reshape(-1) * size // SECTOR)
         share = max(1.0, count / threads) if len(np.unique(at[:, 0])) > 1 or at.shape[0] == 1 else 1.0
         if not team.variables:
             asked = float(len(np.unique(at // SECTOR)))
-            return max(asked, 1.0), len(seen) / looked
+            return max(asked, 1.0), len(seen) / looked, reach
         asked = shape.sectors * shape.instructions * warps
-        return asked, min(asked, len(seen) * share / looked)
+        return asked, min(asked, len(seen) * share / looked), reach
 
-    def _grid(self, r: n.Region, names: frozenset[str], touched: float) -> tuple[float, float]:
-        """How many of the CTAs that run together touch places of their own (a share), and bytes that the whole grid touches."""
-        own, unique = self._at_once(r, names, touched)
-        by_loops = frozenset(x for name in names for x in self.bounds.get(name, ())) - names
-        times = math.prod(extent for name, extent in self.axes if name in by_loops)
-        if times > 1:
-            own, unique = (own if any(name in names for name, _ in self.axes) else 1.0), min(_held(r.buffer, self.values), unique * times)
-        return own, unique
-
-    def _at_once(self, r: n.Region, names: frozenset[str], touched: float) -> tuple[float, float]:
-        """The same of CTAs whose loops all begin where that of the first one does."""
+    def grid(self, r: n.Region, names: frozenset[str], touched: float, turns: Sequence[Around]) -> tuple[float, float]:
+        """How many of the CTAs that run together touch places of their own (a share), and bytes that the whole grid touches, `touched` of them a CTA in each of
+        its `turns`."""
         mine = [(name, extent) for name, extent in self.axes if name in names]
         total = math.prod(extent for _, extent in self.axes) or 1
         whole = _held(r.buffer, self.values)
-        if not mine:
-            return 1.0 / min(total, self.together), min(whole, touched)
+        by_ends = self.behind(*(self.bounds[name][1] for name in names if name in self.bounds)) - names
+        most = touched * math.prod(extent for name, extent in self.axes if name in by_ends)
         running = min(total, self.together)
+        if not mine:
+            return (1.0 if most > touched else 1.0 / running), min(whole, most)
+        taken = [a for a in turns if a.var in names]
+        times = round(math.prod(a.trips for a in taken))
         first = n.Region(r.buffer, tuple(i.lo if isinstance(i, n.Span) else i for i in r.index))
-        places = self._of_ctas(first, min(total, max(running, MOST_CTAS)))
+        places = self._of_ctas(first, min(total * times, max(running, MOST_CTAS)), total, taken)
         if places is None:
-            return 1.0, min(whole, touched * math.prod(extent for _, extent in mine))
+            return 1.0, min(whole, most * times * math.prod(extent for _, extent in mine))
         own = len(np.unique(places[:running])) / min(running, len(places))
         found = len(np.unique(places))
-        if total > len(places) and found > 1.5 * len(np.unique(places[:len(places) // 2])):
-            return own, min(whole, touched * found * total / len(places))
-        return own, min(whole, touched * found)
+        if total * times > len(places) and found > 1.5 * len(np.unique(places[:len(places) // 2])):
+            return own, min(whole, most * found * total * times / len(places))
+        return own, min(whole, most * found)
 
-    def _of_ctas(self, r: n.Region, count: int) -> Integers | None:
-        """Where the first CTAs of the grid begin."""
+    def _of_ctas(self, r: n.Region, count: int, ctas: int, turns: Sequence[Around]) -> Integers | None:
+        """Where the CTAs of the grid begin, one turn of all after the other."""
         at = np.arange(count, dtype=np.int64)
+        turn, at = at // ctas, at % ctas
         here: dict[str, Value | n.Expr] = {**self.values}
         for name, extent in self.axes:
             here[name], at = at % extent, at // extent
+        for a in reversed(turns):
+            rounds = max(1, round(a.trips))
+            here[f"turn of {a.var}"], turn = turn % rounds * a.step, turn // rounds
+            first, end = self.bounds[a.var]
+            here[a.var] = n.Binary("min", n.Binary("add", first, n.Var(f"turn of {a.var}", I32)), n.Binary("sub", end, const(1)))
         places = offsets(r, here, count)
         return None if places is None else places.reshape(count, -1)[:, 0]
+
+
+def side_by_side(at: Integers) -> float:
+    """How many bytes places (bytes) take that lie side by side; where they do not, each lies in a sector of its own."""
+    sectors = np.unique(at.reshape(-1) // SECTOR)
+    return float(len(sectors) * SECTOR) if sectors[-1] - sectors[0] < 2 * len(sectors) else float(SECTOR)
 
 
 def leaves(e: n.Node) -> tuple[str, ...]:

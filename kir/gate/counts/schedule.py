@@ -249,12 +249,14 @@ class _Sm:
 
     def _round(self, loop: Loop, mark: _Open) -> tuple[float, float]:
         """One round, of `together` rounds in one straight piece: cycles that it takes at least, by its pipes and by what it hands on."""
-        begun, before, used = self.now, dict(self.free), dict(self.used)
-        self.open.append(mark)
+        begun, before, used, own = self.now, dict(self.free), dict(self.used), _Open()
+        self.open.append(own)
         self.items(loop.body)
         self.open.pop()
         steady = max(self.now - begun, *(v - used.get(k, 0.0) for k, v in self.used.items()), 0.0)
-        carried = max((done - mark.first[k] for k, (done, varies) in mark.written.items() if k in mark.first and loop.var not in varies), default=0.0)
+        carried = max((done - own.first[k] for k, (done, varies) in own.written.items() if k in own.first and loop.var not in varies), default=0.0)
+        mark.first, mark.ahead, mark.in_turn = {**own.first, **mark.first}, [*mark.ahead, *own.ahead], max(mark.in_turn, own.in_turn)
+        mark.written.update(own.written)
         if loop.together > 1.0:
             by = (loop.together - 1.0) * max(steady, carried, mark.in_turn)
             self.tell("unrolled", f"{loop.together - 1:.0f} more of {loop.var}", self.now, self.now + by)

@@ -91,11 +91,11 @@ class _Builder(Values):
         together = float(min(trips, factor) if factor else trips) if s.kind in UNROLLED else 1.0
         if not self.as_written and s.kind == "serial" and trips >= BY_ITSELF and scalar(s.body):
             together = BY_ITSELF
-        around = self.places.bounds
-        self.places.bounds = {**around, s.var.name: frozenset(x for y in self.places.behind(s.lo, s.hi, s.step) for x in (y, *around.get(y, ())))}
+        before = self.places.bounds
+        self.places.bounds = {**before, s.var.name: (s.lo, s.hi)}
         self._body(s.var.name, float(trips), s.kind in UNROLLED, s.body, lo, step, together,
                    int(dict(s.attrs).get("stages", 1)) if s.kind == "pipelined" else 1)
-        self.places.bounds = around
+        self.places.bounds = before
 
     def _bounds(self, s: n.For) -> tuple[int | None, int | None, int | None]:
         """Bounds that differ between the threads of a team, in the middle."""
@@ -108,7 +108,7 @@ class _Builder(Values):
 
     def _body(self, var: str, trips: float, unrolled: bool, body: n.Block, lo: int, step: int, together: float = 1.0, stages: int = 1) -> None:
         names, spaces = changed(body)
-        frame = Frame(var, trips, unrolled and together >= trips, lo, step, changes=names, spaces=spaces)
+        frame = Frame(var, trips, unrolled and together >= trips, lo, step, changes=names, spaces=spaces, number=self.key())
         held = self.values.get(var)
         self.frames.append(frame)
         self.depths[var] = self.depth

@@ -14,6 +14,7 @@ from kir.gate.counts.frames import (
     GUARDED,
     GUARDED_ADDRESS,
     L1_SHARE,
+    OWN_ADDRESS,
     TILE_ADDRESS,
     UNDER_WAY,
     Frame,
@@ -28,7 +29,7 @@ from kir.gate.counts.frames import (
     unit,
 )
 from kir.gate.counts.numbers import Integers, number
-from kir.gate.counts.places import LANES, SECTOR, Around, Instances, Places, banks, swizzled
+from kir.gate.counts.places import LANES, SECTOR, Around, Instances, Places, banks, side_by_side, swizzled
 from kir.gate.counts.trace import Access, Barrier, Item, Key, Op, Team, Verb
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -294,13 +295,15 @@ class Values:
         return False
 
     def around(self, depth: int) -> list[Around]:
-        return [Around(f.var, f.lo, f.step, f.trips) for f in self.frames[1:depth + 1]]
+        return [Around(f.var, f.lo, f.step, f.trips, f.number) for f in self.frames[1:depth + 1]]
 
     def _load(self, e: n.Load, depth: int) -> Key:
         place = self._address(e.at, depth)
         guards = self._guards(e.at, e.clip, e.mask, depth)
         before = len(self.frames[depth].items)
         key = self._moved(e.at, "read", (*(() if place is None else (place,)), *guards.keys), depth, guard=guards)
+        if e.cache and self.as_written and e.at.buffer.space == "global":
+            self.put(Op("alu", OWN_ADDRESS * self._each(self.elements(e.at)), latency=4.5, share=self.share), depth)
         if (part := self._once(e, depth)) < 1.0:
             for made in self.frames[depth].items[before:]:
                 if isinstance(made, Op):
@@ -361,12 +364,15 @@ class Values:
         names = self.places.names(r)
         moving = [a for a in around if a.var in names]
         executions, own = math.prod(a.trips for a in around), math.prod(a.trips for a in moving)
-        touched = asked * 32 * own
-        distinct, unique = self.places._grid(r, names, touched)
+        turns = self.places.turns(around)
+        taken = math.prod(a.trips for a in moving if a in turns)
+        touched = asked * SECTOR * own / taken
+        distinct, unique = self.places.grid(r, names, touched, turns)
         again = executions / own if touched > self.l1 * L1_SHARE or verb != "read" else 1.0
         requests = instructions * self.warps
-        access = Access(r.buffer.name, verb, requests, max(asked, requests), asked, touched, again, executions, distinct, unique, moved=touched * again,
-                        first=-1 if at is None else int(at.reshape(-1)[0]))
+        access = Access(r.buffer.name, verb, requests, max(asked, requests), asked, touched, again, executions, distinct, unique,
+                        moved=touched * taken * again, first=self.places.first(r, Instances(), around), turns=math.prod(a.trips for a in turns),
+                        rounds=self.places.rounds(r, asked * SECTOR, around, names), reach=0.0 if at is None else side_by_side(at))
         cycles = max(1.0, vector * LANES / 128)
         if apart != "copy":
             self.put(Op("alu", instructions * TILE_ADDRESS, latency=4.5, share=self.share), depth)

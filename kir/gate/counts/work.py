@@ -142,25 +142,30 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
     asked: dict[str, float] = {}
     unique: dict[str, float] = {}
     waves: dict[str, float] = {}
-    seen: dict[tuple[str, int], Access] = {}
-    many = max(1.0, ctas / max(1, together))
+    seen: dict[tuple[str, int], list[Access]] = {}
+    beside: dict[tuple[str, str, tuple[int, ...]], list[Access]] = {}
     for op, _, _ in operations(work.stream.team.body):
         a = op.access
         if a is None:
             continue
-        before = seen.get((a.buffer, a.first)) if a.first >= 0 else None
-        if before is not None and a.verb == "read" and before.footprint >= 0.9 * a.footprint and a.footprint <= l1:
+        same = seen.setdefault((a.buffer, a.first), []) if a.first >= 0 else []
+        if a.verb == "read" and any(_kept(before, a, l1) for before in same):
             a.moved = 0.0
             continue
-        seen[a.buffer, a.first] = a
+        others = beside.setdefault((a.buffer, a.verb, tuple(number for number, _ in a.rounds)), [])
+        own = min((abs(a.first - b.first) / b.reach for b in others if b.reach > 0.0), default=1.0) if a.first >= 0 and a.rounds else 1.0
+        others.append(a)
+        if own < 1.0 and a.verb == "read":  # most of its sectors were brought by the others of the round
+            a.moved *= own
+            a.fresh *= own
         moved = a.moved * ctas
         asked[a.buffer] = asked.get(a.buffer, 0.0) + moved
-        own = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint)
-        if before is None:
-            unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique)
-            waves[a.buffer] = waves.get(a.buffer, 0.0) + own
-        if a.verb == "update":
-            work.atomics = max(work.atomics, a.contended * a.executions * ctas)
+        many = max(1.0, ctas * a.turns / max(1, together))
+        at_once = min(moved, many * min(ctas, together) * max(a.distinct, 1.0 / together) * a.footprint * min(1.0, own))
+        if not same:
+            unique[a.buffer] = unique.get(a.buffer, 0.0) + min(moved, a.unique * min(1.0, own))
+            waves[a.buffer] = waves.get(a.buffer, 0.0) + at_once
+        same.append(a)
     total = sum(unique.values())
     for name, moved in asked.items():
         least = min(unique[name], moved)
@@ -169,3 +174,11 @@ def _traffic(work: Work, ctas: int, together: int, l1: float, l2: float, warm: b
         work.l2 += moved if moved <= far else far + (moved - far) * MERGED
         work.dram += far
         work.compulsory += least
+
+
+def _kept(before: Access, a: Access, l1: float) -> bool:
+    """Whether L1 still holds what a CTA touched before, when it comes by the same places again: in a round of the innermost loop around both."""
+    earlier, now = dict(before.rounds), dict(a.rounds)
+    common = [number for number, _ in a.rounds if number in earlier]
+    was, is_ = (earlier[common[-1]], now[common[-1]]) if common else (before.footprint * before.turns, a.footprint * a.turns)
+    return was >= 0.9 * is_ and is_ <= l1

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from kir.gate.gpu.machine import Gpu
-from kir.gate.gpu.oracle import Oracle
+from kir.gate.gpu.oracle import Oracle, Shared
 from kir.hardware.device.client import Child, ChildGone
 from kir.problem import Problem
 
@@ -23,18 +23,18 @@ class Ahead:
     """An oracle with its problem loaded, `processes` for candidates, and waiting sanitizers. Leaving the block ends those not taken, and
     the oracle."""
 
-    def __init__(self, gpu: Gpu, problem: Problem, processes: int, sanitize: bool) -> None:
-        self.gpu, self.problem, self.sanitize = gpu, problem, sanitize
+    def __init__(self, gpu: Gpu, problem: Problem, processes: int, sanitize: bool, shared: Shared | None = None) -> None:
+        self.gpu, self.problem, self.sanitize, self.shared = gpu, problem, sanitize, shared
         self._pool = ThreadPoolExecutor(max_workers=processes + 2)
         self._oracle: Future[tuple[Child, Oracle]] = self._pool.submit(self._loaded)
-        self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened) for _ in range(processes)]
+        self._processes: list[Future[Opened]] = [self._pool.submit(gpu.opened, door) for door in range(processes)]
         if sanitize:
             gpu.sanitizers.refill()
 
     def _loaded(self) -> tuple[Child, Oracle]:
         child = self.gpu.oracles.child()
         try:
-            return child, Oracle.of(child, self.problem)
+            return child, Oracle.of(child, self.problem, self.shared)
         except BaseException:
             child.close()
             raise

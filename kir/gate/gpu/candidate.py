@@ -177,7 +177,7 @@ class Candidate:
     def _drawn(self, name: str, shape: tuple[int, ...], seed: int) -> dict[str, Any]:
         draws = self.problem.spec.distributions["normal"]
         how = draws.get(self.names[name]) or draws.get("*") or Draw(kind="normal")
-        return {"draw": {**how.model_dump(), "inner": shape[-1] if shape else 1}, "seed": (seed ^ hash_of(name)) % 2**62}
+        return {"draw": {**how.model_dump(), "inner": shape[-1] if shape else 1}, "seed": (seed ^ hash_of(self.names[name])) % 2**62}
 
     def arrays(self, s: Shape, names: Sequence[str], blobs: Sequence[bytearray]) -> dict[str, Array]:
         """What came back, by the problem's names."""

@@ -20,7 +20,7 @@ from kir.gate.gpu.candidate import Candidate, Running
 from kir.gate.gpu.checks import Planned, compiled_once, judged, planned
 from kir.gate.gpu.interpreting import spread
 from kir.gate.gpu.machine import Gpu
-from kir.gate.gpu.oracle import Oracle
+from kir.gate.gpu.oracle import Oracle, Shared
 from kir.gate.gpu.panel import Timed, panel, require_known
 from kir.gate.gpu.sanitizer import sanitizing
 from kir.gate.gpu.standby import TOOLS
@@ -40,7 +40,8 @@ ISOLATION = "candidate: fork server, one process a verdict, {level}; oracle: a p
 class Options:
     """What is measured: names of timed shapes (none: all of the problem's that the program allows), the panel, compute-sanitizer, seconds
     for the samples of a kernel at a shape, `interpret`, whether the CPU gate's interpreter runs first, and `replay`, whether timed calls are made again and
-    compared. Without one of these a verdict orders candidates, and the one that is taken is judged again with all of them."""
+    compared. Without one of these a verdict orders candidates, and the one that is taken is judged again with all of them. `shared` is what the gates of
+    one search have in common, none for one that stands alone."""
 
     shapes: tuple[str, ...] = ()
     panel: bool = True
@@ -49,6 +50,7 @@ class Options:
     interpret: bool = True
     secret: int | None = None
     replay: bool = True
+    shared: Shared | None = None
 
 
 @dataclass
@@ -102,7 +104,7 @@ def gate_gpu(gpu: Gpu, program: Program, problem: Problem, surface: str, against
     for name in chosen.shapes:
         problem.shape(name)
     seen = _Seen(chosen.secret if chosen.secret is not None else secrets.randbits(64))
-    with Ahead(gpu, problem, 1 + chosen.replay + (against is not None), chosen.sanitize) as ahead:
+    with Ahead(gpu, problem, 1 + chosen.replay + (against is not None), chosen.sanitize, chosen.shared) as ahead:
         return _gated(gpu, program, problem, surface, against, dict(names or {}), chosen, first, seen, ahead)
 
 

@@ -174,18 +174,19 @@ class Gpu:
         """A fresh process for a candidate."""
         return self.executors.child()
 
-    def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS) -> dict[str, Any]:
+    def ask_open(self, child: Child, images: list[dict[str, Any]], cubins: Sequence[bytes], seconds: float = OPEN_SECONDS, door: int = 0
+                 ) -> dict[str, Any]:
         """Confine a child and load cubins in it. Raises ChildGone."""
         limits = Limits(programs=False, seconds=600, file_bytes=1 << 20, own_bytes=machine.memory_bytes() // 2, gpu=True).to_json()
         opening = {"op": "open", "device": self.number, "limits": limits, "images": images, "lead": lead(secrets.randbelow)}
-        with self.turns.opening():
+        with self.turns.opening(door):
             return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
-    def opened(self) -> tuple[Child, dict[str, Any]]:
+    def opened(self, door: int = 0) -> tuple[Child, dict[str, Any]]:
         """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
         child = self.child()
         try:
-            return child, self.ask_open(child, [], [])
+            return child, self.ask_open(child, [], [], door=door)
         except BaseException:
             child.close()
             raise

@@ -47,7 +47,8 @@ PARTIAL = frozenset({"gather", "embedding", "lookup", "selection", "scatter", "p
 @dataclass
 class Timing:
     """Samples of one candidate at one shape: `seconds` between events, `walls` on the host around them. `outputs` are those of the calls that
-    will be replayed, by number; every call's are summed under `key` where they are, for moving them would take longer than making them."""
+    will be replayed, by number, and `order` those numbers, of which the first are compared with the oracle; every call's are summed under `key` where
+    they are, for moving them would take longer than making them."""
 
     shape: Shape
     key: int = 0
@@ -56,6 +57,7 @@ class Timing:
     seeds: list[int] = field(default_factory=list)
     digests: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
     outputs: dict[int, Reply] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
     replayed: int = 0
     identical: int = 0
     worst: float = 0.0
@@ -97,12 +99,15 @@ def _timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random
     key = secret.getrandbits(62)
     out = [Timing(s, key) for _ in runnings]
     slowest = 0.0
-    def inputs(seed: int) -> Any:
-        return oracle.inputs(s, seed, "normal") if host else seed
+    shared = oracle.shared
+    def inputs(place: int | None) -> tuple[int, Any]:
+        known = shared is not None and place is not None
+        seed = shared.seed(s, place) if shared is not None and place is not None else secret.getrandbits(48)
+        return seed, oracle.inputs(s, seed, "normal", known) if host else seed
     for r in runnings:
-        for _ in range(WARM):
+        for warm in range(WARM):
             begun = time.perf_counter()
-            given = inputs(secret.getrandbits(48))
+            _, given = inputs(-1 - warm if host else None)
             drawn = time.perf_counter() - begun
             with turns.alone():
                 begun = time.perf_counter()
@@ -111,10 +116,13 @@ def _timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random
             if fault := reply.fault():
                 return out, fault
     rounds = schedule(secret, max(3 if slowest > 0.5 else LEAST, min(MOST, int(budget / max(slowest, 1e-3)))), len(runnings))
-    kept = _kept(runnings[0], s, len(rounds), secret) if keep else set()
+    kept = _kept(runnings[0], s, len(rounds), secret) if keep else []
+    for t in out:
+        t.order = kept
+    others = [k for k in range(len(rounds)) if k not in kept]
+    places = {number: place for place, number in enumerate([*kept, *secret.sample(others, len(others))] if host else kept)}
     for number, order in enumerate(rounds):
-        seed = secret.getrandbits(48)
-        given = inputs(seed)
+        seed, given = inputs(places.get(number))
         for which in order:
             with turns.alone():
                 reply = runnings[which].call(s, secret, given, seconds=120.0, with_outputs=number in kept, key=key)
@@ -133,11 +141,11 @@ def _timed(runnings: Sequence[Running], oracle: Oracle, s: Shape, secret: random
     return out, ""
 
 
-def _kept(running: Running, s: Shape, rounds: int, secret: random.Random) -> set[int]:
-    """The calls that will be made again."""
+def _kept(running: Running, s: Shape, rounds: int, secret: random.Random) -> list[int]:
+    """The calls that will be made again, in no order that can be foreseen."""
     layouts = running.candidate.at[s.name][0].layouts
     size = sum(layouts[p.name].size for p in running.candidate.executable.program.params if p.name in layouts and p.role != "in") or 1
-    return set(secret.sample(range(rounds), min(rounds, REPLAYS, max(2, KEPT_BYTES // size))))
+    return secret.sample(range(rounds), min(rounds, REPLAYS, max(2, KEPT_BYTES // size)))
 
 
 def replayed(fresh: Running, oracle: Oracle, t: Timing, secret: random.Random) -> str:
@@ -147,10 +155,10 @@ def replayed(fresh: Running, oracle: Oracle, t: Timing, secret: random.Random) -
     secret.shuffle(order)
     large = max((a.size for r in t.outputs.values() for a in r.outputs.values()), default=0) > LARGE
     repeated = {i for i in order if t.digests.count(t.digests[i]) > 1}
-    for place, number in enumerate(order):
+    for number in order:
         seed = t.seeds[number]
-        given = oracle.inputs(s, seed, "normal") if host else seed
-        checked = place < (1 if large else ORACLE_CHECKS) or number in repeated
+        given = oracle.inputs(s, seed, "normal", oracle.shared is not None) if host else seed
+        checked = t.order.index(number) < (1 if large else ORACLE_CHECKS) or number in repeated
         again = fresh.call(s, secret, given, with_inputs=checked, seconds=120.0, with_outputs=False, key=t.key)
         if fault := again.fault():
             return f"in a fresh process: {fault}"

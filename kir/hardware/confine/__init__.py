@@ -13,25 +13,34 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from kir.hardware.confine.sandbox import Level, Limits, confine
+from kir.hardware.confine.limits import Level, Limits
+from kir.hardware.confine.sandbox import confined, words
 
 SECONDS = 20
 """How long the probe may take."""
 
 
 def command_line(command: Sequence[str | Path], limits: Limits) -> list[str]:
-    """`command` behind a launcher that confines itself first. The launcher is one file of the standard library's modules, started
-    without site packages; it adds some 20 ms."""
-    script = Path(__file__).with_name("sandbox.py")
-    return [sys.executable, "-I", "-S", str(script), json.dumps(limits.to_json()), "--", *(str(word) for word in command)]
+    """`command` behind a launcher that confines itself first: Python without site packages, and one file; it adds some 20 ms."""
+    return [*_python("import sandbox; sandbox.launch(sys.argv[1:])"), *words(limits), "--", *(str(word) for word in command)]
+
+
+def _python(statement: str) -> list[str]:
+    """A statement over the modules of this folder and the words that follow. They are imported, so that what has been compiled of them is used."""
+    return [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(Path(__file__).parent)!r}); {statement}"]
+
+
+def confine(limits: Limits) -> Level:
+    """Confine the calling process, which must have one thread, for good. What the kernel does not grant is left out of the level."""
+    return Level(*confined(limits))
 
 
 @cache
 def probed() -> Level:
     """What a confined process of this machine cannot do: the level, each part tried and seen to refuse."""
-    script = Path(__file__).with_name("sandbox.py")
     try:
-        done = subprocess.run([sys.executable, "-I", "-S", str(script), "--probe"], capture_output=True, text=True, timeout=SECONDS, check=False)
+        tell = _python("import probe, sandbox; probe.tell(*sandbox.confined(sandbox.Told(sys.argv[1:])))")
+        done = subprocess.run([*tell, *words(Limits())], capture_output=True, text=True, timeout=SECONDS, check=False)
         return Level.from_json(json.loads(done.stdout))
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
         return Level()

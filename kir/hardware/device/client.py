@@ -72,10 +72,10 @@ class Child:
 
 
 class Server:
-    """A fork server whose children run `task` (`module:function`). `modules` are imported before the first fork."""
+    """A fork server whose children run `task` (`module:function`). `modules` are imported before the first fork, `later` ones before the second."""
 
-    def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
-        self.task, self._modules, self._environment = task, list(modules), dict(environment or {})
+    def __init__(self, task: str, modules: Sequence[str] = (), environment: dict[str, str] | None = None, later: Sequence[str] = ()) -> None:
+        self.task, self._modules, self._later, self._environment = task, list(modules), list(later), dict(environment or {})
         self._lock, self._starting = threading.Lock(), threading.Lock()
         self._served = False
         self._start()
@@ -86,7 +86,7 @@ class Server:
         mine, theirs = socket.socketpair()
         self._control = mine
         roots = list(dict.fromkeys([str(Path(kir.__file__).parents[1]), *(p for p in sys.path if p)]))
-        code = f"import sys; sys.path[:] = {roots!r}; from kir.hardware.device.server import main; main({theirs.fileno()}, {self._modules!r})"
+        code = f"import sys; sys.path[:] = {roots!r}; from kir.hardware.device.server import main; main({theirs.fileno()}, {self._modules!r}, {self._later!r})"
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "CUDA_VISIBLE_DEVICES", "CUDA_HOME",
                                                             "CUDA_INJECTION64_PATH")}
         self._process = subprocess.Popen(

@@ -19,8 +19,8 @@ from kir.hardware.device import wire
 DYING_SECONDS = 5.0
 
 
-def main(handle: int, modules: list[str]) -> None:
-    """Serve until the other side closes the socket."""
+def main(handle: int, modules: list[str], later: list[str]) -> None:
+    """Serve until the other side closes the socket. Modules `later` are imported once the first child is on its way, for those that come after it."""
     for name in modules:
         import_module(name)
     control = socket.socket(fileno=handle)
@@ -38,6 +38,8 @@ def main(handle: int, modules: list[str]) -> None:
             pid = _forked(control, fds[0], rest)
             children.add(pid)
             _answer(control, str(pid))
+            while later:
+                import_module(later.pop(0))
         elif verb in ("end", "reap"):
             _answer(control, _ended(int(rest), verb == "reap") if int(rest) in children else "exit 0")
             children.discard(int(rest))
@@ -98,4 +100,4 @@ def _ended(pid: int, dying: bool) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2].split(",") if len(sys.argv) > 2 and sys.argv[2] else [])
+    main(int(sys.argv[1]), sys.argv[2].split(",") if len(sys.argv) > 2 and sys.argv[2] else [], [])

@@ -17,6 +17,9 @@ import platformdirs
 from kir.base.dataclass import dataclass
 from kir.hardware.device.clocks import bus
 
+DOORS = 2
+"""Contexts of a device that are opened at once."""
+
 
 @dataclass
 class Turns:
@@ -45,14 +48,15 @@ class Turns:
             yield
 
     @contextmanager
-    def opening(self) -> Iterator[None]:
-        """As `beside`, for what takes the driver long (a context): one at a time, so that who waits to be alone waits for no more than one."""
+    def opening(self, door: int = 0) -> Iterator[None]:
+        """As `beside`, for what takes the driver long (a context): one at a time through each of `DOORS`, so that who waits to be alone waits for no more
+        than that, and both processes of a candidate are opened together."""
         if getattr(self._held, "kind", None) is not None:
             yield
             return
         begun = time.perf_counter()
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.file.with_suffix(".opening"), "a+b") as lock:
+        with open(self.file.with_suffix(f".opening-{door % DOORS}"), "a+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._held.waited = self.waited + time.perf_counter() - begun
             with self._turn(fcntl.LOCK_SH):

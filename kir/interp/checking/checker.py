@@ -69,8 +69,10 @@ class Checker(Happened):
     def validity(self, memory: Memory, index: Array, width: int) -> Mask:
         """Which elements of `width` bytes are defined; None when all are."""
         assert memory.valid is not None
-        ok = memory.valid[index] if width == memory.granule else memory.valid[memory.granules(index, width)].all(axis=-1)
-        return None if every(ok) else ok
+        ok = memory.valid[index if width == memory.granule else memory.granules(index, width)]
+        if every(ok):
+            return None
+        return ok if width == memory.granule else ok.all(axis=-1)
 
     def mark(self, memory: Memory, index: Array, width: int, ok: Mask) -> None:
         """Elements have been written with values that are defined where `ok` says so."""
@@ -183,6 +185,7 @@ class Checker(Happened):
         found = memory.shadow.reads.conflicts(g, clocks, rows, agents, lanes, cta, "read")
         self._conflict(found, memory, lanes, f, "update", None)
         memory.shadow.updates.note(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]), self._site(), clocks.count > 1 or self.m.clusters.size > 1)
+        memory.shadow.note_update(g, cta, agents[lanes], clocks.now(rows[lanes], agents[lanes]))
         self._synchronize(memory, g[:: max(1, width // memory.granule)], lanes[:: max(1, width // memory.granule)], f,
                           str(attrs.get("order", "relaxed")))
         return None
@@ -361,7 +364,9 @@ class Checker(Happened):
                 louder.at, found = int(other[louder.at]), louder
         self._conflict(found, memory, wide, f, "write", repeated)
         self._conflict(shadow.reads.conflicts(flat, clocks, rows, agents, wide, cta, "read"), memory, wide, f, "write", None)
-        self._conflict(shadow.updates.conflicts(flat, clocks, rows, agents, wide, cta, "update"), memory, wide, f, "write", None)
+        if shadow.updates.used and len(open_ones := np.flatnonzero(~shadow.after_updates(flat, clocks, rows_, cta, agent))):
+            lanes_ = wide[open_ones]
+            self._conflict(shadow.updates.conflicts(flat[open_ones], clocks, rows, agents, lanes_, cta[open_ones], "update"), memory, lanes_, f, "write", None)
         self._collide(memory, g[:, 0], lanes, f, new, agents)
         shadow.note_write(flat, cta, agent, clocks.now(rows, agents)[wide], self._site(), f.proxy)
 

@@ -44,14 +44,15 @@ def barriers(m: Machine, region: Region, f: Frame, verb: str, proxy: int = 0, ag
     if m.checking:
         m.checker.on_barrier_object(place, f, "read", proxy, agents)
     at = np.broadcast_to(place.index.reshape(place.index.shape[0], -1)[:, 0], (f.lanes,))
-    out = []
-    for lane in f.active().nonzero()[0]:
-        key = (m.number_of(place.memory), int(at[lane]))
-        if key not in m.mbarriers:
-            m.report("mbarrier", "error", f"{verb} mbarrier '{region.buffer.name}' before it is initialized", f, int(lane), id="KIR-I021",
+    out, number = [], m.number_of(place.memory)
+    lanes = f.active().nonzero()[0]
+    for lane, index in zip(lanes.tolist(), at[lanes].tolist(), strict=True):
+        found = m.mbarriers.get((number, index))
+        if found is None:
+            m.report("mbarrier", "error", f"{verb} mbarrier '{region.buffer.name}' before it is initialized", f, lane, id="KIR-I021",
                      buffer=region.buffer.name, accesses=(m.declaration(region.buffer.name),))
-            m.mbarriers[key] = Mbarrier(region.buffer.name, 1, 1)
-        out.append(m.mbarriers[key])
+            found = m.mbarriers[(number, index)] = Mbarrier(region.buffer.name, 1, 1)
+        out.append(found)
     return out
 
 

@@ -60,7 +60,7 @@ class Clocks:
         have ended, or new ones. A lane that issues nothing has none: where one thread of many issues, each operation is one agent."""
         per_row = len(rows) // len(self.numbers)
         index = np.arange(len(rows)) % max(1, per_row)
-        issuing = np.unique(index[live])
+        issuing = index[live] if len(self.numbers) == 1 else np.unique(index[live])
         place = np.minimum(np.searchsorted(issuing, index), max(0, len(issuing) - 1))
         full = (*key, len(issuing), *(issuing.tolist() if len(issuing) < per_row else ()))
         earlier = self.operations.setdefault(full, [])
@@ -71,7 +71,7 @@ class Clocks:
         else:
             first = self.block((*full, len(earlier)), len(issuing), name, issuing)
             earlier.append(first)
-        return first + place, np.isin(index, issuing)
+        return first + place, issuing[place] == index if len(issuing) else np.zeros(len(index), np.bool_)
 
     def now(self, rows: Array, agents: Array) -> Array:
         """The agents' own clocks."""

@@ -1,10 +1,10 @@
 """Clusters: which CTAs belong together. A CTA's rank counts along x first, as `%cluster_ctarank` does."""
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
-
-import numpy as np
+from functools import cached_property
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
@@ -35,10 +35,10 @@ class Clusters:
     counts: dict[int, list[int]] = field(default_factory=dict)
     """By CTA, how many threads have arrived on the cluster's barrier so far, and how many have come to wait for it."""
 
-    @property
+    @cached_property
     def size(self) -> int:
         """CTAs of a cluster."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def place(self, root: Frame) -> tuple[int, int]:
         """The number of a CTA's cluster, and its rank there."""

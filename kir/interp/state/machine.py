@@ -21,16 +21,17 @@ from kir.ir.visit import statements
 
 
 class Machine(Findings, ABC):
-    """State of a run. `checker` is attached in checking mode; `lazy` lets asynchronous operations act as late as they may; with
-    `compiles` loops of plain mode may be compiled. What is evaluated
+    """State of a run. `checker` is there in checking mode only; `lazy` lets asynchronous operations act as late as they may; with
+    `compiles` loops of plain mode may be compiled; `backward` starts the last CTA first. What is evaluated
     asks for the values of its parts, and what runs for its blocks, by `evaluate` and `block`; `kir.interp.evaluation.interpreter` joins them."""
 
+    checker: Monitor
+
     def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None,
-                 compiles: bool = False, one_error: bool = False) -> None:
+                 compiles: bool = False, one_error: bool = False, backward: bool = False) -> None:
         super().__init__(program, most_steps, one_error)
-        self.compiles = compiles
+        self.compiles, self.backward = compiles, backward
         self.lazy, self.coverage = lazy, coverage
-        self.checker_or_none: Monitor | None = None
         self.checking = False
         self.stepping = False
         # names and values
@@ -64,12 +65,6 @@ class Machine(Findings, ABC):
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.named: dict[tuple[Any, ...], NamedBarrier] = {}
         self.in_flight: list[Operation] = []
-
-    @property
-    def checker(self) -> Monitor:
-        """The checker; only in checking mode."""
-        assert self.checker_or_none is not None
-        return self.checker_or_none
 
     # ---------------------------------------------------------------------------------------------------------------- evaluation
     @abstractmethod

@@ -6,6 +6,7 @@ through its strides or layout, so a swizzle on one side only shows as wrong valu
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,12 +97,12 @@ class Handle:
     peers: Buffer | None = None
     """The shared buffer that a view of cluster memory shows: its first index is the CTA, the others are the buffer's."""
 
-    @property
+    @cached_property
     def direct(self) -> bool:
         """Whether an element's address is the sum of its indices times the strides."""
         return self.view is None and self.base is None and not self.swizzles and self.peers is None
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether elements lie row-major from the start of the memory."""
         return self.view is None and self.base is None and not self.swizzles and self.peers is None and self.strides == row_major(self.shape)

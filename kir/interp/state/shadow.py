@@ -159,6 +159,27 @@ class Shadow:
         self.generic = np.ones(granules, np.bool_)
         self.reads = Crowd(granules)
         self.updates = Crowd(granules)
+        self.latest: tuple[Array, Array, Array] | None = None
+        """CTA, agent and clock of the atomic update of each granule that came last, where there was any."""
+
+    def note_update(self, g: Array, cta: Array, agent: Array, clock: Array) -> None:
+        """Atomic updates of granules `g`, one after the other."""
+        if self.latest is None:
+            self.latest = np.full(len(self.cta), NOBODY, np.int32), np.zeros(len(self.cta), np.int32), np.zeros(len(self.cta), np.int32)
+        for kept, new in zip(self.latest, (cta, agent, clock), strict=True):
+            kept[g] = new
+
+    def after_updates(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array) -> Array:
+        """Where accesses to `g` come after the last atomic update, and so after all of them: these have one order, in which each has seen those before it."""
+        if self.latest is None:
+            return np.zeros(len(g), np.bool_)
+        who, writer, clock = (x[g] for x in self.latest)
+        known = np.minimum(writer, clocks.know.shape[-1] - 1)
+        out: Array = (who == cta) & ((writer == agent) | (clocks.know[ORDERED, rows, agent, known] >= clock))
+        for row in np.unique(rows[(who >= 0) & (who != cta)]):
+            for other in np.unique(who[(rows == row) & (who >= 0) & (who != cta)]):
+                out |= (rows == row) & (who == other) & clocks.knows_foreign(int(row), int(other), writer, clock)
+        return out
 
     def forget(self, overlapping: bool, chained: bool) -> None:
         """A new launch; with `overlapping` what the last one did is not yet known, and `chained` says whether its own end means that those before it
@@ -166,6 +187,7 @@ class Shadow:
         self.cta[:] = _earlier(self.cta, overlapping, chained)
         self.reads.forget(overlapping, chained)
         self.updates.forget(overlapping, chained)
+        self.latest = None
 
     def after_write(self, g: Array, clocks: Clocks, rows: Array, cta: Array, agent: Array, proxy: int, since: Array | None = None) -> Conflict | None:
         """A write that accesses to `g` are not ordered after. `since`: the clocks up to which the issuer of an operation knows its agents, which stand

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kir.gate.artifacts import ArtifactCache
     from kir.gate.cost import Cost
     from kir.gate.gpu import Gpu
+    from kir.gate.gpu.oracle import Shared
 
 
 class Judge(Protocol):
@@ -77,7 +78,7 @@ class CpuJudge:
 class GpuJudge:
     """Right at secret shapes and timed on a device. The interpreter and the panel are left to the winner; without `replays` so are the timed calls, made
     again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went, by the gate's stages;
-    `turn` are those for which it waited for the device, within the others."""
+    `turn` are those for which it waited for the device, within the others. `shared` is what a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
@@ -85,6 +86,7 @@ class GpuJudge:
     name: str = "gpu"
     measures: bool = True
     replays: bool = True
+    shared: Shared | None = None
     spent: dict[str, float] = field(default_factory=dict)
 
     def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
@@ -105,7 +107,8 @@ class GpuJudge:
         from kir.learning.tune.device import told, with_shape
 
         problem = with_shape(self.setting.problem, self.setting.shape)
-        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays)
+        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays,
+                          shared=self.shared)
         waited = self.gpu.turns.waited
         verdict = gate_gpu(self.gpu, program, problem, surface, options=options)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": self.gpu.turns.waited - waited}

@@ -249,7 +249,7 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
         triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
     slow, turns = original(row["place"], binding), Turns.of()
     fast = slow if row["same"] else found._launch
-    with turns.opening():
+    with turns.opening(os.getpid()):
         arguments = tensors_of(binding, device)
         wide = widened(arguments, row["added"])
         one = copied(arguments)

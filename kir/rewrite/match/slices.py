@@ -62,6 +62,8 @@ def _sliced(e: n.Expr, axis: int, lo: n.Expr, extent: int, *, whole: bool) -> n.
             return build.call("trans", _sliced(e.args[0], source, lo, extent, whole=whole), *e.args[1:])
         case n.Binary():
             return build.binary(e.op, *(_side(x, axis, e, lo, extent, whole) for x in (e.a, e.b)))
+        case n.Select():
+            return build.select(*(_side(x, axis, e, lo, extent, whole) for x in (e.cond, e.a, e.b)))
         case n.Call() if e.of is None and instruction(e.fn).level == "element":
             return build.call_with(e.fn, tuple(_side(x, axis, e, lo, extent, whole) if isinstance(x, n.Expr) else x for x in e.args), e.attrs)
         case _:

@@ -86,7 +86,7 @@ class _Assembly:
     def _typed(self, name: str, v: Value) -> Value:
         """An argument of the host's, as the kernel takes it."""
         array, number = getattr(v, "array", None), getattr(v, "number", None)
-        if name in self.skeleton.tensors and callable(array) and getattr(v, "number_", None) is None:
+        if name in self.skeleton.tensors and callable(array):  # a tensor, even if host code compared it with a number
             made: Value = array()
             return made
         if name in self.skeleton.tensors and isinstance(v, Unknown):

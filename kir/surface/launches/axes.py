@@ -3,8 +3,11 @@ large a launch may be whose threads a kernel counts in 32 bits."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 
 from kir.analysis.normal.regions import raised
@@ -16,11 +19,13 @@ from kir.ir.binding import Binding, plain_expression
 from kir.ir.build import polynomial
 from kir.ir.printer import expr_text
 from kir.ir.types import I32
-from kir.ir.visit import statements, walk
+from kir.ir.visit import names_read, statements, walk
 from kir.surface.launches.reach import grid_extents
 
 MOST_FACTORS = 4
 MOST_THREADS = (1 << 31) - 1
+LONG, SHORT = 1 << 27, 1 << 13
+"""What a size is at most where a kernel reads better so: small multiples of the first, and products of two of the second, stay below 2^31."""
 Axes = tuple[str | int, ...]
 
 
@@ -46,17 +51,51 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
 
 
 def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
-    """The binding with facts by which the threads along each axis of the grid are fewer than 2^31, where an unsigned number of threads is a whole number
-    then and not for all sizes."""
+    """The binding with facts by which what a kernel counts in 32 bits stays below 2^31, where it reads better then: the threads along each axis of the
+    grid, so that an unsigned number of them is a whole number, and sizes, so that sums and quotients of them are what they say."""
     try:
         program = raised(made(binding))
-        left, threads = _unsigned(program), build.int_value(program.kernels[0].threads)
-        facts = [f"{name} <= {per * (MOST_THREADS // threads)}" for e in grid_extents(binding) if threads
-                 for name, per in [_extent_of(e)] if name in binding.sizes] if left else []
-        bounded = binding.changed(facts=[*binding.facts, *(f for f in dict.fromkeys(facts) if f not in binding.facts)])
-        return bounded if facts and _unsigned(raised(made(bounded))) < left else binding
     except KirError:
         return binding
+    left, threads = _unsigned(program), build.int_value(program.kernels[0].threads)
+    facts = [f"{name} <= {per * (MOST_THREADS // threads)}" for e in grid_extents(binding) if threads
+             for name, per in [_extent_of(e)] if name in binding.sizes] if left else []
+    if (bounded := _with(binding, made, facts, _unsigned, left)) is not binding:
+        binding, program = bounded, raised(made(bounded))
+    spoken = {m[1] for f in binding.facts if (m := re.fullmatch(r"(\w+) <=? .*", f))}
+    for most, flat in ((LONG, True), (SHORT, False)):
+        unread = _unread(program, flat)
+        facts = [f"{name} <= {most}" for name in binding.sizes if name in unread and name not in spoken]
+        if (bounded := _with(binding, made, facts, partial(_times_unread, flat=flat), sum(unread.values()))) is not binding:
+            return bounded
+    return binding
+
+
+def _with(binding: Binding, made: Callable[[Binding], n.Program], facts: Sequence[str], count: Callable[[n.Program], int], left: int) -> Binding:
+    """The binding with these facts, where fewer than `left` of something are counted then."""
+    bounded = binding.changed(facts=[*binding.facts, *(f for f in dict.fromkeys(facts) if f not in binding.facts)])
+    if not facts:
+        return binding
+    try:
+        return bounded if count(raised(made(bounded))) < left else binding
+    except KirError:
+        return binding
+
+
+def _times_unread(program: n.Program, flat: bool) -> int:
+    return sum(_unread(program, flat).values())
+
+
+def _unread(program: n.Program, flat: bool) -> Counter[str]:
+    """How often each size stands in a quotient that rounds to zero, or (`flat`) in a flat index: numbers that may wrap, for all that is known."""
+    sizes = {p.name for p in program.params if p.role == "size"}
+    views = {s.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View) and flat}
+    out: Counter[str] = Counter()
+    for k in program.kernels:
+        for x in walk(k):
+            if (isinstance(x, n.Binary) and x.op in ("tdiv", "trem")) or (isinstance(x, n.Region) and x.buffer.name in views):
+                out.update(names_read(x) & sizes)
+    return out
 
 
 def _extent_of(e: n.Expr) -> tuple[str, int]:

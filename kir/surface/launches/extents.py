@@ -15,7 +15,7 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
-from kir.surface.launches.reach import PLACES, PRIMES, divisions, grid_extents, leaves, quotients, ran, small_sizes, tiles
+from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
 ENDLESS = 1 << 20
@@ -112,14 +112,14 @@ class _Fitted:
 
 def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitted:
     """The binding with shapes for those tensors that one fits, by how far `program` reaches where they are endless."""
-    tried = [sizes for primes in PRIMES if (sizes := small_sizes(binding, primes)) is not None]
+    tried: list[Mapping[str, int]] = []
     runs: list[Result] = []
-    for sizes in tried:
-        if len(tried) < len(PRIMES) or (run := ran(program, sizes)) is None:
+    for turn in ((PRIMES[0],), (PRIMES[1], LEAN)):
+        both = next(((sizes, run) for primes in turn if (sizes := small_sizes(binding, primes)) is not None and (run := ran(program, sizes)) is not None), None)
+        if both is None:
             return _Fitted(binding, tuple(names), ran=False)
-        runs.append(run)
-    if not runs:
-        return _Fitted(binding, tuple(names), ran=False)
+        tried.append(both[0])
+        runs.append(both[1])
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
     further = [found for sizes in tried if (found := ran(program, sizes, MORE_PLACES)) is not None] if places and names else []
     taken = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]

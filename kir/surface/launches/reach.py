@@ -24,6 +24,8 @@ MOST_STEPS, MOST_WORK = 50_000, 1 << 31
 """How large a run may be by which shapes are tried: elements of a tensor, statements, statements of threads."""
 PRIMES = ((3, 2, 5, 7, 11, 13), (5, 3, 2, 11, 7, 17))
 """What sizes are in the two runs: no product of some is one of others."""
+LEAN = (2, 3, 5, 4, 7, 9)
+"""What they are in the second run where that one takes too long."""
 FURTHER = (4, 6, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 """What those beyond are: few first, since a kernel of many sizes walks them all."""
 FEW = ((1, 2, 3, 5, 7, 11), (2, 3, 1, 7, 5, 13))
@@ -32,6 +34,8 @@ STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
 FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first."""
+ALONE = 8
+"""How many of the factors are tried on one size after the other first."""
 TRIES = 1000
 """How often factors are drawn for each size by itself where one for all does not do."""
 PLACES = 2
@@ -65,6 +69,9 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         broken = [f for f in wanted if decided(f, base) is False]
         spoken = [f for f in wanted if _multiple(f) is None and (not _least(f) or f in broken)]
         for told in [{x.name for f in each for x in walk(f) if isinstance(x, n.Var)} for each in (broken, spoken)]:
+            if (found := _striding(_enlarged(base, [f for f in wanted if f in broken or f in spoken], told), strides, wanted)) is not None and len(
+                    set(found.values())) == len(found):
+                return found
             for factor in FACTORS:
                 values = {name: value * (factor if name in told else 1) for name, value in base.items()}
                 if (found := _striding(values, strides, wanted)) is not None:
@@ -75,6 +82,16 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
             if (found := _striding(values, strides, wanted)) is not None:
                 return found
     return None
+
+
+def _enlarged(base: Mapping[str, int], wanted: Sequence[n.Expr], names: set[str]) -> Mapping[str, int]:
+    """Sizes of which, for each thing wanted in turn, one is enlarged by as little as brings it: a smaller run than one that enlarges all."""
+    values = dict(base)
+    for f in wanted:
+        own = [x.name for x in walk(f) if isinstance(x, n.Var) and x.name in names]
+        tried = [{**values, x: values[x] * factor} for factor in FACTORS[1:ALONE] for x in own] if decided(f, values) is False else []
+        values = min((each for each in tried if decided(f, each) is not False), key=lambda each: math.prod(each.values()), default=values)
+    return values
 
 
 def _striding(values: Mapping[str, int], strides: Mapping[str, int], wanted: Sequence[n.Expr]) -> Mapping[str, int] | None:

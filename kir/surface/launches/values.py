@@ -276,6 +276,17 @@ def decided(e: n.Expr, values: Mapping[str, int]) -> bool | None:
             return None
 
 
+def number_chosen(cond: Value, a: Value, b: Value) -> n.Expr | None:
+    """The number that a condition over sizes chooses: a minimum or maximum where it is written out as one. None for other values, and for a choice between two
+    written numbers, which is one between variants of a kernel."""
+    if not isinstance(cond, n.Binary) or not is_condition(cond) or not is_number(a) or not is_number(b) or (isinstance(a, n.Const) and isinstance(b, n.Const)):
+        return None
+    assert isinstance(a, n.Expr) and isinstance(b, n.Expr)
+    if cond.op in ("lt", "le", "gt", "ge") and {cond.a, cond.b} == {a, b}:
+        return (build.minimum if (cond.op in ("lt", "le")) == (cond.a == a) else build.maximum)(a, b)
+    return build.select(cond, a, b)
+
+
 def variables(e: n.Expr) -> Iterator[str]:
     """The names in an expression."""
     yield from (x.name for x in walk(e) if isinstance(x, n.Var))

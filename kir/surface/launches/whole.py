@@ -1,8 +1,9 @@
-"""What must be whole numbers, since a kernel takes it for places: a dtype that nothing says is no floating-point one then."""
+"""What must be whole numbers, since a kernel takes it for places or for bits: a dtype that nothing says is no floating-point one then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from kir.ir import nodes as n
 from kir.ir.types import DType
@@ -11,16 +12,23 @@ from kir.ir.visit import walk
 _COMPARED = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
-def whole_numbers(program: n.Program) -> frozenset[str]:
-    """The tensors and scalars of a generic program whose values are parts of an index, seeds of random numbers, or compared for equality with a whole
-    number."""
-    held: dict[str, n.Expr] = {}
+def whole_numbers(program: n.Program) -> dict[str, str]:
+    """The tensors and scalars of a generic program that are whole numbers, each with a dtype: `i64` (as wide as torch makes them) where their values are
+    parts of an index, seeds of random numbers, or compared for equality with a whole number; `i32` where they are only shifted, as packed bits are."""
+    held: dict[str, list[n.Expr]] = defaultdict(list)
     for k in program.kernels:
         for s in walk(k):
-            if isinstance(s, n.Let) and len(s.names) == 1:
-                held[s.names[0]] = s.value
+            match s:
+                case n.Let(names=(name,), value=value):
+                    held[name].append(value)
+                case n.Alloc(buffer=b, init=n.Expr() as value):
+                    held[b.name].append(value)
+                case n.Store(at=at, value=value) if at.buffer.space != "global":
+                    held[at.buffer.name].append(value)
+                case _:
+                    pass
     scalars = {p.name for p in program.params if isinstance(p.of, DType)}
-    out: set[str] = set()
+    out, packed = set[str](), set[str]()
     for k in program.kernels:
         for x in walk(k):
             match x:
@@ -32,9 +40,11 @@ def whole_numbers(program: n.Program) -> frozenset[str]:
                         out.update(_sources(a, held, scalars) if isinstance(a, n.Expr) else ())
                 case n.Binary(op="eq" | "ne", a=n.Cast(x=a), b=n.Cast(x=b)) if _is_whole(a) or _is_whole(b):
                     out.update((*_sources(a, held, scalars), *_sources(b, held, scalars)))
+                case n.Binary(op="shr" | "shl", a=a):
+                    packed.update(_sources(a, held, scalars))
                 case _:
                     pass
-    return frozenset(out)
+    return {**dict.fromkeys(packed, "i32"), **dict.fromkeys(out, "i64")}
 
 
 def _is_whole(e: n.Expr) -> bool:
@@ -42,24 +52,23 @@ def _is_whole(e: n.Expr) -> bool:
     return isinstance(dtype, DType) and not dtype.is_symbolic and dtype.is_integer
 
 
-def _sources(e: n.Node, held: Mapping[str, n.Expr], scalars: set[str], deep: int = 0) -> Iterator[str]:
-    """The tensors that a value is loaded from, and the scalars in it; not what it is chosen by."""
+def _sources(e: n.Node, held: Mapping[str, Sequence[n.Expr]], scalars: set[str], seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The tensors that a value is loaded from, and the scalars in it, also through registers; not what it is chosen by."""
     match e:
-        case n.Var(name=name) if name in held and deep < 32:
-            yield from _sources(held[name], held, scalars, deep + 1)
+        case n.Var(name=name) | n.Load(at=n.Region(buffer=n.Buffer(name=name))) | n.Region(buffer=n.Buffer(name=name)) if name in held:
+            for value in held[name] if name not in seen else ():
+                yield from _sources(value, held, scalars, seen | {name})
         case n.Var(name=name) if name in scalars:
             yield name
-        case n.Load(at=at):
-            yield at.buffer.name
-        case n.Region(buffer=buffer):
+        case n.Load(at=n.Region(buffer=buffer)) | n.Region(buffer=buffer) if buffer.space == "global":
             yield buffer.name
         case n.Cast(x=x) | n.Unary(x=x):
-            yield from _sources(x, held, scalars, deep)
+            yield from _sources(x, held, scalars, seen)
         case n.Binary(op=op, a=a, b=b) if op not in _COMPARED:
-            yield from _sources(a, held, scalars, deep)
-            yield from _sources(b, held, scalars, deep)
+            yield from _sources(a, held, scalars, seen)
+            yield from _sources(b, held, scalars, seen)
         case n.Call(fn="broadcast" | "expand_dims" | "reshape", args=args):
             for each in args:
-                yield from _sources(each, held, scalars, deep)
+                yield from _sources(each, held, scalars, seen)
         case _:
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kir.analysis.access import buffers_written
 from kir.analysis.facts import Facts
 from kir.analysis.tiles.fragments import Spread
 from kir.ir import build
@@ -66,6 +67,13 @@ def is_one_threads(s: n.Stmt) -> bool:
             return is_issued(s)
 
 
+def _is_read_alike(s: n.Let, written: set[str]) -> bool:
+    """Whether all threads read the same scalar from memory that a kernel, which writes other memory, leaves as it is."""
+    loads = [x for x in walk(s.value) if isinstance(x, n.Load)]
+    return not isinstance(s.value.type, TileType) and "*" not in written and all(
+        x.at.buffer.space == "global" and x.at.buffer.name not in written for x in loads)
+
+
 def is_cluster_barrier(s: n.Stmt) -> bool:
     """Whether every thread of a team takes part in a statement that CTAs of a cluster meet by."""
     return isinstance(s, n.Eval) and s.call.of is None and s.call.fn in MEETS
@@ -75,6 +83,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
     """The body of such a kernel. Raises KirError KIR-B030."""
     *front, last = k.body
     assert isinstance(last, n.Roles)
+    written = buffers_written(k.body)
     values: list[n.Stmt] = []
     first: list[n.Stmt] = []
     waiting: list[n.Stmt] = []
@@ -83,7 +92,7 @@ def lowered_roles(start: State, k: n.Kernel, lower: Lower) -> n.Block:
         if (isinstance(s, n.Alloc) and s.buffer.space == "shared" and s.init is None) or (
                 isinstance(s, n.View) and s.buffer.space in ("global", "cluster")):
             values.append(s)
-        elif isinstance(s, n.Let) and is_one_threads(s):
+        elif isinstance(s, n.Let) and (is_one_threads(s) or _is_read_alike(s, written)):
             values.append(s)
             facts = facts.after((s,))
         elif is_one_threads(s) and not waiting:

@@ -141,6 +141,29 @@ WRITTEN = {
         "__global__ void k(P p) {\n  float* y = reinterpret_cast<float*>(p.y) + threadIdx.x;\n"
         "  for (int i = 0; i < p.n; ++i) {\n    *reinterpret_cast<float4*>(y) = make_float4(p.x[i], 1.f, 2.f, 3.f);\n    y += 64;\n  }\n}\n"
         "void go(P p) { k<<<1, 64>>>(p); }\n"),
+    "an array of pointers that advance": (
+        "__global__ void k(const float4* x, float* y, int n) {\n  const int t = threadIdx.x;\n  const float4* at[2];\n  float sum = 0.f;\n"
+        "#pragma unroll\n  for (int i = 0; i < 2; ++i) at[i] = x + i * n + t;\n"
+        "  for (int k = 0; k < n; ++k) {\n#pragma unroll\n    for (int i = 0; i < 2; ++i) { sum += (*at[i]).x; at[i] += 64; }\n  }\n  y[t] = sum;\n}\n"
+        "void go(const float4* x, float* y, int n) { k<<<1, 64>>>(x, y, n); }\n"),
+    "halves of whole numbers, one pair after the other": (
+        "__global__ void k(const int4* x, const int4* z, float* y) {\n  int4 a = x[threadIdx.x], b = z[threadIdx.x];\n"
+        "  half2* p = reinterpret_cast<half2*>(&a);\n  half2* q = reinterpret_cast<half2*>(&b);\n  half2 r = {};\n"
+        "#pragma unroll\n  for (int j = 0; j < 4; ++j) r = __hfma2(p[j], q[j], r);\n  y[threadIdx.x] = __half2float(r.x) + __half2float(r.y);\n}\n"
+        "void go(const int4* x, const int4* z, float* y) { k<<<1, 64>>>(x, z, y); }\n"),
+    "matrices of halves in shared memory that holds vectors of whole numbers": (
+        "__global__ void k(const int4* x, unsigned* y) {\n  __shared__ int4 s[64];\n  const int t = threadIdx.x;\n  s[t] = x[t];\n  __syncthreads();\n"
+        "  unsigned a[4];\n  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&s[t]));\n"
+        "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\"\n"
+        "    : \"=r\"(a[0]), \"=r\"(a[1]), \"=r\"(a[2]), \"=r\"(a[3]) : \"r\"(at));\n"
+        "  for (int i = 0; i < 4; ++i) y[t * 4 + i] = a[i];\n}\n"
+        "void go(const int4* x, unsigned* y) { k<<<1, 64>>>(x, y); }\n"),
+    "vectors of another sign, copied asynchronously": (
+        "__global__ void k(const uint4* x, float* y) {\n  __shared__ int4 s[64];\n  const int t = threadIdx.x;\n"
+        "  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(&s[t]));\n"
+        "  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"(at), \"l\"(x + t));\n"
+        "  asm volatile(\"cp.async.commit_group;\");\n  asm volatile(\"cp.async.wait_group 0;\");\n  __syncthreads();\n  y[t] = s[63 - t].y;\n}\n"
+        "void go(const uint4* x, float* y) { k<<<1, 64>>>(x, y); }\n"),
     "an array inside a struct": (
         "struct S { float v[2]; int n; };\n__global__ void k(const float* x, float* y, S s) { y[threadIdx.x] = x[threadIdx.x] * s.v[0] + s.v[1]; }\n"
         "void go(const float* x, float* y, S s) { k<<<1, 64>>>(x, y, s); }\n"),

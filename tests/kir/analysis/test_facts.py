@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kir.analysis import Facts, normalize, simplify
 from kir.analysis import domain as d
 from kir.analysis.normal.narrow import narrowed_lets
+from kir.analysis.normal.rows import WHOLE
 from kir.analysis.order import at_most, less
 from kir.ir import build
 from kir.ir import nodes as n
@@ -228,3 +229,11 @@ kernel main grid (pid: 1) threads 1
 """)
     text = program_text(normalize(p))
     assert "tdiv(N + 127, 128)" in text and "cast(N + 1" not in text
+
+
+def test_a_let_over_whole_numbers_stays_out_of_places_of_a_wrapping_dtype() -> None:
+    """An unsigned value is one whole number: what stands within it keeps its dtype, though the same name is known over whole numbers."""
+    i = n.Var("i", I32)
+    known = Facts(lets={"i": build.mul(n.Var("t", WHOLE), 2)})
+    inside = n.Cast(n.Binary("add", n.Cast(i, U32), const(1, U32)), WHOLE)
+    assert known.expanded(build.add(n.Var("i", WHOLE), inside)) == build.add(build.mul(n.Var("t", WHOLE), 2), inside)

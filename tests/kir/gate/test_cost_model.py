@@ -8,7 +8,7 @@ import pytest
 
 from kir.gate import kernel_cost, occupancy, program_cost, realized, summary
 from kir.gate.cost import CLUSTER_CYCLES
-from kir.gate.counts.work import declared
+from kir.gate.counts.work import MERGED, declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
 from kir.learning.tune.rank import given_of
@@ -270,12 +270,83 @@ THREADS = f"""{ROWS}kernel rows grid (row: M) threads 128
 """
 
 
+BY_HAND = f"""{ROWS}kernel rows grid (row: M) threads 128
+  for t in 0..128 parallel thread
+    register sum: f32 = 0.0
+    for column in 0..N step 512
+{"".join(f"      sum = sum + X[row, column + t * 4 + {i}]{chr(10)}" for i in range(4))}    Y[row] = sum
+"""
+ALONE = f"""{ROWS}kernel rows grid (row: M) threads 1
+  register sum: f32 = 0.0
+  for column in 0..N // 4
+    for i in 0..4
+      sum = sum + X[row, column * 4 + i]
+  Y[row] = sum
+"""
+APART = BY_HAND.replace("+ t * 4 + 0", "+ t").replace("+ t * 4 + 1", "+ t + 128").replace("+ t * 4 + 2", "+ t + 256").replace("+ t * 4 + 3", "+ t + 384")
+HALVES = ALONE.replace("X: f32", "X: f16").replace("X[row, column * 4 + i]", "cast(X[row, column * 4 + i], f32)")
+
+
 @pytest.mark.parametrize(("text", "surface"), [
+    (BY_HAND, "cuda"), (APART, "cuda"), (ALONE, "cuda"), (ALONE, "triton"), (HALVES, "triton"),
     (TILES, "triton"), (TILES, "cuda"), (STAYING, "triton"), (STAYING, "cuda"),
     (THREADS.replace("HELD x", "let x"), "cuda"), (THREADS.replace("HELD x", "register x: f32"), "cuda")],
-    ids=["tiles", "tiles as threads", "tiles of CTAs that stay", "these as threads", "a name", "a register"])
+    ids=["neighbors by hand", "rows apart by hand", "one thread", "one thread of Triton", "one thread of half words", "tiles", "tiles as threads",
+         "tiles of CTAs that stay", "these as threads", "a name", "a register"])
 def test_what_is_loaded_is_moved_whoever_loads_it_and_wherever_it_is_kept(text: str, surface: str) -> None:
     """All of X once, to 3 % where few CTAs stand for all: by tiles, by threads, by CTAs that take turns, into a name or as what a register begins with."""
     program, sizes, h200 = parse_program(text, "rows.kir"), {"M": 8192, "N": 8192}, target("h200")
     cost = kernel_cost(program, program.kernels[0], sizes, h200, surface=surface)
-    assert 0.97 * 4 * 8192 * 8192 <= cost.compulsory <= 1.01 * 4 * 8192 * 8192 and cost.seconds >= cost.compulsory / h200.device.bandwidth
+    whole = (2 if "X: f16" in text else 4) * 8192 * 8192
+    assert 0.97 * whole <= cost.compulsory <= 1.01 * whole and cost.seconds >= cost.compulsory / h200.device.bandwidth
+    assert cost.work is not None and cost.work.dram == pytest.approx(cost.compulsory, rel=0.03)
+
+
+ROW_BY_ROW = "  let bx = pid % ceildiv(N, 128)\n  let by = pid // ceildiv(N, 128)\n"
+IN_PANELS = """  let width = ceildiv(N, 128) * 8
+  let panel = pid // width
+  let first = panel * 8
+  let height = min(ceildiv(M, 128) - first, 8)
+  let by = first + pid % width % height
+  let bx = pid % width // height
+"""
+TURNS = "kernel main grid (cta: 396) threads 128\n  for pid in cta..ceildiv(M, 128) * ceildiv(N, 128) step 396\n"
+
+
+@pytest.mark.parametrize("order", [ROW_BY_ROW, IN_PANELS], ids=["row by row", "in panels"])
+def test_ctas_that_take_turns_share_what_their_neighbors_read(order: str) -> None:
+    """A GEMM of a CTA a tile, and one of as many CTAs as run at the same time, which deal the same tiles among them in the same order: bytes of L2 and of DRAM
+    are the same, and of tiles that are walked in panels fewer than of those walked row by row."""
+    head, tile = TILE_TEXT.split("kernel main")
+    body = order + tile.split("\n", 1)[1]
+    plain = f"{head}kernel main grid (pid: ceildiv(M, 128) * ceildiv(N, 128)) threads 128\n{body}"
+    turns = head + TURNS + "".join(f"  {line}\n" for line in body.splitlines())
+    sizes = {"M": 16000, "N": 16384, "K": 4096}  # the last turn is not whole, and neither is the last panel
+    a, b, rows = (kernel_cost(p, p.kernels[0], sizes, target("h200"), surface="triton").work
+                  for p in (parse_program(plain, "p.kir"), parse_program(turns, "p.kir"), parse_program(plain.replace(order, ROW_BY_ROW), "p.kir")))
+    assert a is not None and b is not None and rows is not None and a.together == b.together == 396
+    assert b.dram == pytest.approx(a.dram, rel=0.05) and b.l2 == pytest.approx(a.l2, rel=0.05)
+    assert order == ROW_BY_ROW or a.dram < 0.7 * rows.dram
+
+
+def test_what_is_read_again_is_in_l1_where_it_fits_between_the_two_times() -> None:
+    """A row summed and divided by its sum: by a CTA a row, and by CTAs that take turns over the rows, all of X comes from L2 once; where each CTA sums 512 KiB
+    of one row and then divides them, in two loops that begin at a place of its own, twice."""
+    row = """kernel rows grid (row: M) threads 128
+  for t in 0..128 parallel thread
+    register sum: f32 = 0.0
+    for i in 0..N // 128
+      sum = sum + X[row, i * 128 + t]
+    for j in 0..N // 128
+      Y[row, j * 128 + t] = X[row, j * 128 + t] / sum
+"""
+    head = ROWS.replace("Y: f32[M]", "Y: f32[M, N]")
+    stay = "kernel rows grid (cta: 132) threads 128\n  for row in cta..M step 132\n" + "".join(f"  {line}\n" for line in row.splitlines()[1:])
+    nested = row.replace("0..N // 128\n      Y[row, j * 128 + t] = X[row, j * 128 + t]", "0..N // 512\n      for i2 in 0..4\n"
+                         "        Y[row, j * 512 + i2 * 128 + t] = X[row, j * 512 + i2 * 128 + t]")
+    parts = row.replace("row: M", "part: 8, row: M").replace("0..N // 128", "part * 1024..part * 1024 + 1024")
+    for text, sizes, times in ((row, (8192, 2048), 1), (stay, (8192, 2048), 1), (nested, (8192, 2048), 1), (parts, (16, 1048576), 2)):
+        program = parse_program(head + text, "rows.kir")
+        cost = kernel_cost(program, program.kernels[0], dict(zip("MN", sizes, strict=True)), target("h200"))
+        x = 4 * 8192 * 2048
+        assert cost.work is not None and cost.work.l2 == pytest.approx((2 + (times - 1) * MERGED) * x, rel=0.03), text

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -173,3 +174,36 @@ def test_faster_devices_are_faster() -> None:
     p = parse_program(copied("b * 256 + t", grid=65536), "p.kir")
     slow = replace(H200, device=replace(H200.device, bandwidth=H200.device.bandwidth / 2))
     assert kernel_cost(p, p.kernels[0], {}, slow).seconds > 1.3 * kernel_cost(p, p.kernels[0], {}, H200).seconds
+
+
+@pytest.mark.parametrize("carried", [4.0, 60.0])
+@pytest.mark.parametrize("fresh", [0.125, 4.0])
+def test_a_loop_unrolled_in_part_is_never_slower_than_one_that_is_not(carried: float, fresh: float) -> None:
+    """Rounds that each load, add to what all before them made, and store; of one straight piece of code a second passes as the first does."""
+    access = Access("X", "read", 1.0, 4.0, fresh, 4096.0)
+    body: list[Item] = [Op("memory", 1.0, 1.0, 1.0, (), "x", access, most=16.0), Op("fma", 1.0, 1.0, carried, ("total", "x"), "total"),
+                        Op("shared", 1.0, 1.0, 0.0, ("total",))]
+    took = [run([Loop("i", 1024.0, together, body)], 4.0, CLOCK).cycles for together in (1.0, 2.0, 4.0, 8.0, 16.0, 1024.0)]
+    assert took[0] >= 1024 * 500.0 and all(b <= 1.001 * a for a, b in pairwise(took))
+    assert run([Loop("i", 2048.0, 4.0, body)], 4.0, CLOCK).cycles == pytest.approx(2 * took[2], rel=0.02)
+
+
+def test_a_load_in_inline_ptx_has_an_address_of_its_own() -> None:
+    """Of loads that an unrolled loop makes, those under a cache policy take instructions that the others share; in Triton's code they do not."""
+    text = """kir 1
+program p
+  in X: f32[1048576, 32]
+  out Y: f32[1048576]
+kernel main grid (b: 4096) threads 256
+  for t in 0..256 parallel thread
+    register sum: f32 = 0.0
+    for i in 0..32 unroll
+      sum = sum + load(X[b * 256 + t, i]CACHE)
+    Y[b * 256 + t] = sum
+"""
+    def issued(text: str, surface: str) -> float:
+        return sum(c.work.instructions for c in program_cost(parse_program(text, "p.kir"), {}, H200, surface=surface) if c.work is not None)
+    plain, cached = text.replace("CACHE", ""), text.replace("CACHE", " cache nc")
+    warps = 1048576 / 32
+    assert issued(cached, "cuda") == pytest.approx(issued(plain, "cuda") + warps * 32 * 4.0, rel=0.01)
+    assert issued(cached, "triton") == issued(plain, "triton")

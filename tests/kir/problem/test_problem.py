@@ -14,6 +14,7 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import Problem, load_problem, problem_names
 from kir.problem.comparison import elementwise
+from kir.problem.problem import widened
 
 VARIANTS = [f"{name}:{dtype}" if dtype else name for name in problem_names() for dtype in load_problem(name).spec.dtypes or ("",)]
 
@@ -240,3 +241,17 @@ def test_values_about_a_number_lie_on_both_sides_of_it_and_are_finite(dtype: str
     below, mixed, above = (first[[i for i in range(at.sizes["M"]) if (i + 1) % 3 == turn]] for turn in range(3))
     assert (below < -abs(value)).all() and (above > abs(value)).all()
     assert (np.abs(mixed[:, 0] - value) <= abs(value) / 128).all() and (np.abs(mixed) < 100).any(axis=1).all()
+
+
+def test_bits_of_floats_have_no_wider_storage() -> None:
+    text = """kir 1
+program halves
+  in x: f16[2]
+  out y: u32[1]
+
+kernel main grid (b: 1) threads 1
+  y[0] = pack(vec(x[0], x[1]), dtype=u32)
+"""
+    with pytest.raises(KirError) as refused:
+        widened(parse_program(text, "halves.kir"))
+    assert refused.value.diagnostics[0].id == "KIR-V002"

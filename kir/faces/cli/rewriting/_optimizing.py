@@ -75,20 +75,24 @@ def search_run(one: Subject, setting: Setting, allowed: Budget, policy: Policy, 
         engine = held.enter_context(where.engine())
         if engine is not None:
             gpu = where.on == "gpu"
-            here = setting
+            here, shared = setting, None
             if isinstance(engine, Devices):
                 from kir.gate.gpu import Gpu
+                from kir.gate.gpu.oracle import sharing
 
+                shared = held.enter_context(sharing())
                 here = Setting(setting.problem, setting.shape, Gpu(where.cache or Path(), engine.numbers[0]).target, setting.surface)
-            judge = PoolJudge(engine, lambda p, s: task_of(here, p, s, where.compiles, str(where.cache or ""), where.on), name=where.on, measures=gpu)
+            judge = PoolJudge(engine, lambda p, s: task_of(here, p, s, where.compiles, str(where.cache or ""), where.on, shared), name=where.on,
+                              measures=gpu)
             return searching(judge, here)
         if where.on == "gpu":
             from kir.gate.gpu import Gpu
+            from kir.gate.gpu.oracle import sharing
             from kir.learning.optimize.judge import GpuJudge
 
             device = held.enter_context(Gpu.open(where.cache))
             here = Setting(setting.problem, setting.shape, device.target, setting.surface)
-            return searching(GpuJudge(device, here), here)
+            return searching(GpuJudge(device, here, shared=held.enter_context(sharing())), here)
         from kir.gate.artifacts import ArtifactCache
 
         return searching(CpuJudge(setting, ArtifactCache(where.cache) if where.cache else None, where.compiles), setting)

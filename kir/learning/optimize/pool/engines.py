@@ -21,6 +21,8 @@ FAULTS = 3
 """Workers that a GPU may lose one after another, each with another candidate, before it is taken for broken."""
 GONE = ("KIR-G004", "KIR-U035")
 """What a worker says of its GPU, and not of a candidate."""
+LACKS = ("out of memory", "memoryerror", "unable to allocate", "sigkill")
+"""Words of a refusal for want of memory."""
 Work = Callable[[Any], dict[str, Any]]
 
 
@@ -45,7 +47,7 @@ class Engine(Protocol):
         ...
 
     def result(self, begun: Any, seconds: float) -> dict[str, Any]:
-        """What came of it. Raises Lost, TimeoutError after so many seconds, KirError as the task does."""
+        """What came of it. Raises Lost, TimeoutError after so many seconds, MemoryError where its worker had too little, KirError as the task does."""
         ...
 
     def again(self) -> bool:
@@ -199,6 +201,9 @@ class Devices:
                 if self._faults[number] >= FAULTS and len(self._left()) > 1:
                     self._retire(number, f"{FAULTS} workers were lost on it, one after another")
                 begun.said.set_exception(Lost(alone=number not in self.retired))
+            elif isinstance(bad, MemoryError) and self.each > 1 and not begun.single and not begun.late:
+                begun.single = True
+                self._again(begun)
             elif isinstance(bad, KirError) and bad.diagnostics[0].id in GONE:
                 self._retire(number, bad.diagnostics[0].message)
                 self._again(begun)
@@ -250,8 +255,8 @@ class Devices:
 
 
 def _crowded(said: Mapping[str, Any]) -> bool:
-    """Whether a task was refused because memory was lacking, which others may have had."""
-    return not said.get("accepted", True) and "out of memory" in str(said.get("reason", "")).lower().replace("_", " ")
+    """Whether a task was refused because memory was lacking, which others may have had: the device's, or the host's, which says so or kills a process."""
+    return not said.get("accepted", True) and any(word in str(said.get("reason", "")).lower().replace("_", " ") for word in LACKS)
 
 
 def _end(pool: ProcessPoolExecutor) -> None:

@@ -56,6 +56,10 @@ class PoolJudge:
                 self.known[key] = _refused(f"it takes more than {self.patience:g} s to judge")
                 if self.engine.again():
                     self._begun.clear()
+            except MemoryError:  # its worker lives: others may have had the memory
+                ended += 1
+                if ended >= LIVES or self.engine.parallel == 1:
+                    self.known[key] = _refused("the process that judges it runs out of memory")
             except Lost as gone:
                 self.lost += 1
                 ended += gone.alone or not self._begun

@@ -21,6 +21,7 @@ from kir.problem import Shape, load_problem
 
 if TYPE_CHECKING:
     from kir.gate.gpu import Gpu
+    from kir.gate.gpu.oracle import Shared
 
 
 class Job(Protocol):
@@ -35,7 +36,7 @@ class Job(Protocol):
 @dataclass(frozen=True)
 class Task:
     """A program of a search, as texts and names; `problem` is a name, or the texts of a program that says what is computed, as JSON; `on` is `cpu` or
-    `gpu`."""
+    `gpu`; `shared` are the secret and the folder of what gates of one search have in common, none across machines."""
 
     text: str
     surface: str
@@ -45,6 +46,7 @@ class Task:
     compiles: bool
     cache: str
     on: str = "cpu"
+    shared: tuple[int, str] | None = None
 
     @property
     def key(self) -> str:
@@ -52,12 +54,14 @@ class Task:
         return f"{content_hash(parse_program(self.text))} {self.surface}"
 
 
-def task_of(setting: Setting, program: Program, surface: str, compiles: bool = True, cached: str = "", on: str = "cpu") -> Task:
+def task_of(setting: Setting, program: Program, surface: str, compiles: bool = True, cached: str = "", on: str = "cpu",
+            shared: Shared | None = None) -> Task:
     """The task of judging a program in a setting."""
     shape = (setting.shape.name, tuple(setting.shape.sizes.items()))
     posed = setting.problem
     named = json.dumps(posed.texts()) if isinstance(posed, ProgramProblem) else str(posed.name)
-    return Task(program_text(program), surface, named, shape, setting.target.name, compiles, cached, on)
+    return Task(program_text(program), surface, named, shape, setting.target.name, compiles, cached, on,
+                (shared.secret, str(shared.answers.folder)) if shared is not None else None)
 
 
 def judged(task: Task) -> dict[str, Any]:
@@ -68,8 +72,12 @@ def judged(task: Task) -> dict[str, Any]:
     shape = Shape(name=name, tags=("timed", "asked"), sizes=dict(sizes))
     problem = with_shape(from_texts(json.loads(task.problem)) if task.problem.startswith("[") else load_problem(task.problem), shape)
     if task.on == "gpu":
+        from kir.gate.gpu.oracle import Shared
+        from kir.problem.answers import Answers
+
         gpu = _gpu(task.cache)
-        judge = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface))
+        shared = Shared(task.shared[0], Answers(Path(task.shared[1]))) if task.shared else None
+        judge = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface), shared=shared)
         said = judge.judge(parse_program(task.text), task.surface)
         if not said.accepted:
             require_answer(gpu)

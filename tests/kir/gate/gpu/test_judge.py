@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ import pytest
 
 from kir.base.diagnostic import KirError
 from kir.gate import Verdict
-from kir.gate.gpu import Gpu, Options, gate_gpu
+from kir.gate.gpu import Gpu, Options, gate_gpu, oracle
 from kir.hardware.device.client import Child
 from kir.ir.nodes import Program
 from kir.learning.optimize.judge import GpuJudge
@@ -97,6 +99,39 @@ def test_an_honest_kernel_is_accepted_with_raw_samples(gpu: Gpu, problem: Proble
 def test_what_only_orders_candidates_makes_no_timed_call_again(gpu: Gpu, problem: Problem) -> None:
     found = gate(gpu, program(), problem, replace(FAST, replay=False))
     assert found.accepted and found.device is not None and found.measured() and not found.device.timings and "replay" not in found.device.seconds
+
+
+def test_gates_of_one_search_ask_the_oracle_once_and_judge_as_ever(gpu: Gpu, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of calls at timed shapes the first to be compared have the same seeds for all candidates; what cheats is refused as it is alone, what is wrong by
+    its values too, by what another candidate had asked."""
+    asked, asking = list[str](), Child.ask
+
+    def noted(self: Child, message: Mapping[str, Any], *rest: Any, **more: Any) -> Any:
+        asked.append(message["op"])
+        return asking(self, message, *rest, **more)  # type: ignore[arg-type]  # as it came
+    monkeypatch.setattr(Child, "ask", noted)
+    monkeypatch.setattr(oracle, "SHARED_BYTES", 0)
+    with oracle.sharing() as shared:
+        options = replace(FAST, shared=shared)
+        first = gate(gpu, program("double_first"), problem, options)
+        assert first.accepted and first.device is not None and asked.count("expected") == first.device.timings[0]["oracle_checks"] == 2
+        again = gate(gpu, program("double_again"), problem, options)
+        assert again.accepted and again.device is not None and again.device.timings[0]["oracle_checks"] == 2 and asked.count("expected") == 2
+        assert again.correctness is not None and first.correctness is not None
+        untimed = [{r.seed for r in v.correctness.runs if r.mode == "device" and r.shape != "long"} for v in (first, again) if v.correctness]
+        assert untimed[0].isdisjoint(untimed[1]), "what is judged before anything is timed has seeds of its own"
+        for name, value, words in (("lucky", "X[i] + X[i]", "oracle says"), ("memo", "X[i] + X[i]", "oracle says"), ("crash", "X[i] + X[i]", "SIGSEGV")):
+            refused = gate(gpu, program(name, value), problem, options)
+            assert not refused.accepted and (words in refused.reason or "wrong" in refused.reason), refused.reason
+        folder = shared.answers.folder.parent
+        assert list(folder.rglob("*.arrays")) and folder.stat().st_mode & 0o77 == 0
+        with oracle.sharing() as other:
+            assert folder.is_dir() and other.seed(problem.shape("long"), 0) != shared.seed(problem.shape("long"), 0), "it has an owner"
+    assert not folder.exists()
+    (left := Path(tempfile.gettempdir()) / f"{oracle.FOLDER}{os.getpid()}-left").mkdir()
+    (left / "owner").touch()
+    with oracle.sharing():
+        assert not left.exists(), "what a killed search left"
 
 
 def test_a_host_that_was_kept_from_its_clock_refuses_nobody(gpu: Gpu, problem: Problem) -> None:

@@ -65,6 +65,25 @@ def test_nothing_of_any_process_overlaps_what_has_the_device_alone(tmp_path: Pat
     assert not any("alone" in both or both == {"opening"} for both in overlaps)
 
 
+def test_one_context_is_opened_through_each_door_and_none_while_another_is_alone(tmp_path: Path) -> None:
+    turns, inside, seen = Turns(tmp_path / "turn"), list[int](), list[tuple[int, ...]]()
+
+    def comes(door: int) -> None:
+        with Turns(turns.file).opening(door):
+            inside.append(door % 2)
+            time.sleep(0.02)
+            seen.append(tuple(inside))
+            inside.remove(door % 2)
+    with ThreadPoolExecutor(6) as threads:
+        with turns.alone():
+            waiting = [threads.submit(comes, door) for door in range(6)]
+            time.sleep(0.05)
+            assert not inside
+        for each in waiting:
+            each.result()
+    assert all(len(set(both)) == len(both) for both in seen) and max(map(len, seen)) == 2
+
+
 def test_who_waits_to_be_alone_is_not_starved_and_the_dead_hold_nothing(tmp_path: Path) -> None:
     code = ("import sys, time; from pathlib import Path; from kir.hardware.device.turns import Turns\n"
             "with Turns(Path(sys.argv[1])).alone(): print('mine', flush=True); time.sleep(60)")

@@ -9,7 +9,9 @@ import pytest
 
 from kir.base.diagnostic import Diagnostic, KirError
 from kir.faces.cli._main import run
+from kir.hardware import machine
 from kir.hardware.target import target
+from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.learning.corpus.family import family_of
 from kir.learning.corpus.rank import ranked, recorded
@@ -112,6 +114,17 @@ def test_bindings_may_stand_in_one_file_of_json_lines(folder: Path, tmp_path: Pa
         with pytest.raises(KirError) as refused:
             recorded(lines)
         assert refused.value.diagnostics[0].id == "KIR-C118"
+
+
+@pytest.mark.zoo
+def test_shipped_bindings_of_packages_name_their_kernels() -> None:
+    shipped = recorded(Path(__file__).parents[4] / "skills" / "bindings")
+    assert len(shipped) >= 35
+    for place, path in shipped:
+        package, _, inside = place.partition("::")[0].partition(":")
+        folder, bound = machine.package_folder(package), Binding.read(path)
+        assert bound.kernel == place.partition("::")[2], path
+        assert folder is not None and bound.kernel.partition("__")[0] in (folder / inside).read_text(encoding="utf-8"), path
 
 
 def test_a_family_is_what_the_names_say() -> None:

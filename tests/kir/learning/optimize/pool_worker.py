@@ -56,6 +56,12 @@ def _done(task: Said) -> dict[str, Any]:
         while not (Path(task.folder) / f"{'ab'[task.what[-1] == 'a']} is met").exists() and time.monotonic() < until:
             time.sleep(0.02)
         told["accepted"] = time.monotonic() < until
+    if task.what == "greedy" or (task.what == "greedy once" and not mark.exists()):
+        mark.touch()
+        raise MemoryError
+    if task.what == "killed once" and not mark.exists():
+        mark.touch()
+        told |= {"accepted": False, "reason": "the oracle: its process died (SIGKILL)"}
     if task.what.startswith("small"):
         time.sleep(0.5)
     if "large" in task.what:

@@ -93,6 +93,23 @@ def test_what_lacked_memory_beside_others_is_done_once_more_with_the_gpu_for_its
     assert not said["too large"].accepted and "OUT_OF_MEMORY" in said["too large"].reason
 
 
+@pytest.mark.parametrize("engine", [Devices((0,), 2), Processes(1)])
+def test_a_worker_out_of_memory_is_said_and_the_rest_goes_on(tmp_path: Path, engine: Engine) -> None:
+    """Of the host, where others may have had it: a task is done once more, on a GPU with no other beside it."""
+    names = ("greedy", "fine", "greedy once", "killed once", "also fine") if isinstance(engine, Devices) else ("greedy", "fine")
+    said = {name: found for name, found, _ in pool(engine, tmp_path, *names)}
+    assert [name for name in names if not said[name].accepted] == ["greedy"] and "out of memory" in said["greedy"].reason
+
+
+def test_more_gpus_than_candidates_are_not_begun(tmp_path: Path) -> None:
+    engine, begun = Devices((0, 1, 2, 3, 4, 5, 6, 7), 3), set[tuple[int, int]]()
+    said = dict[str, Measured]()
+    for name, found, _ in pool(engine, tmp_path, "meets b", "meets a"):
+        said[name] = found
+        begun |= engine._pools.keys()
+    assert all(m.accepted for m in said.values()) and {m.reason for m in said.values()} == {"0", "1"} and len(begun) == 2
+
+
 @pytest.mark.parametrize("how", ["broken", "deadly"])
 def test_a_lost_gpu_costs_its_candidates_time_only(tmp_path: Path, how: str) -> None:
     """One that says so is left at once, one that ends its workers after three in a row; all candidates are judged by the other."""
