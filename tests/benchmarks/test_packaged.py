@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.optimize.packaged import _row, packages, page
 
-ROW: dict[str, Any] = {"kernel": "/here/site-packages/liger_kernel/ops/softmax.py::k", "binding": "liger_kernel-k-1", "launches": 2, "speedup": 1.25,
-                       "took": 3.0, "remark": "",
+ROW: dict[str, Any] = {
+    "kernel": "/here/site-packages/liger_kernel/ops/softmax.py::k", "binding": "liger_kernel-k-1", "launches": 2, "speedup": 1.25, "took": 3.0, "remark": "",
        "tried": [1, 2], "baseline": {"seconds": 5e-6}, "best": {"seconds": 4e-6, "plan": "threads k triton threads=512"}}
 
 
