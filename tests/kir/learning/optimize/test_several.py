@@ -183,7 +183,7 @@ FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").
 
 
 @pytest.mark.parametrize(("text", "sizes", "families", "times"), [
-    (COLUMNS, {"B": 8, "R": 512, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
+    (COLUMNS, {"B": 8, "R": 2048, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
     (LINE, {"B": 4, "L": 2048}, {"tiles", "tiles both"}, 20.0),
     (TRANSPOSED, {"R": 8192, "C": 4096}, {"tiles", "tiles across"}, 2.0),
     (BYTES, {"M": 1024, "N": 1024, "K": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split", "tiles cores"}, 50.0),
