@@ -261,6 +261,40 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
+    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all."""
+    apart = _apart(binding)
+    if apart is not binding:
+        tied = _tied(apart, made)
+        if set(tied.sizes) <= set(binding.sizes):
+            return tied
+    return _tied(binding, made)
+
+
+def _apart(binding: Binding) -> Binding:
+    """The binding with a size of its own for each extent of a size that several tensors have and nothing else mentions."""
+    said = _said(binding)
+    extents = [str(d) for t in binding.tensors.values() for d in t.shape]
+    now = binding
+    for size in (x for x in binding.sizes if not re.search(rf"\b{x}\b", said) and extents.count(x) > 1
+                 and sum(len(re.findall(rf"\b{x}\b", d)) for d in extents) == extents.count(x)):
+        names = [name for name, t in binding.tensors.items() if size in map(str, t.shape)]
+        own = {name: f"{size}_{name}" for name in names}
+        if any(x in binding.sizes for x in own.values()):
+            continue
+        now = _without(now, size)
+        now = _shaped(now.changed(sizes=[*now.sizes, *own.values()], facts=[*now.facts, *(f"{x} >= 1" for x in own.values())]),
+                      {name: [own[name] if str(d) == size else d for d in now.tensors[name].shape] for name in names})
+    return now
+
+
+def _said(binding: Binding) -> str:
+    """What of a binding speaks of sizes beside the extents of its tensors."""
+    facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]
+    return " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
+
+
+def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
     is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
     none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
@@ -349,10 +383,8 @@ def _rows(binding: Binding, made: Callable[[Binding], n.Program], name: str, tri
 
 def _lone(binding: Binding) -> list[tuple[str, int, str]]:
     """Extents that a size stands for and nothing else mentions: tensor, axis, size."""
-    facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]
-    said = " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
     extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
-    words = f"{said} {' '.join(d for _, _, d in extents)}"
+    words = f"{_said(binding)} {' '.join(d for _, _, d in extents)}"
     return [(name, axis, d) for name, axis, d in extents if d in binding.sizes and len(re.findall(rf"\b{d}\b", words)) == 1]
 
 
