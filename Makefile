@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 ZOO = $(shell $(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['zoo'])")
 
 # What the demos walk back to naive: FILE::KERNEL of an installed package (read, never imported), its binding and its problem.
-LINEAGE = $(BIN)/kir lineage --on cpu
+LINEAGE = $(BIN)/kir lineage --on cpu --target sm_90a
 # Three walks that need nothing of one another run side by side.
 DEMO ?= { $(LINEAGE) flag_gems:ops/mm.py::mm_kernel_general --bind skills/bindings/flag_gems_mm.toml --problem gemm -o demo-out/gemm & first=$$!; \
 	$(LINEAGE) skills/experts/gemm/gemm_sm80.cu --bind skills/bindings/gemm_sm80.toml --problem gemm -o demo-out/gemm-cuda & second=$$!; \

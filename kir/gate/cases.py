@@ -189,7 +189,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
     chosen = [*must, *(may[i] for i in kept)]
-    cases = tuple(ProblemCase(problem, s, d, seed, problem.inputs(s, seed, d), names) for s, d, seed in chosen)
+    cases = tuple(ProblemCase(problem, s, d, seed, problem.drawn(s, seed, d), names) for s, d, seed in chosen)
     return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at), longest=True),
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
 

@@ -29,7 +29,7 @@ from kir.ir import nodes as n
 from kir.ir.anchors import anchors
 from kir.ir.build import int_value
 from kir.ir.types import DType, TileType, dtype_of
-from kir.ir.visit import children, walk
+from kir.ir.visit import children, once, walk
 
 Array = NDArray[Any]
 WRAP = 16
@@ -87,6 +87,10 @@ class Prediction:
 def rings(program: n.Program) -> dict[str, int]:
     """The stages of the ring that a loop fills, by the loop's anchor: as its attribute says, or the extent of the first axis of memory of more axes
     that its body indexes by what changes, or the divisor of a remainder of its variable."""
+    return once(program, "_rings", lambda: _rings(program))
+
+
+def _rings(program: n.Program) -> dict[str, int]:
     out = {}
     for text, _, s in anchors(program):
         if isinstance(s, n.For) and s.kind not in TEAMS:

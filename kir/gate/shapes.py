@@ -108,8 +108,9 @@ def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str], m
 
     def posed(at: Sizes) -> bool:
         try:
-            return (all(evaluate(f, at) for f in problem.spec.facts) and all(evaluate(d, at) >= 1 for t in problem.spec.tensors for d in t.shape)
-                    and max(math.prod(evaluate(d, at) for d in t.shape) for t in problem.spec.tensors) <= most)
+            extents = {d: evaluate(d, at) for t in problem.spec.tensors for d in t.shape}
+            return (all(evaluate(f, at) for f in problem.spec.facts) and all(e >= 1 for e in extents.values())
+                    and max(math.prod(extents[d] for d in t.shape) for t in problem.spec.tensors) <= most)
         except ValueError:
             return False
 
@@ -132,7 +133,7 @@ def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str], m
     return Space(sizes, tuple(dict(s) for s in listed), own, allowed, plausible)
 
 
-def _names(text: str) -> set[str]:
+def _names(text: str) -> frozenset[str]:
     return names_in(text)
 
 

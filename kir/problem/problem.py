@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,10 @@ from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, St
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
+T = TypeVar("T")
 
-KEPT, KEPT_BYTES = 32, 1 << 21
-"""Inputs of a problem whose right outputs are kept, and bytes of either beyond which they are not."""
+KEPT, KEPT_BYTES = 1 << 26, 1 << 21
+"""Bytes of inputs that are kept, and of right outputs, and bytes of one set beyond which it is not: the programs of a walk meet the same ones."""
 LOWER = {"f64": "f32", "f32": "bf16", "f16": "f8e4m3", "bf16": "f8e4m3", "f8e4m3": "f8e5m2"}
 """The next lower precision: what a kernel must not have computed in."""
 
@@ -194,6 +195,24 @@ class Problem:
             out[largest] = around(out[largest], float(value), generator(self.spec.name, value, seed, largest), seed)
         return out if ordering is None else ordered(out, self.spec.tensors, ordering, seed, how)
 
+    def drawn(self, shape: Shape, seed: int, distribution: str) -> Mapping[str, Array]:
+        """As `inputs`, drawn once as long as it is asked for again; not to be written."""
+        key = (str(sorted(shape.sizes.items())), seed, distribution)
+        found = self._drawn.pop(key, None)
+        if found is None:
+            found = self.inputs(shape, seed, distribution)
+            for a in found.values():
+                a.setflags(write=False)
+        if sum(a.nbytes for a in found.values()) <= KEPT_BYTES:
+            self._drawn[key] = found
+            _bounded(self._drawn, lambda held: sum(a.nbytes for a in held.values()))
+        return found
+
+    @cached_property
+    def _drawn(self) -> dict[Any, Arrays]:
+        """Inputs by sizes, seed and distribution, the last asked for last."""
+        return {}
+
     @cached_property
     def reference(self) -> Reference:
         """The module `reference.py`. Raises KirError KIR-G904 where there is none, where it cannot be imported, and when it lacks one of its two
@@ -282,8 +301,7 @@ class Problem:
             found = self.expected(inputs, at)
         if small and sum(v.nbytes for part in found for v in part.values()) <= KEPT_BYTES:
             self._kept[key] = found
-            for oldest in list(self._kept)[:-KEPT]:
-                self._kept.pop(oldest, None)
+            _bounded(self._kept, lambda held: sum(v.nbytes for part in held for v in part.values()))
         return found
 
     @cached_property
@@ -384,6 +402,17 @@ def widened(program: n.Program) -> n.Program:
     for old in ("f32", "f16", "bf16"):
         program = with_storage(program, DTYPES[old], DTYPES["f64"])
     return program
+
+
+def _bounded(held: dict[Any, T], size: Callable[[T], int]) -> None:
+    """Drop what was asked for longest ago until no more than `KEPT` bytes are held; other threads may be at it too."""
+    rows = list(held.items())
+    total = sum(size(value) for _, value in rows)
+    for oldest, value in rows[:-1]:
+        if total <= KEPT:
+            break
+        held.pop(oldest, None)
+        total -= size(value)
 
 
 def _telling(a: Array) -> int:

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import CodeType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -16,6 +17,7 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "ceildiv": lambda a, b: -(-a // b)}
+_CALLED: dict[str, Any] = {"__builtins__": {}, **{f"__{name}": f for name, f in _FUNCTIONS.items()}}
 HELD = ("bool", "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2", "e8m0", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)))
 """Names of the dtypes that a problem's tensors may have: those that NumPy can hold (`draws.numpy_dtype`)."""
 
@@ -24,6 +26,13 @@ def evaluate(text: str, sizes: Mapping[str, Number]) -> int:
     """The integer (or truth) value of an expression over sizes: `+ - * // %`, comparisons, `min`, `max`, `ceildiv`.
 
     Raises ValueError, which names the part that is not understood."""
+    if text in sizes:
+        return int(sizes[text])
+    if (code := _code(text)) is not None:
+        try:
+            return int(eval(code, _CALLED, sizes))  # nothing but what `_plain` lets through
+        except (NameError, ZeroDivisionError, TypeError):  # said below, by its part
+            pass
     try:
         return int(_value(_parsed(text), sizes))
     except (SyntaxError, ZeroDivisionError, TypeError, RecursionError) as wrong:
@@ -35,9 +44,38 @@ def _parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def names_in(text: str) -> set[str]:
+@cache
+def _code(text: str) -> CodeType | None:
+    """An expression compiled, its functions under names that no size has; None for what is no expression over sizes."""
+    try:
+        return compile(ast.fix_missing_locations(ast.Expression(_plain(_parsed(text)))), text, "eval")
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _plain(e: ast.expr) -> ast.expr:
+    """An expression of what `_value` knows, with its functions under names that no size has. Raises ValueError for any other."""
+    match e:
+        case ast.Constant(value=int()):
+            return e
+        case ast.Name(id=name) if not name.startswith("__"):
+            return e
+        case ast.UnaryOp(op=ast.USub(), operand=x):
+            return ast.UnaryOp(ast.USub(), _plain(x))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS:
+            return ast.BinOp(_plain(a), op, _plain(b))
+        case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _OPERATORS:
+            return ast.Compare(_plain(a), [op], [_plain(b)])
+        case ast.Call(func=ast.Name(id=fn), args=args, keywords=[]) if fn in _FUNCTIONS:
+            return ast.Call(ast.Name(f"__{fn}", ast.Load()), [_plain(a) for a in args], [])
+        case _:
+            raise ValueError("no expression over sizes")
+
+
+@cache
+def names_in(text: str) -> frozenset[str]:
     """The sizes that an expression mentions."""
-    return {n.id for n in ast.walk(_parsed(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
+    return frozenset(n.id for n in ast.walk(_parsed(text)) if isinstance(n, ast.Name)) - set(_FUNCTIONS)
 
 
 def _value(e: ast.expr, sizes: Mapping[str, Number]) -> Number:

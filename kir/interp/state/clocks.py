@@ -73,6 +73,14 @@ class Clocks:
             earlier.append(first)
         return first + place, issuing[place] == index if len(issuing) else np.zeros(len(index), np.bool_)
 
+    def least(self, layer: int, rows: Array, agents: Array, of: Array) -> int:
+        """The least that any of some agents, by row, knows of those of `of`; 0 where one of these is no agent of this CTA."""
+        width = self.know.shape[-1]
+        if not len(of) or int(of.max()) >= width:
+            return 0
+        pairs = np.flatnonzero(np.bincount(rows * width + agents))
+        return int(self.know[layer].reshape(-1, width)[pairs][:, of].min())
+
     def now(self, rows: Array, agents: Array) -> Array:
         """The agents' own clocks."""
         out: Array = self.know[ORDERED, rows, agents, agents]

@@ -13,6 +13,8 @@ from kir.interp.state.clocks import ORDERED, PROXIED, SHUFFLED, Clocks
 
 NOBODY, EARLIER, UNAWAITED = -1, -2, -3
 """In place of a CTA: never accessed; by the previous launch, which may still run; by one before it, of which the previous launch's end says nothing."""
+MANY = -4
+"""In place of an agent: more than one."""
 
 
 @dataclass(eq=False)
@@ -42,12 +44,18 @@ class Crowd:
         self.column_agents = np.zeros(0, np.int64)
         self.column_of = np.zeros(0, np.int64)
         self.clock = np.zeros((granules, 0), np.int32)
+        self.latest = np.zeros(granules, np.int32)
+        """No less than any clock of a granule."""
+        self.only = np.full(granules, NOBODY, np.int32)
+        """The agent whose clocks alone a granule has, or MANY."""
 
     def forget(self, overlapping: bool, chained: bool) -> None:
         """A new launch (see `Shadow.forget`)."""
         self.cta[:] = _earlier(self.cta, overlapping, chained)
         self.other[:] = _earlier(self.other, overlapping, chained)
         self.clock[:] = 0
+        self.latest[:] = 0
+        self.only[:] = NOBODY
 
     def note(self, g: Array, cta: Array, agent: Array, clock: Array, site: int, crowded: bool) -> None:
         """Accesses to granules `g` by agents at their clocks."""
@@ -59,13 +67,19 @@ class Crowd:
             self.other[g[moved]], self.other_site[g[moved]] = old[moved], self.site[g[moved]]
             if self.clock.shape[1]:
                 self.clock[g[fresh]] = 0
+            self.latest[g[fresh]], self.only[g[fresh]] = 0, NOBODY
             self.cta[g[::-1]] = cta[::-1]
             several = self.cta[g] != cta
             self.other[g[several]], self.other_site[g[several]] = cta[several], site
         self.site[g] = site
         if crowded:
             column = self._columns(agent)
-            np.maximum.at(self.clock, (g, column), clock)
+            np.maximum.at(self.clock.reshape(-1), g * self.clock.shape[1] + column, clock)
+            np.maximum.at(self.latest, g, clock)
+            before = self.only[g]
+            if not every(before == agent):
+                self.only[g] = np.where((before == NOBODY) | (before == agent), agent, MANY)
+                self.only[g[self.only[g] != agent]] = MANY
 
     def _columns(self, agent: Array) -> Array:
         most = int(agent.max()) + 1
@@ -100,6 +114,11 @@ class Crowd:
         if not n:
             return None
         mine = last == cta
+        agent = agents[lanes]
+        if every(mine):
+            others = self.only[g] != agent
+            if not some(others) or int(self.latest[g[others]].max()) <= clocks.least(ORDERED, rows[lanes[others]], agent[others], self.column_agents):
+                return None  # whatever it was, it is one's own, or known
         seen = self.clock[g, :n]
         weak: Conflict | None = None
         theirs = (last != NOBODY) & ~mine
@@ -197,6 +216,10 @@ class Shadow:
             return None
         mine, writer, clock = who == cta, self.agent[g], self.clock[g]
         width = clocks.know.shape[-1]
+        if since is None and not proxy and every(mine):
+            others = writer != agent
+            if not some(others) or int(clock[others].max()) <= clocks.least(ORDERED, rows[others], agent[others], np.flatnonzero(np.bincount(writer[others]))):
+                return None  # one's own, or known
         known = np.minimum(writer, width - 1)
         late = mine & (writer != agent) & (clocks.know[ORDERED, rows, agent, known] < clock)
         if since is not None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from kir.base.diagnostic import KirError
 from kir.ir.measures.naive import is_naive
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
-from kir.problem import Problem, load_problem, problem_names
+from kir.problem import Problem, load_problem, problem_names, schema
 from kir.problem.comparison import elementwise
 from kir.problem.problem import widened
 
@@ -255,3 +256,26 @@ kernel main grid (b: 1) threads 1
     with pytest.raises(KirError) as refused:
         widened(parse_program(text, "halves.kir"))
     assert refused.value.diagnostics[0].id == "KIR-V002"
+
+
+@pytest.mark.parametrize("sizes", [{"M": 5, "N": 3}, {"M": 0.5, "N": 2}, {"min": 4, "M": 1, "N": 9}, {}])
+@pytest.mark.parametrize("text", ["M", "M*N", "ceildiv(M, 4)", "M % 4 == 0", "-M", "min(M, N)", "max(M,N)+1", "M//0", "Q", "M.x", "f(M)",
+                                  "min", "True", "M+", "__min(M, N)",
+                                  "1.5", "min(M,N,3)", "M < N", "[M for M in N]", "M if N else 1", "().__class__"])
+def test_a_compiled_expression_says_what_its_parts_say(text: str, sizes: dict[str, float]) -> None:
+    def said(value: Callable[[], object]) -> object:
+        try:
+            return value()
+        except (SyntaxError, ValueError, ZeroDivisionError, TypeError):
+            return "no value"
+    assert said(lambda: schema.evaluate(text, sizes)) == said(lambda: int(schema._value(schema._parsed(text), sizes)))
+
+
+def test_inputs_that_are_drawn_once_are_the_same_and_are_not_written() -> None:
+    problem = load_problem("gemm")
+    shape, copy = problem.shape("tail"), load_problem("gemm")
+    first = problem.drawn(shape, 3, "wide")
+    assert problem.drawn(shape, 3, "wide") is first and all((a == b).all() for a, b in zip(first.values(), copy.inputs(shape, 3, "wide").values(), strict=True))
+    with pytest.raises(ValueError, match="read-only"):
+        first["A"][0] = 0
+    assert problem.drawn(shape, 4, "wide") is not first and problem.inputs(shape, 3, "wide")["A"].flags.writeable
