@@ -145,7 +145,8 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
         (answers.spread_about("constant 1x", np.zeros(len(rows)), rows, folds), None),
         (answers.spread_about("plain roofline", answers.roofline(found, pairs), rows, folds), None),
         (today, pooled.by_seconds({(m.program, m.device, sizes_text(m.sizes)): m.seconds for m in data.modelled})),
-        (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})), (own["code"], None)]
+        (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})),
+        (own["code"], pooled.by_seconds({k: s["t.total"] for k, s in found.code.items()}))]
     told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
     shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"]) else None)
               for name, each in told.items() if name != "learned"]

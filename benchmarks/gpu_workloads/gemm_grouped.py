@@ -78,8 +78,8 @@ POINTS = (
     "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256",
     "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256",
     "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128",
-    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256 panel=8",
-    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 panel=0",
+    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256",
+    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128",
 )
 FEW, MANY = 96, 24
 """Rows of a group on average, up to which points for few rows are tried, and from which points for many are."""

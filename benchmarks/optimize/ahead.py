@@ -58,7 +58,7 @@ def proposals(number: int, device: str) -> list[Proposed]:
     one = INSTANCES[number]
     problem = one.posed()
     setting = Setting(problem, one.shape, named(device), "")
-    search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4), policy=load())
+    search = Search(problem.naive, setting, CpuJudge(setting, measures=True), budget=Budget(seconds=1e4, plans=400), policy=load())
     found = search.proposals(PROPOSALS)
     kin = [c.plan.family in search.kin and c.share >= MEANT for c in found]
     return [

@@ -26,7 +26,7 @@ from .._python.outline import outline
 from .._python.project import Module, Project, decorator_name
 from .launch.host_code import allocated_extents, factory_of, made_of, tensor_extents, tilelang_launches
 from .output.binding import skeleton
-from .output.binding_check import check_given, check_readable, is_text
+from .output.binding_check import check_given, check_readable, is_text, mentioned
 from .output.kernel import read_kernel, read_sides
 from .suffixes import SUFFIXES
 from .values.values import Value
@@ -144,7 +144,10 @@ class TileLangFrontend:
 
     def _found(self, source: Path, kernel: str, node: cst.FunctionDef, call: HostLaunch) -> Found:
         """The binding of one call: extents of tensors as sizes where the kernel can be read so, else as the call has them."""
-        skeleton = self.skeleton(source, kernel)
+        skeleton, (module, _) = self.skeleton(source, kernel), self.find(source, kernel)
+        for owner in module.owners.get(id(node), ())[:1]:
+            if (names := mentioned(module, owner)) is not None:  # a parameter that nothing uses says nothing
+                skeleton = skeleton.changed(metas={k: v for k, v in skeleton.metas.items() if k in names})
         given = {k: v.number() if isinstance(v, Lazy) and type(v.default) is int else v for k, v in call.factory.items()
                  if k in skeleton.metas or k in skeleton.sizes}
         factories = self.find(source, kernel)[0].owners.get(id(node), ())

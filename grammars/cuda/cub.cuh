@@ -11,9 +11,11 @@ struct Sum {
   template <typename T> __device__ T operator()(const T& a, const T& b) const { return a + b; }
 };
 struct Max {
+  __device__ float operator()(const float& a, const float& b) const { return fmaxf(a, b); }
   template <typename T> __device__ T operator()(const T& a, const T& b) const { return a > b ? a : b; }
 };
 struct Min {
+  __device__ float operator()(const float& a, const float& b) const { return fminf(a, b); }
   template <typename T> __device__ T operator()(const T& a, const T& b) const { return a < b ? a : b; }
 };
 
@@ -82,14 +84,27 @@ template <typename T, int X, BlockReduceAlgorithm HOW = BLOCK_REDUCE_WARP_REDUCT
     }
     return storage.values[0];
   }
-  template <typename Op> __device__ T Reduce(T x, Op op) { return Reduce(x, op, X * Y * Z); }
+  template <typename Op> __device__ T Reduce(T x, Op op) {
+    if constexpr ((X * Y * Z & (X * Y * Z - 1)) != 0) {
+      return Reduce(x, op, X * Y * Z);
+    } else {
+      const int at = kir_thread();
+      storage.values[at] = x;
+      __syncthreads();
+      for (int step = X * Y * Z / 2; step > 0; step >>= 1) {
+        if (at < step) storage.values[at] = op(storage.values[at], storage.values[at + step]);
+        __syncthreads();
+      }
+      return storage.values[0];
+    }
+  }
   template <int N, typename Op> __device__ T Reduce(T (&items)[N], Op op) {
     T x = items[0];
 #pragma unroll
     for (int i = 1; i < N; ++i) x = op(x, items[i]);
-    return Reduce(x, op, X * Y * Z);
+    return Reduce(x, op);
   }
-  __device__ T Sum(T x) { return Reduce(x, cub::Sum(), X * Y * Z); }
+  __device__ T Sum(T x) { return Reduce(x, cub::Sum()); }
   __device__ T Sum(T x, int valid) { return Reduce(x, cub::Sum(), valid); }
   template <int N> __device__ T Sum(T (&items)[N]) { return Reduce(items, cub::Sum()); }
 };

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -21,8 +21,8 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value, known_value
 from kir.ir.canonical import content_hash
 from kir.ir.printer import expr_text
-from kir.ir.types import DType
-from kir.ir.visit import names_read, substitute, walk
+from kir.ir.types import DType, dtype_of
+from kir.ir.visit import names_read, statements, substitute, walk
 from kir.problem import Comparison, Problem, Shape
 from kir.problem.draws import AROUND, around, draw, generator
 from kir.problem.ordering import TOGETHER, Ordering, ordered, split
@@ -352,20 +352,22 @@ class RelativeCase:
     expected: Mapping[str, Array]
     distribution: str = "normal"
     also: Mapping[str, Array] | None = None
+    rounded: Mapping[str, float] = field(default_factory=dict)
+    """Relative rounding of outputs that the other program rounds to a narrower dtype than theirs (see `rounded_to`)."""
 
     @property
     def arrays(self) -> Mapping[str, Array]:
         return {name: value.copy() for name, value in self.inputs.items()}
 
     def compare(self, outputs: Mapping[str, Array]) -> Comparison:
-        """Equal up to the rounding of the outputs' dtype, and to 2^-16 of the largest magnitude for what was summed in another order; where there are
-        two readings of tf32, so far from what lies between them."""
+        """Equal up to the rounding of the outputs' dtype, or of the narrower one that the other program rounds all of one to, and to 2^-16 of the largest
+        magnitude for what was summed in another order; where there are two readings of tf32, so far from what lies between them."""
         worst = Comparison(True, 0.0, "", 0.0)
         for name, exact in self.expected.items():
             got = outputs.get(name)
             if got is None or got.shape != exact.shape or got.dtype != exact.dtype:
                 return Comparison(False, math.inf, name, 0.0, f"{name} is absent, or of another shape or dtype")
-            one = _close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64))
+            one = _close(name, got, exact, None if self.also is None else self.also[name].astype(np.float64), self.rounded.get(name))
             if one.worst > worst.worst or not one.ok:
                 worst = one
             if not one.ok:
@@ -373,7 +375,16 @@ class RelativeCase:
         return worst
 
 
-def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Comparison:
+def rounded_to(program: n.Program) -> Mapping[str, float]:
+    """Relative rounding of the dtype that a program rounds an output to before it stores it wider, where each store does."""
+    stored: dict[str, list[float | None]] = {}
+    for s in (s for k in program.kernels for s in statements(k.body) if isinstance(s, n.Store) and s.at.buffer.space == "global"):
+        narrow = dtype_of(s.value.x.type) if isinstance(s.value, n.Cast) and s.at.buffer.dtype.is_float else s.at.buffer.dtype
+        stored.setdefault(s.at.buffer.name, []).append(ROUNDED.get(narrow.name) if narrow.bits < s.at.buffer.dtype.bits else None)
+    return {name: max(found) for name, all_ in stored.items() if None not in all_ and (found := [x for x in all_ if x is not None])}
+
+
+def _close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None) -> Comparison:
     if exact.size == 0 or np.array_equal(got.astype(np.float64), exact.astype(np.float64), equal_nan=True):
         return Comparison(True, 0.0, name, 0.0)
     a, b = got.astype(np.float64), exact.astype(np.float64)
@@ -381,6 +392,8 @@ def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Co
     finite = np.isfinite(b)
     scale = float(np.max(np.abs(b[finite]), initial=0.0))
     roundoff = {1: 2.0**-3, 2: 2.0**-8 if got.dtype.name == "bfloat16" else 2.0**-11, 4: 2.0**-24}.get(got.dtype.itemsize, 2.0**-53)
+    narrow = rounded is not None or got.dtype.itemsize <= 2
+    roundoff = rounded or roundoff
     bound = (2 * roundoff * np.abs(b) + 2.0**-16 * scale) if floating else np.zeros_like(b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(all="ignore"):
@@ -390,7 +403,7 @@ def _close(name: str, got: Array, exact: Array, also: Array | None = None) -> Co
     place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     worst, where = float(ratio[place]), f"{name}[{', '.join(str(int(i)) for i in place)}]"
     reason = "" if worst <= 1 else f"{where} is {float(a[place])!r}, the reference program says {float(b[place])!r}"
-    if worst <= 1 and floating and also is None and got.dtype.itemsize <= 2 and (side := _one_sided(a, b)):
+    if worst <= 1 and floating and also is None and narrow and (side := _one_sided(a, b)):
         return Comparison(False, worst, name, float(bound[place]), f"{name} differs from the reference program {side}: it is rounded in another direction")
     return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
 
@@ -447,6 +460,8 @@ BLOCKS = Ordering((("*", 32),))
 """By blocks that are smaller than most tiles: what is left out of a tile stands there too."""
 WHOLE = {"whole": Draw(kind="integers", low=-200, high=400), "counts": Draw(kind="integers", low=0, high=400), "alike": Draw(kind="constant", low=1)}
 """How inputs of a program that is judged by another one are drawn beside normal ones, where the other program gives what it gives in float64."""
+ROUNDED = {"f16": 2.0**-11, "bf16": 2.0**-8}
+"""Relative rounding to a dtype."""
 LATER_TURNS = (1, 2, 3, 4, 5)
 """Seeds of further orders at the most telling shape, as long as there is time."""
 
@@ -543,7 +558,7 @@ def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str
             return None  # numbers that name places it does not have
         if (base in KINDS or base.startswith(AROUND)) and not _exact_enough(against, arrays, scalars, expected):
             return None
-    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also)
+    return RelativeCase(_label(sizes), sizes, seed, arrays, scalars, expected, distribution, also, rounded_to(against))
 
 
 def _exact_enough(against: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], expected: Mapping[str, Array]) -> bool:

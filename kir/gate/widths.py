@@ -252,7 +252,7 @@ class _Worker:
             return Two(np.asarray(f(a.machine)), np.asarray(f(a.exact)))
         if e.fn in ("expand", "broadcast") and args and isinstance(e.type, TileType) and (a := self._value(args[0], env)) is not None:
             if e.fn == "expand":
-                axis = int(dict(e.attrs)["axis"])  # type: ignore[arg-type]  # a number, by the table of instructions
+                axis = int(dict(e.attrs)["axis"])
                 axis = axis if axis >= 0 else axis + len(e.type.shape)
                 return Two(np.expand_dims(a.machine, axis + 1), np.expand_dims(a.exact, axis + 1)) if a.machine.ndim > 1 else a
             more = len(e.type.shape) + 1 - a.machine.ndim

@@ -67,7 +67,9 @@ def _whole(reader: Frontend, path: Path, kernel: str, found: Found) -> Found:
                  if t.shape != loose.tensors[name].shape]
         shaped = with_axes(binding, made)
         binding = with_counts(shaped, made)
-        said += [Assumed(f"{fact}, or numbers do not stay within 32 bits") for fact in binding.facts if fact not in shaped.facts]
+        binding = with_axes(binding, made) if binding is not shaped else binding
+        said += [Assumed(f"{fact}, or {'the grid leaves a rest out' if '%' in fact else 'numbers do not stay within 32 bits'}")
+                 for fact in binding.facts if fact not in shaped.facts]
     return replace(found, binding=binding, assumed=(*found.assumed, *said))
 
 

@@ -46,6 +46,7 @@ kernel combine grid (j: N, i: M) threads 1
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -191,24 +192,20 @@ class SplitK(Pass):
         if parts is None or parts < 2 or axis is None or len(args) != 2 or not isinstance(args[0], n.Region) or not isinstance(args[1], n.Load):
             return None
         part = n.Var(axis.name, I32)
-        for length in (loop.hi.a if isinstance(loop.hi, n.Binary) and loop.hi.op == "floordiv" else None,
-                       *(y for x in walk(loop.hi) if isinstance(x, n.Binary) and x.op == "min" for y in (x.a, x.b))):
-            for into in ("sum", "whole") if length is not None else ():
-                lo, hi = _share(length, parts, part, into == "whole") if length is not None else (None, None)
-                if hi != loop.hi or lo is None or length is None:
-                    continue
-                terms = build.polynomial(build.add(lo, loop.var))
+        for length, lo, all_whole in shares(loop, parts, part):
+            into: Literal["sum", "whole"] = "whole" if all_whole else "sum"
+            terms = build.polynomial(build.add(lo, loop.var))
 
-                def change(found: Terms, terms: Terms = terms) -> Terms | None:
-                    return replaced(found, ((terms, n.Var("%k", I32)),))
-                body = tuple(substitute(in_sums(s, change), {"%k": loop.var}) for s in loop.body)
-                if any(axis.name in names_read(s) for s in body) or axis.name in names_read(args[0]):
-                    return Miss("a part knows more than where its terms begin")
-                store = n.Store(args[0], build.add(n.Load(args[0]), args[1]), label=update.label)
-                whole = replace(loop, hi=length, body=body)
-                made = replace(kernel, grid=kernel.grid[:-1], body=(*kernel.body[:i], whole, *kernel.body[i + 1:-1], store))
-                if _added(made, i) is not None:
-                    return Site(path, SplitK(parts, axis=axis.name, into=into), {"made": made})
+            def change(found: Terms, terms: Terms = terms) -> Terms | None:
+                return replaced(found, ((terms, n.Var("%k", I32)),))
+            body = tuple(substitute(in_sums(s, change), {"%k": loop.var}) for s in loop.body)
+            if any(axis.name in names_read(s) for s in body) or axis.name in names_read(args[0]):
+                return Miss("a part knows more than where its terms begin")
+            store = n.Store(args[0], build.add(n.Load(args[0]), args[1]), label=update.label)
+            whole = replace(loop, hi=length, body=body)
+            made = replace(kernel, grid=kernel.grid[:-1], body=(*kernel.body[:i], whole, *kernel.body[i + 1:-1], store))
+            if _added(made, i) is not None:
+                return Site(path, SplitK(parts, axis=axis.name, into=into), {"made": made})
         return Miss("its range is not a part of a loop's")
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -229,6 +226,16 @@ class SplitK(Pass):
         after = replace_kernel(program, kernel.name, made)
         return Rewritten(replace(after, kernels=tuple(k for k in after.kernels if k.name != self.kernel),
                                  workspaces=tuple(w for w in program.workspaces if w.buffer.name != self.workspace)), site.path)
+
+
+def shares(loop: n.For, parts: int, part: n.Var) -> Iterator[tuple[n.Expr, n.Expr, bool]]:
+    """The ranges of which a loop is one part of so many: (length, where the part begins, whether the parts divide it)."""
+    for length in (loop.hi.a if isinstance(loop.hi, n.Binary) and loop.hi.op == "floordiv" else None,
+                   *(y for x in walk(loop.hi) if isinstance(x, n.Binary) and x.op == "min" for y in (x.a, x.b))):
+        for whole in (False, True) if length is not None else ():
+            lo, hi = _share(length, parts, part, whole) if length is not None else (None, None)
+            if hi == loop.hi and lo is not None and length is not None:
+                yield length, lo, whole
 
 
 def _share(length: n.Expr, parts: int, part: n.Var, whole: bool) -> tuple[n.Expr, n.Expr]:

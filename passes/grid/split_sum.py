@@ -56,6 +56,8 @@ from kir.rewrite.edit import kernel_of, node_at, replace_kernel
 from kir.rewrite.match import is_counted, node_as
 from kir.rewrite.match.materialize import is_pure
 
+from .split_k import shares
+
 
 def _only_adds(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
@@ -149,6 +151,9 @@ class SplitSum(Pass):
             return Miss("it stores to a tensor too")
         if _meets(node.body) or any(isinstance(s, n.Jump) for s in statements(node.body)):
             return Miss("threads are told apart in it, or something leaves")
+        parts, part = build.int_value(node.grid[-1].extent), n.Var(axis, I32)
+        if parts is not None and any(next(shares(s, parts, part), None) is not None for s in statements(node.body) if isinstance(s, n.For)):
+            return Miss("its parts are ranges of one loop: that is split-k")
         spelled = any(len(c.args) == 3 and isinstance(c.args[0], n.Region) and c.args[2] == _mask(c.args[0]) for c in updates)
         return Site(path, SplitSum(spelled))
 

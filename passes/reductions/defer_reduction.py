@@ -161,6 +161,9 @@ class DeferReduction(Pass):
             return Miss("the tile is not reduced as the results are folded")
         if not all(isinstance(d, int) for d in shape_of(tile.type)) or dtype_of(tile.type) != node.buffer.dtype:
             return Miss("the tile has no literal extents")
+        name = node.buffer.name
+        if any(isinstance(x, n.Copy) and x.src.at.buffer.name == name for s in block_at(program, path)[int(path[-1]):] for x in walk(s)):
+            return Miss(f"'{name}' is copied, not read: a total has no place to copy from")
         if node.buffer.layout is not None or node.buffer.strides is not None:
             return Miss(f"'{node.buffer.name}' has a layout of its own")
         return Site(path, self)

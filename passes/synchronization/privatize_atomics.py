@@ -226,8 +226,8 @@ class PrivatizeAtomics(Pass):
 
 
 def _fits_form(form: str, count: int, threads: int) -> bool:
-    """Whether so many counters are gone through by threads in a form, and in no simpler one."""
-    return {"branch": count < threads, "each": count == threads, "rounds": count > threads}.get(form, True)
+    """Whether so many counters are gone through by threads in a form."""
+    return {"branch": count < threads, "each": count == threads, "rounds": count >= threads}.get(form, True)
 
 
 def _counter(s: n.Stmt) -> n.Var:

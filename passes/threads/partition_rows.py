@@ -45,6 +45,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
 from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, matched_as, node_as
+from kir.rewrite.match.independence import numbers_told
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -84,6 +85,8 @@ def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     found = tile_region(place, axes)
     if found is not None and len(found[1]) == len(axes):
         return proved("the place moves along an axis of its own")
+    if _told(place.index, loop.var, {v.name for v, _ in axes}):
+        return proved("the place tells the iterations apart: a number's quotient and remainder are both in it")
     counts = [d for _, d in axes if isinstance(d, int)]
     if len(counts) < len(axes):
         return unknown("the extent of the tile is not known", needs="a specialized program")
@@ -98,6 +101,11 @@ def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
     if isinstance(values, str):
         return unknown(values, needs="a place that is computed from loops of known length")
     return _once(values[:-1], values[-1].astype(bool), s, loop.var.name, len(outer))
+
+
+def _told(index: Sequence[n.Expr | n.Span], var: n.Var, moving: set[str]) -> bool:
+    """Whether a variable follows from the indices of a place: a number that they tell is it, but for a literal factor and for what all iterations share."""
+    return any([m for m in build.polynomial(x) if any(names_read(a) & moving for a in m)] == [(var,)] for x in numbers_told(index))
 
 
 def _once(points: Sequence[Any], kept: Any, s: n.Store, var: str, outer: int) -> Verdict:

@@ -12,6 +12,7 @@ from kir.hardware.target import target
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.problem import load_problem
+from kir.rewrite.guard import with_otherwise
 from kir.surface import Backend, backend
 from tests.programs import EXPERTS, parsed
 
@@ -154,3 +155,17 @@ def test_naive_programs_pass_the_gate_as_cuda(name: str) -> None:
     verdict = gate_cpu(problem.naive, problem, "cuda", [target("sm_80")])
     assert verdict.accepted, verdict.reason
     assert program_text(problem.naive) and verdict.artifacts[0].surface == "cuda"
+
+
+@pytest.mark.parametrize("fact", ["N % 64 == 0", "N <= 4096"])
+def test_the_host_chooses_between_a_kernel_for_some_sizes_and_one_for_all_others(fact: str) -> None:
+    """What a text says of other sizes its own host code does: the launches stand under the condition, in the order of the plan."""
+    text = "kir 1\nprogram twice\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\n{}kernel main grid (i: ceildiv(N, 64)) threads 64\n" \
+           "  for t in 0..64 parallel thread\n    if i * 64 + t < N\n      Y[i * 64 + t] = X[i * 64 + t] * 2.0\n"
+    some, every = (parse_program(text.format(facts), "twice.kir") for facts in (f"  fact {fact}\n", ""))
+    launch = backend("cuda").emit(with_otherwise(some, every)).launch
+    chosen = "(N % 64) == 0" if "%" in fact else "N <= 4096"
+    lines = [x.strip() for x in launch.splitlines() if x.strip().startswith(("if (N", "if ((N", "}", "const void"))]
+    assert lines[0] == f"if ({chosen}) {{" and lines[3] == "} else {"
+    assert "twice_main" in lines[1] and "main_otherwise" in lines[4]
+    assert backend("cuda").emit(some).launch.count("cudaLaunchKernel") == 1

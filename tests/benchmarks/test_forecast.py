@@ -124,8 +124,9 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert np.array_equal(made.seen, again.seen)
     assert failures.classes(found, kept)["anything else"] == (0, 24) and len(failures.lines(failures.classes(found, kept))) == 6
     assert not pools.pools(data, found)  # four programs are no pool
-    lines = {"family": [page.Line("analytic", measures.figures(answers.analytic(found, kept), made.measured, made.fault))]}
+    lines = {"family": [page.Line(name, measures.figures(answers.analytic(found, kept), made.measured, made.fault)) for name in ("analytic", "learned")]}
     text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"], beside=["| NVIDIA's heuristics |"])
+    assert "### What was asked" in text and "| ranked probability score below that of the analytic model alone | 30 % | 0.0 % | - | 0.0 % | - |" in text
     assert "### Beside NVIDIA's heuristics for GEMM\n\n| NVIDIA's heuristics |" in text
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
 

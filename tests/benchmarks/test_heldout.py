@@ -61,4 +61,6 @@ def test_instances_are_measured_some_candidates_at_a_time_beside_their_rivals(tm
     assert rows["grouped 8"]["remark"] == "it ended its process" and rows["grouped 8"]["rival_seconds"] == 24e-6 and not rows["grouped 8"]["seconds"]
     page = (tmp_path / "optimize-heldout.md").read_text()
     assert "1 of 2 rows have both times: 1 at 1.0 or more, geometric mean 2.000" in page and "it ended its process" in page
+    again = held._again({**rows["mm 2048"], "took": 90.0})
+    assert not any(t.get("gated", True) for t in again["tried"]) and again["took"] == 0.0, "both sides are of one run"
     assert Proposed(**asdict(PROPOSED[0])) == PROPOSED[0], "a proposal crosses between processes"

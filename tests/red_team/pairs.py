@@ -246,10 +246,84 @@ __global__ void votes(const int* __restrict__ x, int* __restrict__ y, int M, int
 }
 void run(const int* x, int* y, int M, int N) { votes<<<M, 32>>>(x, y, M, N); }
 """
+LAST = """kir 1
+program last
+  size N: i32
+  fact N >= 1
+  fact N <= 1048576
+  in X: f32[N]
+  out Y: f32[1]
+  workspace P: f32[ceildiv(N, 128)]
+  workspace C: i32[1] = 0
+kernel main grid (b: ceildiv(N, 128)) threads 128
+  shared s: f32[128]
+  shared done: i32[1]
+  for t in 0..128 parallel thread
+    s[t] = load(X[b * 128 + t] else 0.0 clip)
+    barrier()
+    if t == 0
+      register v: f32 = 0.0
+      for q in 0..128
+        v = v + s[q]
+      P[b] = v
+      fence(scope="gpu")
+      let old = atomic_add(&C[0], 1)
+      done[0] = old
+    barrier()
+    if done[0] == ceildiv(N, 128) - 1
+      fence(scope="gpu")
+      if t == 0
+        register w: f32 = 0.0
+        for q1 in 0..ceildiv(N, 128)
+          w = w + P[q1]
+        Y[0] = w
+        C[0] = 0
+"""
+RING = """kir 1
+program ring
+  size M: i32
+  size N: i32
+  fact M >= 1
+  fact N >= 1
+  in X: f32[M, N, 64] align 16
+  out Y: f32[M, 64]
+kernel main grid (row: M) threads 64
+  shared buf: f32[3, 64] align 128
+  shared full: mbarrier[3]
+  for t in 0..64 parallel thread
+    if t == 0
+      mbar_init(&full[0], 1)
+      mbar_init(&full[1], 1)
+      mbar_init(&full[2], 1)
+      fence_mbar_init()
+    barrier()
+    register sum: f32 = 0.0
+    for k in 0..N
+      if t == 0
+        mbar_arrive_expect(&full[k % 3], 256)
+        copy X[row, k, 0 +: 64] -> buf[k % 3, 0 +: 64] via bulk signal full[k % 3]
+      mbar_wait(&full[k % 3], (k // 3) % 2)
+      sum = sum + buf[k % 3, 63 - t]
+      barrier()
+    Y[row, t] = sum
+"""
+ONE_TILE = '''
+import triton
+import triton.language as tl
+
+@triton.jit
+def softmax(X, Y, N, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    j = tl.arange(0, BLOCK)
+    x = tl.load(X + row * N + j, mask=j < N, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(Y + row * N + j, e / tl.sum(e, axis=0), mask=j < N)
+'''
+ONE_TILE_BINDING = TRITON_BINDING.replace("65536", "1024").replace("BLOCK = 128", "BLOCK = 1024").replace("f16", "f32")
 SOURCES = {"softmax": (SOFTMAX, "", ""), "pieces": (PIECES, "", ""), "vectors": (VECTORS, "", ""), "barrier": (BARRIER, "", ""), "strided": (STRIDED, "", ""),
            "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
            "rows": (ROWS, "cu", ""), "batches": (BATCHES, "cu", BATCHES_BINDING), "outer": (OUTER, "cu", ""), "halo": (HALO, "cu", ""),
-           "votes": (VOTES, "cu", ""),
+           "votes": (VOTES, "cu", ""), "last": (LAST, "", ""), "ring": (RING, "", ""), "one tile": (ONE_TILE, "py", ONE_TILE_BINDING),
            "triton softmax": (TRITON, "py", TRITON_BINDING)}
 
 
@@ -334,6 +408,12 @@ WRONG = (
     Changed("outer", "nothing for one number of columns", "a[i] * b[j]", "(N == 1000 ? 0.f : a[i] * b[j])", "the reference program says"),
     Changed("halo", "not set behind the end of full tiles", "if (t == 127) s[129]", "if (t == 127 && i + 1 < n) s[129]", "the reference program says"),
     Changed("votes", "counts of eight bits", "int c = 0", "unsigned char c = 0", "the reference program says"),
+    Changed("last", "the last by its number", "if done[0] ==", "if b ==", "KIR-I014"),
+    Changed("last", "a counter that each CTA sets back", "      done[0] = old", "      done[0] = old\n      C[0] = 0", "KIR-I014"),
+    Changed("ring", "a phase of eight bits", "(k // 3) % 2", "cast(cast(k, u8), i32) // 3 % 2", "KIR-G135"),
+    Changed("ring", "a phase that begins again", "(k // 3) % 2", "(k % 64 // 3) % 2", "the reference program says"),
+    Changed("one tile", "a maximum of the first half", "tl.max(x, axis=0)", "tl.max(tl.where(j < 512, x, -float('inf')), axis=0)", "nan"),
+    Changed("one tile", "no maximum", "x - tl.max(x, axis=0)", "x", "nan"),
     Changed("triton softmax", "begun from -1000", 'top = -float("inf")', "top = -1000.0", "nan", "softmax"),
 )
 RIGHT = (
@@ -358,5 +438,9 @@ RIGHT = (
     Changed("halo", "not set by others than the last", "if (t == 127) s[129] = i + 1 < n ? x[i + 1] : 0.f;",
             "if (t == 127 && i + 1 < n) s[129] = x[i + 1]; else if (t == 127) s[129] = 0.f;"),
     Changed("votes", "counts without a sign", "int c = 0", "unsigned c = 0"),
+    Changed("last", "as it is", "Y[0] = w\n        C[0] = 0", "Y[0] = w\n        C[0] = 0"),
+    Changed("last", "a counter set back by an exchange", "        C[0] = 0", "        let was = atomic_exch(&C[0], 0)"),
+    Changed("ring", "a phase that begins again where it would", "(k // 3) % 2", "(k % 24 // 3) % 2"),
+    Changed("one tile", "a maximum of the elements that are there", "tl.max(x, axis=0)", "tl.max(tl.where(j < N, x, -float('inf')), axis=0)"),
     Changed("triton softmax", "a product with the reciprocal", "tl.exp(x - top) / total", "tl.exp(x - top) * (1.0 / total)", "", "softmax"),
 )

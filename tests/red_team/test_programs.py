@@ -113,6 +113,11 @@ def test_a_grid_that_cannot_be_launched_is_shown_with_its_sizes() -> None:
     found = kir.prove(parse_program(ROWS.format(extent="N", more=""), "rows.kir")).findings
     assert [(f.status, f.what, dict(f.sizes)) for f in found if "launched" in f.what] == [("refuted", "N CTAs along 'j' can be launched", {"N": 65536})]
     assert not [f for f in kir.prove(parse_program(ROWS.format(extent="min(N, 64)", more=""), "rows.kir")).findings if "launched" in f.what]
+    product = ROWS.format(extent="ceildiv(M * N, 8)", more="")
+    (large,) = [f for f in kir.prove(parse_program(product, "rows.kir")).findings if "launched" in f.what]
+    assert large.status == "refuted" and -(-large.sizes["M"] * large.sizes["N"] // 8) > 65535
+    first = product.replace("i: 1, j: ceildiv(M * N, 8)", "j: ceildiv(M * N, 8)")
+    assert not [f for f in kir.prove(parse_program(first, "rows.kir")).findings if "launched" in f.what]
 
 
 def test_every_honest_kernel_has_its_files() -> None:

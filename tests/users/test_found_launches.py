@@ -379,3 +379,44 @@ def test_a_table_that_is_looked_up_keeps_its_length(tmp_path: Path) -> None:
     binding, _ = launched(str(tmp_path / "looked_up.py"))
     assert binding is not None and binding.tensors["i_ptr"].dtype == "i64"
     assert binding.tensors["b_ptr"].shape[0] != binding.tensors["a_ptr"].shape[0] and len(binding.sizes) >= 2
+
+
+ROTATED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rotated_kernel(x_ptr, cos_ptr, out_ptr, heads, HALF: tl.constexpr):
+    pid, at = tl.program_id(0), tl.arange(0, HALF)
+    c = tl.load(cos_ptr + pid // heads * HALF + at)
+    a, b = tl.load(x_ptr + pid * 2 * HALF + at), tl.load(x_ptr + pid * 2 * HALF + HALF + at)
+    tl.store(out_ptr + pid * 2 * HALF + at, a * c)
+    tl.store(out_ptr + pid * 2 * HALF + HALF + at, b * c)
+
+
+def rotated(x, cos):
+    length, heads, width = x.shape
+    out = torch.empty_like(x)
+    rotated_kernel[(length * heads,)](x, cos, out, heads, HALF=64)
+    return out
+"""
+
+
+def test_an_extent_that_tensors_share_and_nothing_else_is_as_far_as_the_kernel_reaches(tmp_path: Path) -> None:
+    """The host code never says that a width that it leaves open is that of two halves."""
+    (tmp_path / "rotated.py").write_text(ROTATED, encoding="utf-8")
+    binding, _ = launched(str(tmp_path / "rotated.py"))
+    assert binding is not None and len(binding.sizes) == 2
+    assert binding.tensors["x_ptr"].shape == binding.tensors["out_ptr"].shape == [*binding.sizes, 128]
+
+
+def test_a_parameter_of_a_factory_that_nothing_uses_is_no_fault_of_its_launch(tmp_path: Path) -> None:
+    file = laid(tmp_path, "addition (TileLang)")
+    text = file.read_text(encoding="utf-8")
+    assert "threads=128" in text
+    file.write_text(text.replace("threads=128", "spare=3, threads=128", 1), encoding="utf-8")
+    binding, _ = launched(str(file))
+    assert binding is not None and binding.metas == {"block": 256, "threads": 128}
+    assert not is_generic(load_expert(str(file)).program)

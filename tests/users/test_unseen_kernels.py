@@ -17,7 +17,12 @@ from kir.rewrite.meaning import difference, interpreted
 from kir.surface.reading import launched, load_expert
 from tests.laws.walks import walked
 from tests.round_trips import CUDA as CUDA_TRIP
-from tests.users.unseen_kernels import CUDA, HALO, TILELANG, TRITON, WALKS, Unseen
+from tests.users import unseen_kernels, unseen_products
+from tests.users.unseen_kernels import HALO, TILELANG, Unseen
+
+CUDA = unseen_kernels.CUDA | unseen_products.CUDA
+TRITON = unseen_kernels.TRITON | unseen_products.TRITON
+WALKS = unseen_kernels.WALKS | unseen_products.WALKS
 
 
 def _found(file: Path, kernel: str, each: Unseen) -> None:

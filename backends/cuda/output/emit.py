@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -16,7 +17,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.names import own_words
 from kir.ir.printer import expr_text
-from kir.ir.rebuild.plans import guards_of, has_dispatch, launches
+from kir.ir.rebuild.plans import guards_of, has_dispatch, launches, plan_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
 from kir.surface import Argument, Emitted, Entry, SourceLine
@@ -127,8 +128,11 @@ def write(program: n.Program) -> Written:
     by_name = {e.kernel: replace(e, options=(*e.options, ("pdl", True))) if e.kernel in overlapping else e for e in entries}
     source_map = tuple(SourceLine(i + before, path) for i, (_, path) in enumerate(lines, 1) if path is not None)
     launched = tuple(by_name[name] for name in order)
-    started = "" if program.tensor_maps or overlapping or has_dispatch(program) or any(k.cluster for k in program.kernels) else launch(
-        top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)})
+    started = ""
+    if not (program.tensor_maps or overlapping or any(k.cluster for k in program.kernels)):
+        with suppress(KirError) if has_dispatch(program) else nullcontext():  # a choice that C++ cannot say is left to the caller
+            started = launch(top_name(program), launched, {p.name: a.name for p, a in zip(_parameters(program), launched[0].arguments, strict=True)},
+                             plan_of(program))
     newer = any("__CUDA_ARCH__ >= 900" in text for text in texts)
     bindings = tuple((e.function, binding_text(program, e, local_names[e.kernel], newer)) for e in by_name.values())
     return Written(Emitted("cuda", content_hash(program), text_of, source_map, launched, bindings, launch=started), ())

@@ -180,13 +180,14 @@ def _set_pointer(r: Reading, to: PointerVariable, v: Value) -> None:
         v = Pointer(to.base, to.type) if to.base is not None else v
     if not isinstance(v, Pointer):
         raise NotUnderstood(f"the pointer '{to.name}' from {type(v).__name__.lower()}")
-    if to.base is None:
-        to.base = Place(v.place.store, v.place.outer, v.place.byte)
-    elif to.base.store is not v.place.store or to.base.outer != v.place.outer:
+    base = to.base
+    if base is None:
+        to.base = base = Place(v.place.store, v.place.outer, v.place.byte)
+    elif base.store is not v.place.store or base.outer != v.place.outer:
         raise NotUnderstood(f"the pointer '{to.name}', which points into one of several arrays")
-    at = divided(index64(v.place.byte), to.base.store.unit)
+    at = divided(index64(v.place.byte), base.store.unit)
     if at is None:
-        raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{to.base.store.name}'")
+        raise NotUnderstood(f"the pointer '{to.name}', which points between the elements of '{base.store.name}'")
     r.m.emit(n.Store(to.held, at))
 
 

@@ -57,16 +57,19 @@ def check_given(project: Project, module: Module, node: cst.FunctionDef, binding
             check_kind(binding, ("metas", name), name, kind, value)
     if binding.recorded or not stated:
         return
-    text = textwrap.dedent(module.code(owners[0])).strip()
+    names = mentioned(module, owners[0])
+    for name in () if names is None else sorted(stated - names):
+        steps = ("metas", name) if name in binding.metas else ("absent", binding.absent.index(name))
+        raise wrong(binding, steps, f"the factory of '{node.name.value}' never mentions its parameter '{name}': what is said of it has no effect",
+                    "no value for it", key=True)
+
+
+def mentioned(module: Module, factory: cst.FunctionDef) -> set[str] | None:
+    """The names that a factory's body speaks of; None where its text is no Python of this version."""
     try:
-        names = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name)}
+        return {x.id for x in ast.walk(ast.parse(textwrap.dedent(module.code(factory)).strip())) if isinstance(x, ast.Name)}
     except (SyntaxError, ValueError):
-        return
-    for name in stated:
-        if name not in names:
-            steps = ("metas", name) if name in binding.metas else ("absent", binding.absent.index(name))
-            raise wrong(binding, steps, f"the factory of '{node.name.value}' never mentions its parameter '{name}': what is said of it has no effect",
-                        "no value for it", key=True)
+        return None
 
 
 def is_text(program: n.Program) -> bool:

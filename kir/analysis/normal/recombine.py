@@ -23,9 +23,19 @@ def recombined(item: N, known: Facts) -> N:
     def leave(_: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Binary) and new.op in ("add", "sub") and dtype_of(new.type).is_integer:
             return _sum(new, dtype_of(new.type), known)
-        return new
+        return _narrow(new) if isinstance(new, n.Region) else new
     made: N = transform(item, leave, lambda x: not isinstance(x, n.Buffer))
     return made
+
+
+def _narrow(r: n.Region) -> n.Region:
+    """A place without indices that are written out for all of it, where the others say its shape."""
+    for k, i in enumerate(r.index):
+        if isinstance(i, n.Call) and i.fn == "broadcast" and isinstance(i.args[0], n.Expr):
+            made = n.Region(r.buffer, (*r.index[:k], i.args[0], *r.index[k + 1:]))
+            if made.type == r.type:
+                r = made
+    return r
 
 
 def _sum(e: n.Expr, dtype: DType, known: Facts) -> n.Expr:

@@ -396,6 +396,9 @@ class _Kernel:
         """CTAs along the axes of a grid, which a launch takes up to 65,535 of beyond the first axis."""
         for axis, most in zip(self.kernel.grid, MOST_CTAS, strict=False):
             what = f"{expr_text(axis.extent)[:60]} CTAs along '{axis.name}' can be launched"
+            if most == MOST_CTAS[0] and dtype_of(axis.extent.type).bits <= 32:
+                yield Obligation("overflow", "proved", what, self.kernel.name)  # a number of 32 bits, where it fits them
+                continue
             extent = wide(axis.extent)
             reply = asked(self.base, (), compared("le", extent, const(most, dtype_of(extent.type))), self.sizes)
             if reply.kind == "fails":
@@ -405,10 +408,23 @@ class _Kernel:
                     given = {k: v for k, v in reply.values.items() if k in self.params}
                     yield Obligation("overflow", "refuted", what, self.kernel.name, values=given)
                     continue
+            if reply.kind == "unknown" and (large := self._more_than(axis.extent, most)) is not None:
+                yield Obligation("overflow", "refuted", what, self.kernel.name, values=large)
+                continue
             if reply.kind == "proved":
                 yield Obligation("overflow", "proved", what, self.kernel.name)
             else:
                 yield Obligation("overflow", "open", what, self.kernel.name, "the solver gave up")
+
+    def _more_than(self, e: n.Expr, most: int) -> Mapping[str, int] | None:
+        """Sizes at which an expression is larger, looked for where the sizes are 1 or so large that one of them, or two together, are."""
+        for values in product((1, 64, 512, 65_536), repeat=min(4, len(self.sizes))):
+            sizes = {**dict.fromkeys(self.sizes, 64), **dict(zip(self.sizes, values, strict=False))}
+            known = {p.name: const(sizes[p.name], p.of) for p in self.program.params if p.name in sizes and isinstance(p.of, DType)}
+            found = int_value(substitute(wide(e), known))
+            if found is not None and found > most and all(isinstance(f := substitute(fact, known), n.Const) and f.value for fact in self.program.facts):
+                return sizes
+        return None
 
     def _at_the_most(self, e: n.Expr, holding: tuple[Holding, ...]) -> Mapping[str, int] | None:
         """Values at which a sum does not fit, looked for where one size, or all, are as large as can be, and variables are at

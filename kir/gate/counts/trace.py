@@ -17,12 +17,12 @@ Verb = Literal["read", "write", "update"]
 @dataclass
 class Access:
     """One access to global memory by a team. `requests`: warp instructions of the team for one execution; `sectors`: sectors that they ask of L1; `fresh`:
-    those of them that no other warp of the CTA and no neighboring round asks for as well; `footprint`: bytes that the CTA touches with it in all; `again`: how often it
-    goes over those; `executions`: how often a CTA comes by; `distinct`: which of the CTAs that run together touch places of their own (a share of them);
-    `unique`: bytes that the whole grid touches with it; `contended`: instances of the team that update one place. `moved`: bytes that come from (or go to)
-    L2 for it; `first`: the place of its first lane at the beginning, in bytes (-1: not known); `turns`: rounds of loops that CTAs begin at places of their own
-    (persistent ones), of each of which `footprint` is; `rounds`: bytes that it touches in a round of each loop around, by its number; `reach`: how many bytes
-    lie side by side that the innermost loop touches with it."""
+    those of them that no other warp of the CTA and no neighboring round asks for as well; `footprint`: bytes that the CTA touches with it in all; `again`:
+    how often it goes over those; `executions`: how often a CTA comes by; `distinct`: which of the CTAs that run together touch places of their own (a share
+    of them); `unique`: bytes that the whole grid touches with it; `contended`: instances of the team that update one place. `moved`: bytes that come from
+    (or go to) L2 for it; `first`: the place of its first lane at the beginning, in bytes (-1: not known); `turns`: rounds of loops that CTAs begin at
+    places of their own (persistent ones), of each of which `footprint` is; `rounds`: bytes that it touches in a round of each loop around, by its number;
+    `reach`: how many bytes lie side by side that the innermost loop touches with it."""
 
     buffer: str
     verb: Verb

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
-from kir.gate.cases import RelativeCase, expected_of, size_sets
+from kir.gate.cases import RelativeCase, expected_of, rounded_to, size_sets
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -52,7 +52,7 @@ class ProgramProblem(Problem):
         at = self.shape(shape) if isinstance(shape, str) else shape
         with np.errstate(all="ignore"):
             expected, also = expected_of(self.against, inputs, self.scalars(at))
-        return RelativeCase(at.name, at.sizes, 0, inputs, self.scalars(at), expected, also=also).compare(outputs)
+        return RelativeCase(at.name, at.sizes, 0, inputs, self.scalars(at), expected, also=also, rounded=rounded_to(self.against)).compare(outputs)
 
     def texts(self) -> list[str]:
         """The two programs as text: what another process needs."""

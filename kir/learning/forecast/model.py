@@ -32,6 +32,8 @@ NARROWEST, WIDEST = math.log(0.004), math.log(3.0)
 CLIP = 4.0
 """How far apart two pairs may be in one feature, in spreads of the training data, as far as their distance goes."""
 FORESTS = ("location", "way", "scale", "fail")
+REFUSED, CERTAIN = ("at l.illegal", "at l.refused"), 0.99
+"""Features of what is known to fail before a compiler is asked, and how likely a step then fails (of 341 pairs that have one, all did)."""
 HINT = 0.01
 """The logarithm that a forecast gets whose location says nothing, or says otherwise than the forest of which is faster."""
 
@@ -81,13 +83,13 @@ class Model:
 
     def middle(self, rows: Array, mirrored: Array) -> Array:
         """The location: of a pair and its mirror image, one is the other's negative."""
-        seen, base = np.concatenate([rows, mirrored])[:, :self.used], self.base(rows)
-        said = _halved(self._places.both.sums(seen, (len(self.location.roots),)))
-        found: Array = self.trust * base + said[:, 0]
-        if not len(self.way.roots):
-            return found
-        leaning = base + said[:, 1]
-        return np.where(np.sign(leaning) * found > HINT, found, np.sign(leaning) * HINT)
+        said = self.said(rows, mirrored)
+        return decided(self.trust * said[:, 0] + said[:, 1], said[:, 0] + said[:, 2] if len(self.way.roots) else None)
+
+    def said(self, rows: Array, mirrored: Array) -> Array:
+        """What the analytic model, the location forest and that of which is faster say of pairs (rows x 3)."""
+        seen = np.concatenate([rows, mirrored])[:, :self.used]
+        return np.column_stack([self.base(rows), _halved(self._places.both.sums(seen, (len(self.location.roots),)))])
 
     def widths(self, rows: Array, middle: Array, own: Array) -> Array:
         """The logarithm of the scale."""
@@ -96,9 +98,10 @@ class Model:
         return found
 
     def failing(self, rows: Array) -> Array:
-        """The probability of failure, before anything is compiled."""
+        """The probability of failure, before anything is compiled: certain where the architecture or the surface's backend refuses the later program."""
         found: Array = np.interp(self.fail(_blank(rows, self._places.code)[:, :self.used]), self.odds, self.rates)
-        return found
+        refused = (rows[:, self._places.refused] > 0.0).any(axis=1) if len(self._places.refused) else np.zeros(len(rows), bool)
+        return np.where(refused, np.maximum(found, CERTAIN), found)
 
     def distance(self, rows: Array) -> Array:
         """How far each pair lies from the nearest centroid, in spreads a feature."""
@@ -107,7 +110,7 @@ class Model:
     @cached_property
     def _places(self) -> _Places:
         return _Places(self.names.index(ANALYTIC) if ANALYTIC in self.names else -1, _of_code(self.names), np.array(self.compared, dtype=np.intp),
-                       self.location.joined(self.way))
+                       np.array([i for i, name in enumerate(self.names) if name in REFUSED], dtype=np.intp), self.location.joined(self.way))
 
     def packed(self) -> bytes:
         """The file."""
@@ -162,13 +165,19 @@ class Model:
 
 @dataclass(frozen=True)
 class _Places:
-    """What is looked up again and again: the columns of the analytic model's answer (-1: none), of machine code, of what is compared; and the forests of the
-    location and of which is faster as one."""
+    """What is looked up again and again: the columns of the analytic model's answer (-1: none), of machine code, of what is compared, of what is
+    refused; and the forests of the location and of which is faster as one."""
 
     analytic: int
     code: Array
     compared: Array
+    refused: Array
     both: Forest
+
+
+def decided(found: Array, leaning: Array | None) -> Array:
+    """Locations, on the side of 1 that `leaning` is on."""
+    return found if leaning is None else np.where(np.sign(leaning) * found > HINT, found, np.sign(leaning) * HINT)
 
 
 def _between(at: Array, knots: Array, columns: Array) -> Array:

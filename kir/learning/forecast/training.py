@@ -16,7 +16,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.learning.forecast.distribution import BINS
-from kir.learning.forecast.model import ANALYTIC, NARROWEST, WIDEST, Model, distances, scaled_by, with_own, without_code
+from kir.learning.forecast.model import ANALYTIC, NARROWEST, WIDEST, Model, decided, distances, scaled_by, with_own, without_code
 from kir.learning.forecast.trees import Array, Forest, nothing
 
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
@@ -46,6 +46,8 @@ SELECTED, TRIED, FAILING_SHARE = 80, 0.15, 0.5
 WAY, WAY_NOTED, WAY_MOST, WAY_LEAST = 0.2, 0.03, 0.1, 0.3
 """By how much (a logarithm) a forest's word makes it surer which of both is faster; the effect from which that is asked, the one from which all count alike,
 and what the smallest that is asked counts."""
+TRUSTED, HELD, ERRED = (0.6, 0.7, 0.8, 0.9, 1.0), (0.0, 0.15, 0.25, 0.35, 0.5, 0.75, 1.0), 0.7
+"""Shares of the analytic model and of forests that are tried on families left out, and the error from which a pair counts no more."""
 TREES = {"location": 180, "way": 180, "scale": 90, "fail": 120}
 GROWN: Mapping[str, Any] = {"learning_rate": 0.08, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
                             "bagging_freq": 1,
@@ -140,12 +142,29 @@ def locate(rows: Rows, o: Options) -> Located:
     compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(COMPARED) and " s." not in name)
     base = replace(base, trust=trust, compared=compared)
     full = _near(_located(held, base, o), held, o)
-    middle, own = np.zeros(len(held)), np.zeros(len(held))
+    compiled = np.flatnonzero(np.isfinite(held.seen_code).any(axis=1))
+    said, of_code, own = np.zeros((len(held), 3)), np.zeros((len(held), 3)), np.zeros(len(held))
     for fold in range(int(folds.max()) + 1):
         rest, out = held.take(folds != fold), folds == fold
         part = _near(_located(rest, base, o), rest, o)
-        middle[out], own[out] = part.middle(held.seen[out], held.turned[out]), part.distance(held.seen[out])
-    return Located(replace(full, far=float(np.quantile(own, 0.99))), held, middle, own, folds)
+        said[out], own[out] = part.said(held.seen[out], held.turned[out]), part.distance(held.seen[out])
+        too = compiled[folds[compiled] == fold]
+        of_code[too] = part.said(held.seen_code[too], held.turned_code[too])
+    both = np.concatenate([np.arange(len(held)), compiled])
+    trust, much, way = _shares(np.concatenate([said, of_code[compiled]]), held.measured[both], _weights(held.family)[both])
+    full = replace(full, trust=trust, location=full.location.scaled(much), way=full.way.scaled(way), far=float(np.quantile(own, 0.99)))
+    middle = decided(trust * said[:, 0] + much * said[:, 1], said[:, 0] + way * said[:, 2] if o.way else None)
+    return Located(full, held, middle, own, folds)
+
+
+def _shares(said: Array, measured: Array, weights: Array) -> tuple[float, float, float]:
+    """How much of what the analytic model, the location forest and that of which is faster say holds on families left out: the shares with the least absolute
+    error (no more than `ERRED` of each pair), and the one with the most right signs of effects that are noted."""
+    _, trust, much = min((float((weights * np.minimum(np.abs(measured - trust * said[:, 0] - much * said[:, 1]), ERRED)).sum()), trust, much)
+                         for trust in (TRUSTED if said[:, 0].any() else (0.0,)) for much in HELD)
+    noted = np.abs(measured) > WAY_NOTED
+    _, way = max((float((weights * ((said[:, 0] + way * said[:, 2]) * measured > 0.0))[noted].sum()), way) for way in HELD)
+    return trust, much, way
 
 
 def chosen(rows: Rows, good: Array, o: Options) -> tuple[list[str], int]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ class Forest:
             at = self.child.take(at) + above
         parts = np.split(self.value.take(at), starts, axis=1) if starts else [self.value.take(at)]
         return np.column_stack([part.sum(axis=1, dtype=np.float64) for part in parts])
+
+    def scaled(self, by: float) -> Forest:
+        """The forest whose values are so many times as large."""
+        return replace(self, value=self.value * by)
 
     def joined(self, other: Forest) -> Forest:
         """The trees of both, over the same features: to be evaluated at once."""

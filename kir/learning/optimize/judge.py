@@ -13,6 +13,7 @@ from kir.ir.build import const, int_value
 from kir.ir.nodes import Buffer, Program
 from kir.ir.types import DType
 from kir.ir.visit import substitute
+from kir.learning.forecast.analytic import modelled as costs_of
 from kir.learning.optimize.plan import Setting
 from kir.learning.tune.search import Measured
 
@@ -120,6 +121,16 @@ class GpuJudge:
 
         return gate_gpu(self.gpu, program, with_shape(self.setting.problem, self.setting.shape), surface,
                         options=Options(shapes=(self.setting.shape.name,)))
+
+
+def modelled(program: Program, setting: Setting, surface: str) -> Sequence[Cost]:
+    """What the cost model says of a program that was not compiled, at a setting's sizes."""
+    return costs_of(program, tuple(sorted(setting.shape.sizes.items())), setting.target, surface or "cuda")
+
+
+def least(program: Program, setting: Setting, surface: str) -> float:
+    """Seconds in which what whatever computes the same must move is moved."""
+    return moved(program, setting.shape.sizes, modelled(program, setting, surface)) / setting.target.device.bandwidth
 
 
 def moved(program: Program, sizes: Mapping[str, int], *costs: Sequence[Cost]) -> float:

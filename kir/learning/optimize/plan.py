@@ -33,6 +33,11 @@ class Setting:
         return {"dtype": self.problem.dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
 
 
+FOREIGN, FEW = 0.75, 7
+"""A plan is for another kind of kernel where more than this part of its steps are left out, if they are more than a few: it is given up with the step
+that shows it."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Steps to try on a program, in order; `source` says where they come from and `reason` why they may help. With `everywhere` a step is taken at
@@ -54,6 +59,11 @@ class Plan:
     """In whose words `facts` are written."""
     parts: tuple[tuple[str, Plan], ...] = ()
     """For a program of several kernels: a plan for each of some, by name."""
+
+    @property
+    def most_left(self) -> int:
+        """How many of its steps may be left out."""
+        return max(FEW, int(FOREIGN * len(self.steps)))
 
     @property
     def key(self) -> str:

@@ -21,10 +21,9 @@ from kir.gate.gpu.relative import ProgramProblem
 from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
-from kir.learning.forecast.analytic import modelled
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
-from kir.learning.optimize.judge import CpuJudge, Judge, moved
+from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
 from kir.learning.optimize.plan import Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
@@ -36,6 +35,7 @@ from kir.learning.optimize.words import in_words_of, numbers_of
 from kir.learning.tune.rank import holds, promised
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
+from kir.rewrite.pipelines.pipeline import pass_of
 from kir.surface import backend
 
 SURFACES = ("cuda", "triton", "tilelang")
@@ -54,9 +54,6 @@ HOPELESS = 2.5
 """A candidate that seems so many times slower than the best gated one is not gated."""
 UNSEEN = 0.6
 """What the estimate of a family of which nothing was gated is multiplied with, so that each gets its turn."""
-FOREIGN, FEW = 0.75, 7
-"""A plan is for another kind of kernel where more than this part of its steps are left out, if they are more than a few: it is given up with the step
-that shows it."""
 LEFT_OUT = 1.0
 """How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
 GAIN = 0.995
@@ -73,6 +70,10 @@ HOMES = ("pipeline", "lineage")
 """Sources whose plans were learned on one program each, which they name."""
 BELIEVED = 0.9
 """A modelled time below so much of what moving the tensors once takes is not believed: the model has not counted something."""
+SAME, SHORTENED = 1e-3, " shortened"
+"""Modelled times whose logarithms differ by less are the same; what the source of a plan is called of which steps were taken that bring nothing."""
+UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy")
+"""Intents of passes whose effect a model prices too little to leave them out where it sees none."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
 
@@ -84,7 +85,7 @@ class Budget:
     candidates: int = 20
     seconds: float = 180.0
     usd: float = 0.0
-    plans: int = 400
+    plans: int = 1000
 
     @classmethod
     def parse(cls, text: str) -> Budget:
@@ -95,7 +96,7 @@ class Budget:
             if name not in ("candidates", "seconds", "usd", "plans") or not value.replace(".", "", 1).isdigit():
                 raise error("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all")
             given[name] = float(value)
-        out = cls(int(given.get("candidates", 20)), given.get("seconds", 180.0), given.get("usd", 0.0), int(given.get("plans", 400)))
+        out = cls(int(given.get("candidates", 20)), given.get("seconds", 180.0), given.get("usd", 0.0), int(given.get("plans", cls.plans)))
         if not (out.candidates and out.seconds and out.plans):
             raise error("KIR-U024", f"'{text}' is a budget of nothing", needs="at least candidates=1 and some seconds")
         return out
@@ -308,7 +309,7 @@ class Search:
             built = 0
             if best is not None:
                 built += self._grow((best.start.name, best.plan.family, best.surface), ROUND)
-                built += self._on_top(grown)
+                built += self._on_top(grown) + self._shortened(grown)
             elif not batch:
                 built = sum(self._grow(key, 1) for key in list(self.streams))
             if not batch and not built and not any(self._grow(key, 1) for key in list(self.streams)):
@@ -392,6 +393,30 @@ class Search:
                 built += made is not None
         return built
 
+    def _shortened(self, grown: set[str]) -> int:
+        """Where times are modelled: the best without those steps of its plan that bring nothing, each state once. What the model prices little of (banks,
+        caches) stays unless it costs something."""
+        best = self._best()
+        if self.judge.measures or best is None or best.plan.parts or best.parent or len(best.steps) < 2 or f"{best.key} shortened" in grown:
+            return 0
+        grown.add(f"{best.key} shortened")
+        out, now = {x.step for x in best.left}, best.seconds
+        kept = [s for s in best.plan.steps if str(s) not in out]
+        for step in reversed(kept):
+            self._check()
+            fewer = [s for s in kept if s is not step]
+            key, done, forecast, _ = self._formed(best.start, replace(best.plan, steps=tuple(fewer)), best.surface)
+            if done is not None and forecast is not None and not done.left:
+                seconds = self._seconds(done.program, best.surface, forecast)
+                if math.log(seconds / now) < (-SAME if pass_of(step).intent in UNPRICED else SAME):
+                    kept, now = fewer, min(now, seconds)
+            elif key == best.key:
+                kept = fewer
+        if len(kept) == len(best.plan.steps) - len(best.left):
+            return 0
+        plan = replace(best.plan, source=best.plan.source + SHORTENED, steps=tuple(kept))
+        return self._build(best.start, plan, best.surface) is not None
+
     # ------------------------------------------------------------------------------------------------------------------ one candidate
     def _build(self, start: Start, plan: Plan, surface: str, parent: Candidate | None = None) -> Candidate | None:
         """The candidate of a plan, or None for one that is pruned: no step of it applies, what it gives is known, cannot run, or cannot be said."""
@@ -424,7 +449,7 @@ class Search:
             return "", None, None, _said(bad)
         if not done.steps:
             return "", None, None, "none of its steps applies"
-        if not plan.parts and len(done.left) > _most_left(plan):
+        if not plan.parts and len(done.left) > plan.most_left:
             return "", None, None, "most of its steps do not apply"
         key = self._key(done.program, surface)
         if (key, surface) in self.known:
@@ -433,7 +458,7 @@ class Search:
             return key, None, None, why
         try:
             forecast = self._forecast(self.program, done.program, surface)
-            if not self.judge.measures and self._seconds(done.program, surface, forecast) < BELIEVED * self._least():
+            if not self.judge.measures and self._seconds(done.program, surface, forecast) < BELIEVED * least(self.program, self.setting, self.baseline.surface):
                 return key, None, None, "the cost model does not see all that it moves"
             return key, done, forecast, ""
         except (KirError, *FAULTS, ZeroDivisionError) as bad:
@@ -454,9 +479,9 @@ class Search:
             return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
 
         if plan.home is None:
-            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes, _most_left(plan), True)
+            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes, plan.most_left, True)
         words = in_words_of(plan.home, kept(program, "own"))
-        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes, _most_left(plan), True)
+        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes, plan.most_left, True)
         return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
 
     def _refusal(self, program: Program, surface: str) -> str:
@@ -509,7 +534,7 @@ class Search:
         best = self._best()
         if best is not None and best.measured is not None:
             limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
-            rest = [c for c in rest if self._estimate(c) < limit]
+            rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED)]
         elif not self.judge.measures:
             rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
         seen = {c.plan.family for c in self.gated}
@@ -537,15 +562,12 @@ class Search:
         """What a program is ranked by: the forecast where times are measured, else what the judge's model will say, as far as that is known uncompiled."""
         if self.judge.measures:
             return forecast.seconds[1]
-        return sum(c.seconds for c in modelled(program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, surface or "cuda"))
-
-    def _least(self) -> float:
-        """Seconds in which what the kernel as given must move is moved."""
-        costs = modelled(self.program, tuple(sorted(self.setting.shape.sizes.items())), self.setting.target, self.baseline.surface or "cuda")
-        return moved(self.program, self.setting.shape.sizes, costs) / self.setting.target.device.bandwidth
+        return sum(c.seconds for c in modelled(program, self.setting, surface))
 
     def _best(self) -> Candidate | None:
         right = [c for c in self.gated if c.measured is not None and c.measured.accepted]
+        if not self.judge.measures:  # of two that are alike the shorter story
+            return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c))) if right else None
         return min(right, key=self._time) if right else None
 
     def _given_seconds(self) -> float:
@@ -572,10 +594,6 @@ def _promise(c: Candidate) -> tuple[int, int]:
     """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out; then who came
     first: the sources give what they think best first, and a forecast that is a hair shorter is no better word than theirs."""
     return round(math.log(c.seconds * (1 + LEFT_OUT * (1 - c.share))) / ALIKE), c.number
-
-
-def _most_left(plan: Plan) -> int:
-    return max(FEW, int(FOREIGN * len(plan.steps)))
 
 
 def _said(bad: BaseException) -> str:

@@ -430,12 +430,12 @@ class TileSource:
             yield {"parts": parts, "rows": m, "columns": c, "depth": depth}, (*_product(kernel, rows, column, m, c, depth, max(64, m * c // 64)), split)
 
     def _cores(self, kernel: n.Kernel, rows: int, column: int, loop: n.For) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:
-        """Products on tensor cores, their operands in shared memory: as many steps as the operands' dtypes and the surface allow."""
+        """Products on tensor cores, as many steps as the operands' dtypes and the surface allow; then with their operands in shared memory."""
         at = f"{kernel.name}/{loop.var.name}_tile"
-        cores = (Step("narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma"), Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
-        for depth, stages, (m, c) in itertools.product((32, 64), (3, 1), ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64))):
+        cores, shared = (Step("narrow-operand", at=f"{at}/mma"), Step("mma", at=f"{at}/mma")), (Step("stage-shared", at=f"{at}/mma"), Step("swizzle-shared"))
+        for stages, depth, (m, c) in itertools.product((0, 3, 1), (32, 64), ((64, 128), (128, 128), (64, 64), (128, 64), (16, 64))):
             steps = (*_product(kernel, rows, column, m, c, depth, 256 if m * c > 8192 else 128), *cores)
-            pipelined = (Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()
+            pipelined = (*(shared if stages else ()), *((Step("pipeline", {"stages": stages}, at),) if stages > 1 else ()))
             yield {"rows": m, "columns": c, "depth": depth, "stages": stages}, (*steps, *pipelined)
 
     def _across(self, kernel: n.Kernel, rows: int, column: int) -> Iterator[tuple[Mapping[str, Value], tuple[Step, ...]]]:

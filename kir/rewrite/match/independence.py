@@ -152,12 +152,19 @@ def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:
 
 
 def _numbered(r: n.Region) -> list[n.Region]:
-    """The places by the number of which an index is the quotient and another the remainder: two that differ in it differ."""
-    found = []
-    for q in r.index:
-        if isinstance(q, n.Binary) and q.op == "floordiv" and any(m == build.mod(q.a, q.b) for m in r.index if isinstance(m, n.Expr)):
-            found.append(n.Region(r.buffer, (q.a,)))
-    return found
+    """The places by the numbers that a place tells: two that differ in one of them differ."""
+    return [n.Region(r.buffer, (x,)) for x in numbers_told(r.index)]
+
+
+def numbers_told(index: Sequence[n.Expr | n.Span]) -> list[n.Expr]:
+    """The numbers of which indices tell both the quotient and the remainder by something, and those of which these then tell both."""
+    known = {i for i in index if isinstance(i, n.Expr)}
+    parts = dict.fromkeys(x for i in index if isinstance(i, n.Expr) for x in walk(i) if isinstance(x, n.Binary) and x.op == "floordiv")
+    found: dict[n.Expr, None] = {}
+    while more := [x.a for x in parts if x.a not in known and x in known and build.mod(x.a, x.b) in known]:
+        known.update(more)
+        found.update(dict.fromkeys(more))
+    return list(found)
 
 
 def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:

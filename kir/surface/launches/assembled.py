@@ -217,7 +217,9 @@ class _Assembly:
         hint = re.sub(r"\W", "_", self.known.names.get(variable, (9, ""))[1]).strip("_") or "n"
         hint = hint if not hint[0].isdigit() else f"n{hint}"
         name, k = hint, 1
-        while name in self.taken or name in self.sizes.values():
+        other = self.named.get(hint) if hint in self.skeleton.scalars else None
+        clash = isinstance(other, n.Expr) and is_number(other) and self.known.resolved(other) != n.Var(variable, I32)  # a parameter of the name is another
+        while name in self.taken or name in self.sizes.values() or (clash and name == hint):
             k += 1
             name = f"{hint}_{k}" if hint not in _RESERVED else f"n_{hint}"
         return name

@@ -52,7 +52,8 @@ def with_axes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding
 
 def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with facts by which what a kernel counts in 32 bits stays below 2^31, where it reads better then: the threads along each axis of the
-    grid, so that an unsigned number of them is a whole number, and sizes, so that sums and quotients of them are what they say."""
+    grid, so that an unsigned number of them is a whole number, and sizes, so that sums and quotients of them are what they say. So with sizes of which
+    the grid takes whole tiles only: multiples of these."""
     try:
         program = raised(made(binding))
     except KirError:
@@ -61,6 +62,10 @@ def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
     facts = [f"{name} <= {per * (MOST_THREADS // threads)}" for e in grid_extents(binding) if threads
              for name, per in [_extent_of(e)] if name in binding.sizes] if left else []
     if (bounded := _with(binding, made, facts, _unsigned, left)) is not binding:
+        binding, program = bounded, raised(made(bounded))
+    whole = [f"{e.a.name} % {e.b.value} == 0" for extent in grid_extents(binding) for e in walk(extent) if isinstance(e, n.Binary) and e.op == "floordiv"
+             and isinstance(e.a, n.Var) and e.a.name in binding.sizes and isinstance(e.b, n.Const)]
+    if whole and (bounded := _with(binding, made, whole, _quotients, _quotients(program))) is not binding:  # as many CTAs as there are whole tiles
         binding, program = bounded, raised(made(bounded))
     spoken = {m[1] for f in binding.facts if (m := re.fullmatch(r"(\w+) <=? .*", f))}
     for most, flat in ((LONG, True), (SHORT, False)):
@@ -80,6 +85,13 @@ def _with(binding: Binding, made: Callable[[Binding], n.Program], facts: Sequenc
         return bounded if count(raised(made(bounded))) < left else binding
     except KirError:
         return binding
+
+
+def _quotients(program: n.Program) -> int:
+    """How many quotients of sizes the bodies of kernels have."""
+    sizes = {p.name for p in program.params if p.role == "size"}
+    return sum(isinstance(x, n.Binary) and x.op == "floordiv" and isinstance(x.a, n.Var) and x.a.name in sizes for k in program.kernels for s in k.body
+               for x in walk(s))
 
 
 def _times_unread(program: n.Program, flat: bool) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -15,11 +15,14 @@ from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES, I32
+from kir.ir.visit import regions
 from kir.surface.launches.reach import LEAN, PLACES, PRIMES, divisions, grid_extents, leaves, quotients, ran, small_sizes, tiles
 from kir.surface.launches.values import evaluated
 
 ENDLESS = 1 << 20
 """Elements of a tensor of which it is not known yet how large it is."""
+SQUARES = (9, 25, 27, 49)
+"""Places of a small odd window of two axes or three."""
 MORE_PLACES = 6
 """What whole numbers are less than in the run that shows which tensors are looked up by them."""
 MOST_FACTORS = 4
@@ -41,6 +44,21 @@ class _Shape:
     exact: bool = False
 
 
+class _Runs:
+    """Runs of a program, each made once."""
+
+    def __init__(self, program: n.Program) -> None:
+        self.program = program
+        self.made: dict[tuple[tuple[tuple[str, int], ...], int], Result | None] = {}
+
+    def at(self, sizes: Mapping[str, int], places: int = PLACES) -> Result | None:
+        """The run at these sizes; None where it cannot be made."""
+        key = tuple(sorted(sizes.items())), places
+        if key not in self.made:
+            self.made[key] = ran(self.program, sizes, places)
+        return self.made[key]
+
+
 def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding with a shape for each tensor that has none: the smallest, of those that its sizes give, in which runs at small sizes stay. Where tiles
     reach beyond every one of them, or beyond a shape that is stated, a fact says that a size is a multiple of its tile; a tensor that is looked up by
@@ -52,14 +70,15 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
         program = made(_shaped(binding, dict.fromkeys(names, (ENDLESS,))))
     except KirError:
         return binding
-    best = _fitted(binding, program, names)
+    runs = _Runs(program)
+    best = _fitted(binding, runs, names)
     if best.ran and best.amiss != (0, 0):
         tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
-        other = _fitted(tiled, program, names)
+        other = _fitted(tiled, runs, names)
         if other.amiss < best.amiss:
             best = other
             for fact in [f for f in tiled.facts if f not in binding.facts]:
-                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), program, names)
+                other = _fitted(binding.changed(facts=[f for f in best.binding.facts if f != fact and f in tiled.facts]), runs, names)
                 best = other if other.amiss <= best.amiss else best
     found = best.binding
     for name in () if open_shapes(found) else best.wrong:
@@ -110,18 +129,28 @@ class _Fitted:
         return (len(self.wrong), self.loose) if self.ran else (len(self.binding.tensors) + 1, 0)
 
 
-def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitted:
-    """The binding with shapes for those tensors that one fits, by how far `program` reaches where they are endless."""
+def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
+    """The binding with shapes for those tensors that one fits, by how far the program of `made` reaches where they are endless."""
+    program = made.program
     tried: list[Mapping[str, int]] = []
     runs: list[Result] = []
+    touched = {r.buffer.name for k in program.kernels for r in regions(k)}
+    asked = [name for name in names if touched & {name, f"{name}_flat"}]
     for turn in ((PRIMES[0],), (PRIMES[1], LEAN)):
-        both = next(((sizes, run) for primes in turn if (sizes := small_sizes(binding, primes)) is not None and (run := ran(program, sizes)) is not None), None)
-        if both is None:
+        best: tuple[Mapping[str, int], Result] | None = None
+        for order, primes in product((1, -1), turn):  # other sizes where these reach nothing, as padding that is wider than what is padded
+            sizes = small_sizes(binding.changed(sizes=binding.sizes[::order]), primes) if order == 1 or best is not None else None
+            run = made.at(sizes) if sizes is not None else None
+            if sizes is not None and run is not None and (best is None or _reached(run, asked) > _reached(best[1], asked)):
+                best = sizes, run
+            if best is not None and _reached(best[1], asked) == len(asked):
+                break
+        if best is None:
             return _Fitted(binding, tuple(names), ran=False)
-        tried.append(both[0])
-        runs.append(both[1])
+        tried.append(best[0])
+        runs.append(best[1])
     places = any(t.role != "out" and (t.dtype not in DTYPES or DTYPES[t.dtype].is_integer) for t in binding.tensors.values())
-    further = [found for sizes in tried if (found := ran(program, sizes, MORE_PLACES)) is not None] if places and names else []
+    further = [found for sizes in tried if (found := made.at(sizes, MORE_PLACES)) is not None] if places and names else []
     taken = [f"{x} // {by}" for x, by in tiles(program, binding.sizes)]
     candidates = list(_candidates(binding, tried, [*dict.fromkeys((*taken, *_parts(binding)))]))
     shapes: dict[str, Sequence[str | int]] = {}
@@ -149,6 +178,11 @@ def _fitted(binding: Binding, program: n.Program, names: Sequence[str]) -> _Fitt
     loose += sum(binding.tensors[name].role == "out" and any(
         found.ends.get(name, 0) < have for found, have in zip(runs, _elements(binding, name, tried))) for name in stated)
     return _Fitted(_shaped(binding.changed(sizes=known, facts=facts), shapes), (*(name for name in names if name not in shapes), *left), loose)
+
+
+def _reached(run: Result, names: Collection[str]) -> int:
+    """How many of these tensors a run reached."""
+    return sum(run.ends.get(name, 0) > 0 for name in names)
 
 
 def _parts(binding: Binding) -> list[str]:
@@ -219,7 +253,7 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
     for x in binding.sizes:
         offer((f"{x} + 1",), True)
     for shape in [c.of for c in out if not c.exact]:
-        for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *lengths)):
+        for factor in dict.fromkeys((2, 3, *(1 << k for k in range(2, 11)), *SQUARES, *lengths)):
             offer((*shape, factor) if shape != (1,) else (factor,), True)
     def of_grid(c: _Shape) -> bool:
         return any(e in str(d) for d in c.of for e in extents)
@@ -227,6 +261,40 @@ def _candidates(binding: Binding, tried: Sequence[Mapping[str, int]], parts: Seq
 
 
 def with_ties(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
+    """The binding without sizes that only extents speak of, of one tensor or of several that the host code makes alike, where the kernel says what they
+    are (see `_tied`); what is alike is tied for each tensor by itself, and only if that ties all."""
+    apart = _apart(binding)
+    if apart is not binding:
+        tied = _tied(apart, made)
+        if set(tied.sizes) <= set(binding.sizes):
+            return tied
+    return _tied(binding, made)
+
+
+def _apart(binding: Binding) -> Binding:
+    """The binding with a size of its own for each extent of a size that several tensors have and nothing else mentions."""
+    said = _said(binding)
+    extents = [str(d) for t in binding.tensors.values() for d in t.shape]
+    now = binding
+    for size in (x for x in binding.sizes if not re.search(rf"\b{x}\b", said) and extents.count(x) > 1
+                 and sum(len(re.findall(rf"\b{x}\b", d)) for d in extents) == extents.count(x)):
+        names = [name for name, t in binding.tensors.items() if size in map(str, t.shape)]
+        own = {name: f"{size}_{name}" for name in names}
+        if any(x in binding.sizes for x in own.values()):
+            continue
+        now = _without(now, size)
+        now = _shaped(now.changed(sizes=[*now.sizes, *own.values()], facts=[*now.facts, *(f"{x} >= 1" for x in own.values())]),
+                      {name: [own[name] if str(d) == size else d for d in now.tensors[name].shape] for name in names})
+    return now
+
+
+def _said(binding: Binding) -> str:
+    """What of a binding speaks of sizes beside the extents of its tensors."""
+    facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]
+    return " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
+
+
+def _tied(binding: Binding, made: Callable[[Binding], n.Program]) -> Binding:
     """The binding without sizes that are an extent of one tensor and nothing else, since the host code never compares two tensors: each such extent
     is what gives the tensor as many elements as are reached, else the smallest of the other sizes at which runs at small sizes stay inside. One at which
     none does stays a size, and so does each where data may be places (an index into a table reaches as far as its values do, which no small run shows)."""
@@ -315,10 +383,8 @@ def _rows(binding: Binding, made: Callable[[Binding], n.Program], name: str, tri
 
 def _lone(binding: Binding) -> list[tuple[str, int, str]]:
     """Extents that a size stands for and nothing else mentions: tensor, axis, size."""
-    facts = [f for f in binding.facts if not re.fullmatch(r"\w+ >= 1", f)]
-    said = " ".join(map(str, (*binding.grid, *binding.scalars.values(), *facts, *(s for t in binding.tensors.values() for s in t.strides or ()))))
     extents = [(name, axis, str(d)) for name, t in binding.tensors.items() for axis, d in enumerate(t.shape)]
-    words = f"{said} {' '.join(d for _, _, d in extents)}"
+    words = f"{_said(binding)} {' '.join(d for _, _, d in extents)}"
     return [(name, axis, d) for name, axis, d in extents if d in binding.sizes and len(re.findall(rf"\b{d}\b", words)) == 1]
 
 

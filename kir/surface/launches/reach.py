@@ -50,7 +50,8 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
         facts = fact_expressions(binding.facts, names)
     except KirError:
         return None
-    strides = dict(zip((name for name in binding.sizes if "stride" in name), sorted(STRIDES, reverse=primes != PRIMES[0])))
+    divides = {x for t in binding.tensors.values() for d in t.shape for x in re.findall(r"// (\w+)", str(d))}  # a step of places, as a convolution has it
+    strides = dict(zip((name for name in binding.sizes if "stride" in name and name not in divides), sorted(STRIDES, reverse=primes != PRIMES[0])))
     base = dict(zip((name for name in binding.sizes if name not in strides), [*primes, *FURTHER]))
     multiples: dict[str, int] = {}
     for f in facts:

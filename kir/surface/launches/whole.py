@@ -21,8 +21,8 @@ def whole_numbers(program: n.Program) -> dict[str, str]:
             match s:
                 case n.Let(names=(name,), value=value):
                     held[name].append(value)
-                case n.Alloc(buffer=b, init=n.Expr() as value):
-                    held[b.name].append(value)
+                case n.Alloc(buffer=declared, init=n.Expr() as value):
+                    held[declared.name].append(value)
                 case n.Store(at=at, value=value) if at.buffer.space != "global":
                     held[at.buffer.name].append(value)
                 case _:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -60,6 +61,7 @@ def test_domain_operations_hold_every_result(a: d.Domain, b: d.Domain) -> None:
     assert all(holds(met, v) for v in both)
 
 
+@cache
 def expressions(dtype: DType, names: tuple[str, ...]) -> st.SearchStrategy[n.Expr]:
     leaves = st.one_of(st.sampled_from([var(x, dtype) for x in names]), st.integers(-9, 9).map(lambda v: const(v, dtype)))
     positive = st.integers(1, 9).map(lambda v: const(v, dtype))

@@ -8,6 +8,7 @@ from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_te
 from kir.gate.correctness import check
 from kir.gate.covered import _bits, covered
 from kir.gate.goals import Goal, predicted, promised
+from kir.gate.gpu.relative import program_problem
 from kir.gate.shapes import of_problem, of_programs
 from kir.interp import run
 from kir.interp.state.coverage import MORE, ONE, TWO
@@ -209,3 +210,16 @@ kernel main grid (row: B) threads 32
     tests = relative_tests(p, p)
     assert len(tests.checked) > 2 and any(c.sizes["S"] > c.sizes["M"] for c in tests.cases)
     assert check(p, tests, "itself", relative=True).ok
+
+
+@pytest.mark.parametrize(("value", "ulps", "right"), [("cast(cast(X[i] * 3.0, f16), f32)", 1, True), ("cast(cast(X[i] * 3.0, f16), f32)", 4, False),
+                                                      ("X[i] * 3.0", 1, False)])
+def test_what_a_program_rounds_before_it_stores_it_is_judged_by_that_rounding(value: str, ulps: int, right: bool) -> None:
+    """A last place of f16 in f32 is what a device's own exponential may turn; of a program that does not round it is a fault."""
+    program = parse_program(f"kir 1\nprogram p\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = {value}\n", "p")
+    problem = program_problem(program, program)
+    at = problem.shapes[-1]
+    x = np.random.default_rng(0).standard_normal(at.sizes["N"]).astype(np.float32)
+    exact = (x * np.float32(3.0)).astype(np.float16) if "f16" in value else x * np.float32(3.0)
+    off = np.where(np.arange(len(x)) % 2, 1, -1) * ulps * np.spacing(np.abs(exact).astype(np.float16)).astype(np.float32)
+    assert problem.compare({"Y": (exact.astype(np.float32) + off).astype(np.float32)}, {"X": x}, at).ok == right

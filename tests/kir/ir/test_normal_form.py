@@ -1,6 +1,7 @@
 """Normal forms of integers: unchanged meaning under wrapping arithmetic, one spelling, idempotent; and the hash is blind to local names."""
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -18,14 +19,23 @@ NAMES = ("a", "b", "c")
 OPS = ("add", "sub", "mul", "min", "max", "and", "or", "xor", "floordiv", "mod", "ceildiv", "tdiv", "trem", "shl", "shr")
 
 
-@st.composite
-def raw_trees(draw: st.DrawFn, depth: int = 4) -> Any:
+LEAVES = st.one_of(st.sampled_from(NAMES), st.integers(-300, 300), st.integers(-2**63, 2**63))
+OF_ONE, OF_TWO = st.sampled_from(("neg", "not")), st.sampled_from(OPS[:3] * 3 + OPS)
+
+
+@cache
+def raw_trees(depth: int = 4) -> st.SearchStrategy[Any]:
     """A tree (op, left, right), ("neg" or "not", x), a name or a number, before any normal form."""
+    return _tree(depth)
+
+
+@st.composite
+def _tree(draw: st.DrawFn, depth: int) -> Any:
     if depth == 0 or draw(st.integers(0, 3)) == 0:
-        return draw(st.one_of(st.sampled_from(NAMES), st.integers(-300, 300), st.integers(-2**63, 2**63)))
+        return draw(LEAVES)
     if draw(st.integers(0, 5)) == 0:
-        return draw(st.sampled_from(("neg", "not"))), draw(raw_trees(depth - 1))
-    return draw(st.sampled_from(OPS[:3] * 3 + OPS)), draw(raw_trees(depth - 1)), draw(raw_trees(depth - 1))
+        return draw(OF_ONE), draw(raw_trees(depth - 1))
+    return draw(OF_TWO), draw(raw_trees(depth - 1)), draw(raw_trees(depth - 1))
 
 
 def built(tree: Any, dtype: DType) -> n.Expr:

@@ -113,12 +113,16 @@ def test_an_expert_is_proved(name: str, runs: int) -> None:
 
 
 def test_what_is_not_followed_is_not_decided() -> None:
-    """Named barriers order something, and it is not known what."""
-    program = parse_program(HEAD + asynchronous.RIGHT["ring"].replace("        Y[b", "        named_barrier_sync(1, 64)\n        Y[b"))
-    done = proved(program, 0)
-    assert done.verdict == "undecided"
-    assert {done.status("wait"), done.status("race")} == {"undecided"}
-    assert all(f.why or f.shown for f in done.findings)
+    """Named barriers order something, which is left out: what needs it is not decided, nor whether all come to them."""
+    ring, last = HEAD + asynchronous.RIGHT["ring"], "        Y[b, w * 32 +: 32] = sum\n"
+    sync = "        named_barrier_sync(1, 64)\n"
+    exchanged = f"        s[0, w * 32 +: 32] = sum\n{sync}        Y[b, w * 32 +: 32] = s[0, 32 - w * 32 +: 32]\n"
+    for text, race in ((ring.replace(last, sync + last), "proved"), (ring.replace(last, exchanged), "undecided")):
+        done = proved(parse_program(text), 0)
+        assert done.verdict == "undecided"
+        assert {done.status("ring"), done.status("barrier")} == {"undecided"}
+        assert done.status("race") == race
+        assert all(f.why or f.shown for f in done.findings)
 
 
 def test_facts_that_exclude_one_another_are_refused() -> None:

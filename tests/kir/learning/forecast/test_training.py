@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
 from kir.learning.forecast import training
-from kir.learning.forecast.model import HINT, MAGIC, SCHEMA, Model
+from kir.learning.forecast.model import CERTAIN, HINT, MAGIC, REFUSED, SCHEMA, Model
 from kir.learning.forecast.scores import area
-from kir.learning.forecast.training import Options, Rows, dealt, isotonic, train
+from kir.learning.forecast.training import Options, Rows, _shares, dealt, isotonic, train
 from kir.learning.forecast.trees import Forest
 from tests.kir.learning.forecast.made import NAMES, rows
 
@@ -219,3 +219,23 @@ def test_nothing_failed_is_a_small_chance_that_something_does() -> None:
 def test_one_family_is_too_few() -> None:
     with pytest.raises(KirError, match="KIR-E011"):
         train(_unseen(), QUICK)
+
+
+def test_what_does_not_hold_on_families_left_out_counts_less() -> None:
+    """The analytic model is right of all, and forests of what is noise in each family count nothing; where they are right everywhere they are kept."""
+    r = np.random.default_rng(0)
+    base, noise = r.normal(size=400) * 0.3, r.normal(size=400) * 0.3
+    weights = np.ones(400)
+    assert _shares(np.column_stack([base, noise, noise]), base, weights) == (1.0, 0.0, 0.0)
+    trust, much, way = _shares(np.column_stack([0.0 * base, noise, noise]), noise, weights)
+    assert (trust, much) == (0.0, 1.0) and way > 0.0
+
+
+def test_what_is_refused_before_compiling_is_sure_to_fail() -> None:
+    m = train(_known(), Options(trees=0.05))
+    names = (*m.names, *(x for x in REFUSED if x not in m.names))
+    wide = replace(m, names=names)
+    rows = np.zeros((3, len(names)))
+    rows[1, names.index(REFUSED[0])] = rows[2, names.index(REFUSED[1])] = 1.0
+    found = wide.failing(rows)
+    assert found[0] < 0.9 and found[1] >= CERTAIN and found[2] >= CERTAIN

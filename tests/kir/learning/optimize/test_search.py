@@ -15,6 +15,7 @@ import pytest
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.gate.cost import program_cost
+from kir.gate.gpu.relative import program_problem
 from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -299,3 +300,27 @@ def test_a_time_that_is_less_than_moving_the_tensors_takes_is_not_believed(monke
     monkeypatch.setattr("kir.learning.optimize.search.modelled", lambda p, *x: given if p == program else [replace(c, seconds=1e-9) for c in given])
     search = Search(program, setting, CpuJudge(setting), (TileSource(),), budget=Budget(seconds=1e4, plans=6), from_starts=[Start("as it is", program)])
     assert not search.proposals(8) and search.pruned["the cost model does not see all that it moves"] >= 4
+
+
+class Wordy:
+    """One plan, with a step that brings nothing in the middle of it."""
+
+    name = "wordy"
+
+    def plans(self, program: Program, setting: Setting) -> Iterator[Plan]:
+        steps = (Step("surface-option", {"option": "tl_disable_warp_specialized", "value": "true"}, "main"),
+                 Step("multi-threaded-block", {"threads": 128}, "main"), Step("tile", {"extent": 512}, "main"))
+        yield Plan("wordy", steps, family="wordy", surface="cuda")
+
+
+def test_steps_that_bring_nothing_are_left_out_of_what_is_given() -> None:
+    """Of two programs of one modelled time the one with the shorter story is the best."""
+    text = "kir 1\nprogram twice\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  register s: f32 = 0.0\n" \
+           "  for j in 0..2\n    s = s + X[i]\n  Y[i] = s\n"
+    program = parse_program(text, "twice")
+    problem = program_problem(program, program)
+    setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes={"N": 1 << 22}), target("h200"), "cuda")
+    found = Search(program, setting, CpuJudge(setting, compiles=False), (Wordy(),), budget=Budget(seconds=1e4), from_starts=[Start("as it is", program)]).run()
+    assert found.best is not None and found.baseline.measured is not None and found.best.measured is not None
+    assert found.baseline.measured.seconds > 10 * found.best.measured.seconds
+    assert [s.name for s in found.best.steps] == ["multi-threaded-block", "tile"] and found.best.plan.source == "wordy shortened"

@@ -183,7 +183,7 @@ FIXED = COLUMNS.replace("0..R", "0..4096").replace("[B, R, C]", "[B, 4096, C]").
 
 
 @pytest.mark.parametrize(("text", "sizes", "families", "times"), [
-    (COLUMNS, {"B": 8, "R": 512, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
+    (COLUMNS, {"B": 8, "R": 2048, "C": 1024}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split"}, 20.0),
     (LINE, {"B": 4, "L": 2048}, {"tiles", "tiles both"}, 20.0),
     (TRANSPOSED, {"R": 8192, "C": 4096}, {"tiles", "tiles across"}, 2.0),
     (BYTES, {"M": 1024, "N": 1024, "K": 4096}, {"tiles", "tiles parts", "tiles folded", "tiles both", "tiles split", "tiles cores"}, 50.0),
@@ -209,3 +209,41 @@ def test_a_naive_kernel_that_no_stored_one_is_like_is_tiled(text: str, sizes: di
     assert len(program_text(again)) < 8000
     assert given / best > times
     assert gate_cpu(made, problem, "kir", []).accepted
+
+
+TREE = """kir 1
+program sums
+  size C: i32
+  size N: i32
+  in X: f32[N, C]
+  out Y: f32[N, C]
+  fact C >= 1
+  fact N >= 1
+kernel sums grid (row: N) threads 256
+  shared %parts: f32[256]
+  for t in 0..256 parallel thread
+    register sum: f32 = 0.0
+    for tile in 0..ceildiv(C - t, 256)
+      sum = sum + X[row, tile * 256 + t]
+    %parts[t] = sum
+    barrier()
+    for s in 0..8
+      if t < 128 >> s
+        %parts[t] = %parts[t] + %parts[(128 >> s) + t]
+      barrier()
+    let mean = %parts[0] / cast(C, f32)
+    for tile_1 in 0..ceildiv(C - t, 256)
+      Y[row, tile_1 * 256 + t] = X[row, tile_1 * 256 + t] - mean
+"""
+
+
+def test_a_kernel_that_is_its_own_problem_is_walked_back_to_rows_of_a_thread() -> None:
+    """Whether a thread is meant to compute a row nobody says: the walk ends there, and does not look for another order until its seconds are over."""
+    program = parse_program(TREE, "sums.kir")
+    problem = program_problem(program, program)
+    setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes={"C": 4096, "N": 4096}), target("h200"), "cuda")
+    found = starts(program, setting, 200.0)
+    assert found[0].program == program and "steps back" in found[1].name
+    (kernel,) = found[1].program.kernels
+    assert kernel.threads == const(1) and "shared" not in program_text(found[1].program)
+    assert {family for family, _, _ in TileSource().streams(found[1].program, setting)} >= {"tiles folded"}

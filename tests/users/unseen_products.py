@@ -1,0 +1,236 @@
+"""More kernels in the manner of tutorials: what is found of launches whose tensors only runs show, and walks of products, of sums in parts, of transposes."""
+from __future__ import annotations
+
+from tests.users.unseen_kernels import Unseen, Walk
+
+CUDA = {
+    "a window of nine, steps and padding, a table of the device": Unseen("""
+#include <torch/extension.h>
+__constant__ float gains[5];
+__global__ void depthwise(const float* x, const float* w, float* y, int total, int C, int H, int W, int OH, int OW, int stride, int pad) {
+  int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= total) return;
+  int ow = at % OW, oh = (at / OW) % OH, c = (at / OW / OH) % C, n = at / OW / OH / C;
+  float v = gains[at % 5];
+  for (int kh = 0; kh < 3; ++kh)
+    for (int kw = 0; kw < 3; ++kw) {
+      int ih = oh * stride - pad + kh, iw = ow * stride - pad + kw;
+      if (ih >= 0 && ih < H && iw >= 0 && iw < W) v += x[((n * C + c) * H + ih) * W + iw] * w[c * 9 + kh * 3 + kw];
+    }
+  y[at] = v;
+}
+torch::Tensor run(torch::Tensor x, torch::Tensor w, int stride, int pad) {
+  int N = x.size(0), C = x.size(1), H = x.size(2), W = x.size(3);
+  int OH = (H + 2 * pad - 3) / stride + 1, OW = (W + 2 * pad - 3) / stride + 1;
+  auto y = torch::empty({N, C, OH, OW}, x.options());
+  int total = y.numel();
+  depthwise<<<(total + 255) / 256, 256>>>(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), total, C, H, W, OH, OW, stride, pad);
+  return y;
+}
+""", {"x": ["N", "C", "H", "W"], "w": ["C", 9], "gains": [5]}, {"threads_x": 256},
+        tuple(f"{x} <= 134217728" for x in ("N", "C", "H", "W", "pad", "stride"))),
+}
+TRITON = {
+    "packed weights of which nothing is said, rows of groups": (Unseen("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x_ptr, q_ptr, s_ptr, y_ptr, N, K, GROUP: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BN,), tl.float32)
+    for k0 in range(0, K, BK):
+        k = k0 + tl.arange(0, BK)
+        x = tl.load(x_ptr + k, mask=k < K, other=0.0)
+        w = (tl.load(q_ptr + (k[:, None] // 8) * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0) >> ((k[:, None] % 8) * 4)) & 0xF
+        s = tl.load(s_ptr + (k0 // GROUP) * N + n, mask=n < N, other=0.0)
+        acc += tl.sum(w.to(tl.float32) * s[None, :] * x[:, None], axis=0)
+    tl.store(y_ptr + n, acc, mask=n < N)
+
+
+def call(x, q, s):
+    K, N = x.shape[0], q.shape[1]
+    assert q.shape[0] * 8 == K and K % 128 == 0
+    y = torch.empty(N, device=x.device)
+    rows[(triton.cdiv(N, 64),)](x, q, s, y, N, K, GROUP=128, BN=64, BK=64)
+    return y
+""", {"q_ptr": ["q_0", "N"], "y_ptr": ["N"]}, {"BN": 64}, ("q_0 * 8 % 128 == 0", "N % 64 == 0"), {"q_ptr": "i32", "x_ptr": "f32"}), "rows"),
+    "segments between offsets, a loop that counts from one to the next": (Unseen("""import torch, triton
+import triton.language as tl
+
+
+@triton.jit
+def segments(v_ptr, at_ptr, out_ptr, D, BD: tl.constexpr):
+    s = tl.program_id(0)
+    d = tl.arange(0, BD)
+    end = tl.load(at_ptr + s + 1)
+    acc = tl.zeros((BD,), tl.float32)
+    i = tl.load(at_ptr + s)
+    while i < end:
+        acc += tl.load(v_ptr + i * D + d, mask=d < D, other=0.0)
+        i += 1
+    tl.store(out_ptr + s * D + d, acc, mask=d < D)
+
+
+def call(values, at):
+    B, D = at.numel() - 1, values.size(1)
+    out = torch.empty((B, D), device=values.device)
+    segments[(B,)](values, at, out, D, BD=128)
+    return out
+""", {"out_ptr": ["at_0 - 1", "D"]}, {"BD": 128}, (), {"at_ptr": "i64"}), "segments"),
+}
+WALKS = {
+    "a transpose through padded shared memory, whole tiles": Walk("""
+const int TILE_DIM = 32;
+const int BLOCK_ROWS = 8;
+__global__ void transposeNoBankConflicts(float *odata, const float *idata) {
+  __shared__ float tile[TILE_DIM][TILE_DIM + 1];
+  int x = blockIdx.x * TILE_DIM + threadIdx.x;
+  int y = blockIdx.y * TILE_DIM + threadIdx.y;
+  int width = gridDim.x * TILE_DIM;
+  int height = gridDim.y * TILE_DIM;
+  for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) tile[threadIdx.y + j][threadIdx.x] = idata[(y + j) * width + x];
+  __syncthreads();
+  x = blockIdx.y * TILE_DIM + threadIdx.x;
+  y = blockIdx.x * TILE_DIM + threadIdx.y;
+  for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS) odata[(y + j) * height + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+int main(int argc, char **argv) {
+  const int nx = 1024, ny = 512;
+  const int mem_size = nx * ny * sizeof(float);
+  dim3 dimGrid(nx / TILE_DIM, ny / TILE_DIM, 1);
+  dim3 dimBlock(TILE_DIM, BLOCK_ROWS, 1);
+  float *d_idata, *d_tdata;
+  cudaMalloc(&d_idata, mem_size);
+  cudaMalloc(&d_tdata, mem_size);
+  transposeNoBankConflicts<<<dimGrid, dimBlock>>>(d_tdata, d_idata);
+  cudaDeviceSynchronize();
+}
+""", {"nx": 64, "ny": 32}),
+    "parts of a sum that CTAs add up together": Walk("""
+#include <torch/extension.h>
+template <int BM, int BN, int BK>
+__global__ void splitk_gemm(const float* A, const float* B, float* C, int M, int N, int K, int k_per_split) {
+  __shared__ float As[BM][BK + 1];
+  __shared__ float Bs[BK][BN];
+  int tx = threadIdx.x, ty = threadIdx.y;
+  int row = blockIdx.y * BM + ty, col = blockIdx.x * BN + tx;
+  int k0 = blockIdx.z * k_per_split;
+  int k1 = min(k0 + k_per_split, K);
+  float acc = 0.f;
+  for (int k = k0; k < k1; k += BK) {
+    As[ty][tx] = (row < M && k + tx < k1) ? A[row * K + k + tx] : 0.f;
+    Bs[ty][tx] = (k + ty < k1 && col < N) ? B[(k + ty) * N + col] : 0.f;
+    __syncthreads();
+#pragma unroll
+    for (int kk = 0; kk < BK; ++kk) acc += As[ty][kk] * Bs[kk][tx];
+    __syncthreads();
+  }
+  if (row < M && col < N) atomicAdd(&C[row * N + col], acc);
+}
+torch::Tensor matmul_splitk(torch::Tensor a, torch::Tensor b, int splits) {
+  int M = a.size(0), K = a.size(1), N = b.size(1);
+  auto c = torch::zeros({M, N}, a.options());
+  const int T = 16;
+  int per = (K + splits - 1) / splits;
+  dim3 grid((N + T - 1) / T, (M + T - 1) / T, splits);
+  splitk_gemm<T, T, T><<<grid, dim3(T, T)>>>(a.data_ptr<float>(), b.data_ptr<float>(), c.data_ptr<float>(), M, N, K, per);
+  return c;
+}
+""", {"M": 17, "N": 18, "K": 40, "splits": 2}),
+    "tiles in panels of rows, products of singles": Walk("""import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+                  BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr, BLOCK_SIZE_K: tl.constexpr, GROUP_SIZE_M: tl.constexpr):
+    pid = tl.program_id(axis=0)
+    num_pid_m = tl.cdiv(M, BLOCK_SIZE_M)
+    num_pid_n = tl.cdiv(N, BLOCK_SIZE_N)
+    num_pid_in_group = GROUP_SIZE_M * num_pid_n
+    group_id = pid // num_pid_in_group
+    first_pid_m = group_id * GROUP_SIZE_M
+    group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+    pid_m = first_pid_m + ((pid % num_pid_in_group) % group_size_m)
+    pid_n = (pid % num_pid_in_group) // group_size_m
+    offs_am = (pid_m * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M)) % M
+    offs_bn = (pid_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)) % N
+    offs_k = tl.arange(0, BLOCK_SIZE_K)
+    a_ptrs = a_ptr + (offs_am[:, None] * stride_am + offs_k[None, :] * stride_ak)
+    b_ptrs = b_ptr + (offs_k[:, None] * stride_bk + offs_bn[None, :] * stride_bn)
+    accumulator = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BLOCK_SIZE_K)):
+        a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BLOCK_SIZE_K, other=0.0)
+        b = tl.load(b_ptrs, mask=offs_k[:, None] < K - k * BLOCK_SIZE_K, other=0.0)
+        accumulator = tl.dot(a, b, accumulator)
+        a_ptrs += BLOCK_SIZE_K * stride_ak
+        b_ptrs += BLOCK_SIZE_K * stride_bk
+    c = accumulator
+    offs_cm = pid_m * BLOCK_SIZE_M + tl.arange(0, BLOCK_SIZE_M)
+    offs_cn = pid_n * BLOCK_SIZE_N + tl.arange(0, BLOCK_SIZE_N)
+    c_ptrs = c_ptr + stride_cm * offs_cm[:, None] + stride_cn * offs_cn[None, :]
+    c_mask = (offs_cm[:, None] < M) & (offs_cn[None, :] < N)
+    tl.store(c_ptrs, c, mask=c_mask)
+
+def matmul(a, b):
+    assert a.shape[1] == b.shape[0], "Incompatible dimensions"
+    assert a.is_contiguous(), "Matrix A must be contiguous"
+    M, K = a.shape
+    K, N = b.shape
+    assert a.dtype == torch.float32
+    c = torch.empty((M, N), device=a.device, dtype=torch.float32)
+    grid = lambda META: (triton.cdiv(M, META['BLOCK_SIZE_M']) * triton.cdiv(N, META['BLOCK_SIZE_N']), )
+    matmul_kernel[grid](a, b, c, M, N, K, a.stride(0), a.stride(1), b.stride(0), b.stride(1), c.stride(0), c.stride(1),
+                        BLOCK_SIZE_M=16, BLOCK_SIZE_N=16, BLOCK_SIZE_K=16, GROUP_SIZE_M=2)
+    return c
+""", {"M": 33, "N": 40, "K": 35}, suffix="py"),
+    "a product that is scaled where it stands": Walk("""import tilelang
+import tilelang.language as T
+
+@tilelang.jit
+def w8a16(M, N, K, block_M=16, block_N=16, block_K=32):
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), Wq: T.Tensor((N, K), "int8"), S: T.Tensor((N,), "float16"),
+             C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bx, by):
+            A_s = T.alloc_shared((block_M, block_K), "float16")
+            W_s = T.alloc_shared((block_N, block_K), "int8")
+            W_l = T.alloc_fragment((block_N, block_K), "int8")
+            W_f = T.alloc_fragment((block_N, block_K), "float16")
+            W_d = T.alloc_shared((block_N, block_K), "float16")
+            acc = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[by * block_M, k * block_K], A_s)
+                T.copy(Wq[bx * block_N, k * block_K], W_s)
+                T.copy(W_s, W_l)
+                for i, j in T.Parallel(block_N, block_K):
+                    W_f[i, j] = W_l[i, j].astype("float16")
+                T.copy(W_f, W_d)
+                T.gemm(A_s, W_d, acc, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                acc[i, j] = acc[i, j] * S[bx * block_N + j]
+            T.copy(acc, C[by * block_M, bx * block_N])
+    return main
+
+kernel = w8a16(512, 1024, 768)
+""", {"M": 20, "N": 18, "K": 40}, suffix="py"),
+    "a maximum of a block by CUB": Walk("""
+#include <cub/cub.cuh>
+#include <cstdint>
+template <int THREADS>
+__global__ void dynamic_quant(const float* __restrict__ in, int8_t* __restrict__ out, float* __restrict__ scale, int hidden) {
+  typedef cub::BlockReduce<float, THREADS> Reduce;
+  __shared__ typename Reduce::TempStorage tmp;
+  __shared__ float shared_scale;
+  float m = 0.f;
+  for (int i = threadIdx.x; i < hidden; i += THREADS) m = fmaxf(m, fabsf(in[blockIdx.x * hidden + i]));
+  m = Reduce(tmp).Reduce(m, cub::Max());
+  if (threadIdx.x == 0) { shared_scale = m / 127.f; scale[blockIdx.x] = m / 127.f; }
+  __syncthreads();
+  for (int i = threadIdx.x; i < hidden; i += THREADS) out[blockIdx.x * hidden + i] = static_cast<int8_t>(rintf(in[blockIdx.x * hidden + i] / shared_scale));
+}
+void run(const float* x, int8_t* q, float* s, int rows, int hidden) { dynamic_quant<128><<<rows, 128>>>(x, q, s, hidden); }
+""", {"rows": 2, "hidden": 300}),
+}
