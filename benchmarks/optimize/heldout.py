@@ -317,7 +317,8 @@ def _table(rows: list[dict[str, Any]], about: Mapping[str, Any]) -> Iterator[str
         ours = f"{r['seconds'] * 1e6:.1f} us" if r["seconds"] else ""
         spread = f"{r['low'] * 1e6:.1f} .. {r['high'] * 1e6:.1f}" if r["seconds"] else ""
         rival = f"{r['rival_seconds'] * 1e6:.1f} us" if r.get("rival_seconds") else ""
-        remark = "; ".join(x for x in (r.get("remark", ""), f"FlagGems: {r['rival_remark']}" if r.get("rival_remark") else "") if x)
+        theirs = f"FlagGems: {r['rival_remark']}" if r.get("rival_remark") and not rival else ""
+        remark = "; ".join(x for x in (r.get("remark", ""), theirs) if x)
         cells = (
             r["instance"],
             r["problem"],
