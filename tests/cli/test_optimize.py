@@ -79,7 +79,7 @@ def test_a_kernel_that_no_problem_is_named_for_must_compute_what_it_computes(tmp
     """It is read as its host code launches it, made fast at large sizes, and may be judged by other processes."""
     file, out = tmp_path / "rows.py", tmp_path / "rows.cu"
     file.write_text(ROWS)
-    code, said, err = called(capsys, "optimize", str(file), "--no-compile", "--surface", "cuda", "--budget", "candidates=1,seconds=500,plans=14",
+    code, said, err = called(capsys, "optimize", str(file), "--no-compile", "--surface", "cuda", "--budget", "candidates=3,seconds=500,plans=40",
                              "-o", str(out))
     assert code == 0 and "times as fast" in said and "columns=8192" in said and "what weighted_rows computes" in said, err
     assert "KIR-S060" in err and "__global__" in out.read_text()
