@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.gpu_workloads.fmha import MOST_WRONG, writing
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import STOPPED, Case, fastest, told
-from benchmarks.gpu_workloads.replaying import Made, kept
+from benchmarks.gpu_workloads.replaying import Made, key, of_rows, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -89,24 +89,13 @@ def cases() -> Iterator[Case]:
 
 
 def prepared() -> dict[Key, Made]:
-    """All candidates, compiled; TileLang's compiler is the slowest."""
-    keys = dict.fromkeys(key(p, r) for r in ROWS for p in POINTS if suits(p, r))
-    return kept("fmha_varlen", sorted(keys, key=lambda k: surface(k[0]) != "tilelang"), candidate, executable)
-
-
-def key(point: str, row: Row) -> Key:
-    """What a candidate at a row is kept by."""
-    return point, row if surface(point) == "tilelang" else None
+    """All candidates, compiled."""
+    return of_rows("fmha_varlen", ROWS, POINTS, suits, candidate, executable)
 
 
 def suits(point: str, row: Row) -> bool:
     """Whether a point computes what a row asks."""
     return ("_causal_" in point) == row.causal
-
-
-def surface(point: str) -> str:
-    """Of a point's pipeline."""
-    return find_space(point.split()[0]).surface
 
 
 def candidate(of: Key) -> Program:

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
 from benchmarks.gpu_workloads.measuring import Case, fastest
-from benchmarks.gpu_workloads.replaying import COLD, Made, kept, replayed
+from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
@@ -101,19 +101,8 @@ Key = tuple[str, Row | None]
 
 
 def prepared() -> dict[Key, Made]:
-    """All candidates, compiled; TileLang's compiler is the slowest."""
-    keys = dict.fromkeys(key(p, r) for r in ROWS for p in POINTS if suits(p, r))
-    return kept("gemm_grouped", sorted(keys, key=lambda k: surface(k[0]) != "tilelang"), candidate, executable)
-
-
-def key(point: str, row: Row) -> Key:
-    """What a candidate at a row is kept by."""
-    return point, row if surface(point) == "tilelang" else None
-
-
-def surface(point: str) -> str:
-    """Of a point's pipeline."""
-    return find_space(point.split()[0]).surface
+    """All candidates, compiled."""
+    return of_rows("gemm_grouped", ROWS, POINTS, suits, candidate, executable)
 
 
 def suits(point: str, row: Row) -> bool:

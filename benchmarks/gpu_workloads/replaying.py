@@ -19,6 +19,7 @@ from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.gpu.images.executable import Executable
 from kir.ir.nodes import Program
+from kir.learning.tune.space import find_space
 
 COLD = 160e6
 """Bytes that the copies of a row's tensors have together at least: three times the L2 of an H200."""
@@ -82,6 +83,23 @@ def kept(name: str, keys: Iterable[Any], make: Callable[[Any], Program], build: 
                 if number % AT_ONCE == 0 or number == len(missing):
                     write_atomic(file, pickle.dumps(found))
     return found
+
+
+def surface(point: str) -> str:
+    """Of the pipeline of a point, which its first word names."""
+    return find_space(point.split()[0]).surface
+
+
+def key(point: str, row: Any) -> tuple[str, Any]:
+    """What a candidate at a row is kept by: TileLang's launchers take the row's sizes, and what others compile holds for all rows."""
+    return point, row if surface(point) == "tilelang" else None
+
+
+def of_rows(name: str, rows: Iterable[Any], points: Iterable[str], suits: Callable[[str, Any], bool], make: Callable[[Any], Program],
+            build: Callable[[Any, Program], Executable]) -> dict[Any, Made]:
+    """The points that suit a row, of all rows, as `kept`, those of TileLang last: its compiler is the slowest."""
+    some = tuple(points)
+    return kept(name, sorted(dict.fromkeys(key(p, r) for r in rows for p in some if suits(p, r)), key=lambda k: surface(k[0]) == "tilelang"), make, build)
 
 
 def _made(what: tuple[Callable[[Any], Program], Callable[[Any, Program], Executable], Any]) -> Made:
