@@ -40,7 +40,7 @@ ISOLATION = "candidate: fork server, one process a verdict, {level}; oracle: a p
 class Options:
     """What is measured: names of timed shapes (none: all of the problem's that the program allows), the panel, compute-sanitizer, seconds
     for the samples of a kernel at a shape, `interpret`, whether the CPU gate's interpreter runs first, and `replay`, whether timed calls are made again and
-    compared. Without one of these a verdict orders candidates, and the one that is taken is judged again with all of them. `shared` is what the gates of
+    compared. A verdict without one of these only orders candidates. `shared` is what the gates of
     one search have in common, none for one that stands alone."""
 
     shapes: tuple[str, ...] = ()
