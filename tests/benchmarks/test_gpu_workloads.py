@@ -137,9 +137,9 @@ def test_attention_asks_every_point_and_whole_tiles_where_they_divide_the_length
 def test_every_batch_has_points_of_all_surfaces_no_larger_than_a_product() -> None:
     for row in bmm.ROWS:
         points = [p for p in bmm.POINTS if bmm.suits(p, row)]
-        assert {bmm.surface(p) for p in points} >= {"cuda", "triton"}
+        assert {replaying.surface(p) for p in points} >= {"cuda", "triton"}
         assert not any(f"rows={rows} " in p for p in points for rows in (128, 192, 256) if rows > row.m)
-        assert {bmm.surface(p) for p in points} == {"cuda", "triton", "tilelang"} or row.m < 128
+        assert {replaying.surface(p) for p in points} == {"cuda", "triton", "tilelang"} or row.m < 128
 
 
 def test_sequences_are_uneven_and_every_workload_of_points_has_all_surfaces() -> None:
@@ -148,7 +148,7 @@ def test_sequences_are_uneven_and_every_workload_of_points_has_all_surfaces() ->
     for module in (fmha_varlen, gemm_fp8, gemm_grouped):
         rows: tuple[Any, ...] = module.ROWS
         for row in rows:
-            assert {module.surface(p) for p in module.POINTS if module.suits(p, row)} == {"cuda", "triton", "tilelang"}
+            assert {replaying.surface(p) for p in module.POINTS if module.suits(p, row)} == {"cuda", "triton", "tilelang"}
 
 
 def test_gemm_measures_the_first_point_of_many_tiles_and_what_is_left_of_the_first() -> None:
