@@ -77,8 +77,9 @@ class CpuJudge:
 @dataclass
 class GpuJudge:
     """Right at secret shapes and timed on a device. The interpreter and the panel are left out, as `kir gate --on gpu` has them; without `replays` so are
-    the timed calls, made again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went,
-    by the gate's stages; `turn` are those for which it waited for the device and `alone` those for which it had it alone, within the others. `shared` is what a search's gates have in common."""
+    the timed calls, made again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went, by
+    the gate's stages; `turn` are those for which it waited for the device and `alone` those for which it had it alone, within the others. `shared` is what
+    a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
