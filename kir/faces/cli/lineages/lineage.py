@@ -21,6 +21,7 @@ from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
     from kir.faces.api.pipelines import Stored
+    from kir.lineage.walk import Budget
 
 MOST_SHOWN = 12
 """Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
@@ -121,9 +122,9 @@ def _along(file: str, problem: str, bind: Path | None, against: str, numbers: li
 
 def _larger(reason: str, budget: Budget) -> str:
     """What a walk needs that its budget ended: passes may be there that were not tried."""
-    spent = next((f"--{name} {2 * value:g}" for name, value, word in (("steps", budget.steps, " steps "), ("attempts", budget.attempts, " attempts ")) if word in reason),
-                 f"--seconds {2 * budget.seconds:g}" if budget.seconds else "--seconds")
-    return f"a larger budget ({spent} --restart): it ended the walk, and what was not tried yet may take these nodes back"
+    most = {"steps": budget.steps, "attempts": budget.attempts, "seconds": budget.seconds or 0.0}
+    spent = next((name for name in ("steps", "attempts") if f" {name} " in reason), "seconds")
+    return f"a larger budget (--{spent} {2 * most[spent]:g} --restart): it ended the walk, and what was not tried yet may take these nodes back"
 
 
 def _suggestion(clauses: set[str], problem: str) -> str:
