@@ -32,6 +32,8 @@ OPTIONAL = frozenset({
 START_UP = {
     "kir/faces/cli": "a command imports what it runs",
     "passes/algorithms/_carrier.py": "the gate, for those who check an answer",
+    "passes/lowering/_named_values.py": "the parser, for those who name a value by its text",
+    "passes/threads/deal_fragment.py": "the parser, for those who give a layout as text",
     "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",
     "kir/analysis": "the solver and the normal form, for those who prove",
     "kir/ir": "what specializes, for those who bind",
