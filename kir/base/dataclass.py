@@ -1,8 +1,8 @@
-"""`dataclass` of the standard library, made five times as fast where it is frozen: half of the time in which all passes load went into making methods.
+"""`dataclass` of the standard library, made five times as fast: half of the time in which all passes load went into making methods.
 
 The standard library writes up to seven functions a class and compiles each. Here `__init__` alone is compiled, when a first instance is made; the
 others are the same functions for all classes. The result is a dataclass like any other: `fields`, `replace`, `asdict`, `match` and pickling work, and
-either kind may be the base of the other. What is not frozen, or asks for more (slots, order, keyword-only fields), is left to the standard library.
+either kind may be the base of the other. What asks for more (slots, order, keyword-only fields) is left to the standard library.
 `docs/decisions/0015-dataclasses.md` says why.
 """
 
@@ -23,7 +23,7 @@ else:
     def dataclass(cls=None, /, *, frozen=False, eq=True, **more):
         """As `dataclasses.dataclass`."""
         def made(cls):
-            fast = _fast(cls, eq) if frozen and not more else None
+            fast = _fast(cls, eq, frozen) if not more else None
             return dataclasses.dataclass(frozen=frozen, eq=eq, **more)(cls) if fast is None else fast
         return made if cls is None else made(cls)
 
@@ -31,19 +31,15 @@ FIELDS, PARAMS, KIND = "__dataclass_fields__", "__dataclass_params__", "_field_t
 """What the standard library keeps in a dataclass, and in a field."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Compared:
-    """A class as the standard library makes it, for what it keeps in one whose instances are compared."""
+class _Example:
+    """A class that the standard library is shown, for what it keeps in one."""
 
     field: int = 0
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Apart:
-    """The same for one whose instances are not."""
-
-
-_PLAIN: Any = getattr(dataclasses.fields(_Compared)[0], KIND)
+_PARAMS = {(eq, frozen): getattr(dataclasses.dataclass(eq=eq, frozen=frozen)(type("Example", (), dict(vars(_Example)))), PARAMS)
+           for eq in (False, True) for frozen in (False, True)}
+_PLAIN: Any = getattr(dataclasses.fields(dataclasses.dataclass(_Example))[0], KIND)
 """What marks a field that is neither a class variable nor for `__init__` alone."""
 
 
@@ -52,14 +48,15 @@ def _stated(cls: Any) -> dict[str, Any] | None:
     own, stated, shared = cls.__dict__, dict[str, Any](), set[str]()
     for name, kind in own.get("__annotations__", {}).items():
         default = own.get(name, dataclasses.MISSING)
-        field: Any = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
         if not isinstance(kind, str) or "InitVar" in kind or "KW_ONLY" in kind:
             return None
         if "ClassVar" in kind:
-            if not kind.startswith("ClassVar") or field is default or getattr(sys.modules.get(cls.__module__), "ClassVar", None) is not ClassVar:
+            known = getattr(sys.modules.get(cls.__module__), "ClassVar", None) is ClassVar
+            if not known or not kind.startswith("ClassVar") or isinstance(default, dataclasses.Field):
                 return None
             shared.add(name)
             continue
+        field: Any = default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
         if isinstance(default, MemberDescriptorType) or field.default.__class__.__hash__ is None or not field.init or field.kw_only is True:
             return None
         field.name, field.type, field.kw_only = name, kind, False
@@ -72,11 +69,11 @@ def _stated(cls: Any) -> dict[str, Any] | None:
     return None if any(isinstance(value, dataclasses.Field) and name not in stated for name, value in own.items()) else stated
 
 
-def _fast(cls: Any, eq: bool) -> Any:
+def _fast(cls: Any, eq: bool, frozen: bool) -> Any:
     """The class with its fields, and those methods that it does not define itself; None where it is left to the standard library."""
     own, stated = cls.__dict__, _stated(cls)
     bases = [base for base in reversed(cls.__mro__[1:]) if FIELDS in base.__dict__]
-    if stated is None or any(not getattr(base, PARAMS).frozen for base in bases):
+    if stated is None or any(getattr(base, PARAMS).frozen != frozen for base in bases) or (not frozen and cls.__setattr__ is not object.__setattr__):
         return None
     known = {name: f for held in (*(getattr(base, FIELDS) for base in bases), stated) for name, f in held.items()}
     fields = tuple(f for f in known.values() if getattr(f, KIND) is _PLAIN)
@@ -89,14 +86,15 @@ def _fast(cls: Any, eq: bool) -> Any:
         elif name in own:
             delattr(cls, name)  # it has no default, or makes one
     setattr(cls, FIELDS, known)
-    setattr(cls, PARAMS, getattr(_Compared if eq else _Apart, PARAMS))
-    methods = {"__init__": _Init(cls, fields), "__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr,
-               "__match_args__": tuple(f.name for f in fields)}
+    setattr(cls, PARAMS, _PARAMS[eq, frozen])
+    methods = {"__init__": _Init(cls, fields), "__repr__": _repr, "__match_args__": tuple(f.name for f in fields)}
+    if frozen:
+        methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
     if eq:
         compared = [f.name for f in fields if f.compare]
         methods |= {"__eq__": _eq, "_compared": attrgetter(*compared) if compared else type}
         if own.get("__hash__") is None:
-            cls.__hash__ = _hash
+            cls.__hash__ = _hash if frozen else None
     for name, method in methods.items():
         if name not in own:
             setattr(cls, name, method)
