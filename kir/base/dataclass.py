@@ -87,7 +87,7 @@ def _fast(cls: Any, eq: bool, frozen: bool) -> Any:
             delattr(cls, name)  # it has no default, or makes one
     setattr(cls, FIELDS, known)
     setattr(cls, PARAMS, _PARAMS[eq, frozen])
-    methods = {"__init__": _Init(cls, fields), "__repr__": _repr, "__match_args__": tuple(f.name for f in fields)}
+    methods = {"__init__": _Init(cls, fields, frozen), "__repr__": _repr, "__match_args__": tuple(f.name for f in fields)}
     if frozen:
         methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
     if eq:
@@ -104,19 +104,20 @@ def _fast(cls: Any, eq: bool, frozen: bool) -> Any:
 class _Init:
     """`__init__` of a class until it is asked for: most classes of a run have no instance."""
 
-    def __init__(self, cls: Any, fields: tuple[dataclasses.Field[Any], ...]) -> None:
-        self.cls, self.fields = cls, fields
+    def __init__(self, cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool) -> None:
+        self.cls, self.fields, self.frozen = cls, fields, frozen
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if self.cls.__dict__.get("__init__") is self:
-            self.cls.__init__ = _init(self.cls, self.fields)
+            self.cls.__init__ = _init(self.cls, self.fields, self.frozen)
         return self.cls.__init__.__get__(instance, owner)
 
 
-def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
-    """The one method that is compiled: it sets the fields past `__setattr__`, right in the instance's dictionary, which is twice as fast."""
+def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool) -> Any:
+    """The one method that is compiled: of a frozen class it sets the fields past `__setattr__`, right in the instance's dictionary, which is twice as
+    fast."""
     names: dict[str, Any] = {"__missing": dataclasses.MISSING, "__name__": cls.__module__}
-    taken, done = ["self"], ["__kept = self.__dict__"] if fields else []
+    taken, done = ["self"], ["__kept = self.__dict__"] if fields and frozen else []
     for k, f in enumerate(fields):
         given = f.name
         if f.default is not dataclasses.MISSING:
@@ -128,7 +129,7 @@ def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...]) -> Any:
             given = f"__make{k}() if {f.name} is __missing else {f.name}"
         else:
             taken.append(f.name)
-        done.append(f"__kept[{f.name!r}] = {given}")
+        done.append(f"__kept[{f.name!r}] = {given}" if frozen else f"self.{f.name} = {given}")
     if hasattr(cls, "__post_init__"):
         done.append("self.__post_init__()")
     try:
