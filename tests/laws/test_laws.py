@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from itertools import islice
 
 import pytest
 
@@ -19,7 +20,7 @@ from kir.ir.parser import parse_program
 from kir.ir.paths import paths
 from kir.ir.printer import program_text
 from kir.ir.rules.generic import is_generic
-from kir.rewrite import Applied, Pipeline, Site, Step, Trace, Witness, apply, passes, run, sites
+from kir.rewrite import Applied, Pipeline, Site, Step, Trace, Witness, apply, each_site, passes, run
 from kir.rewrite.base import Rewritten
 from kir.rewrite.declarations import declared_first
 from kir.rewrite.driver import forward_site, undone
@@ -54,7 +55,7 @@ each_file = pytest.mark.parametrize("file", FILES, scope="module")
 @lru_cache(maxsize=2 * len(PASSES))
 def found(name: str, file: str, direction: Direction) -> tuple[Site, ...]:
     """The first sites of a pass in a program."""
-    return sites(PASSES[name].with_options({}), of(file), direction)[:MOST]
+    return tuple(islice(each_site(PASSES[name].with_options({}), of(file), direction), MOST))
 
 
 def applied(name: str, file: str, direction: Direction, k: int) -> Applied | KirError:
@@ -128,7 +129,7 @@ def test_a_trace_replays_and_its_pipeline_is_text_and_json(file: str) -> None:
     p = of(file)
     trace = Trace(p)
     for name in PASSES:
-        site = next(iter(sites(PASSES[name].with_options({}), trace.program, "backward")), None)
+        site = next(each_site(PASSES[name].with_options({}), trace.program, "backward"), None)
         if site is None:
             continue
         try:
