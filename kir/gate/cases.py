@@ -518,7 +518,7 @@ def _relative(against: n.Program, sizes: Sizes, distribution: str, seed: int) ->
     return _made(against, tuple(sorted(sizes.items())), distribution, seed)
 
 
-@lru_cache(maxsize=48)
+@lru_cache(maxsize=96)
 def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str, seed: int) -> RelativeCase | None:
     """A case and what the reference makes of it, kept for the next program of a walk. None for one with too large arrays, for inputs other than
     normal ones of which the reference makes something else in float64 (they would test its rounding), and for whole numbers that it reads beyond its
