@@ -41,6 +41,10 @@ class Clocked:
         finally:
             self.seconds += time.process_time() - begun
 
+    def again(self, program: Any, surface: str) -> Measured:
+        """As the judge."""
+        return self.judge_.again(program, surface)
+
 
 def search(
     problem: str,
