@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -22,13 +23,16 @@ from kir.hardware import machine
 from kir.surface.reading import located
 
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
+WEIGHT = {"liger_kernel": 1, "fla": 2, "flag_gems": 2}
+"""How the processes that record are shared out."""
 CAPTURING, LEAST_CAPTURING = 0.28, 20.0
 """The part of the seconds, and how many at least, in which calls are recorded; tuners time meanwhile, in turns."""
 LEFT = 12.0
 """Seconds that are left to end searches that are at a candidate."""
 ENOUGH = 1.1
 """How many times as fast counts."""
-CANDIDATES = 4000
+RATE = 6
+"""Candidates that one GPU judges a second, where a dozen searches share it: as many are allowed, so that every call has its part."""
 
 
 def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str = "") -> int:
@@ -41,7 +45,8 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
         calls, found = state / "calls", state / "found"
         if seconds > 0:
             _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers)
-            budget = f"candidates={CANDIDATES},seconds={max(10.0, until - time.monotonic() - LEFT):g}"
+            left = max(10.0, until - time.monotonic() - LEFT)
+            budget = f"candidates={round(RATE * max(1, len(machine.gpus())) * left)},seconds={left:g}"
             with contextlib.suppress(subprocess.TimeoutExpired):  # what was found by then is there
                 subprocess.run([*KIR, "optimize", str(calls), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
                                 "--cache", str(state / "cache")], check=False, timeout=max(20.0, until - time.monotonic() + LEFT))
@@ -50,22 +55,28 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
 
 
 def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
-    """The calls of packages, recorded anew where none lie in the folder that are of files of this machine."""
-    with contextlib.suppress(KirError):
-        if [located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml")]:
-            return
-    processes, recording = max(1, (workers or len(os.sched_getaffinity(0))) // len(wanted)), max(LEAST_CAPTURING, CAPTURING * seconds)
+    """The calls of packages that were not made yet, recorded beside those that lie in the folder; all of them where those are of files of another machine."""
+    try:
+        here = all(located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml"))
+    except KirError:
+        here = False
+    if not here:
+        shutil.rmtree(calls.parent / "found", ignore_errors=True)
+        shutil.rmtree(calls, ignore_errors=True)
+    calls.mkdir(parents=True, exist_ok=True)
+    cores, recording = workers or len(os.sched_getaffinity(0)), max(LEAST_CAPTURING, CAPTURING * seconds)
+    shares = {p: max(1, cores * WEIGHT[p] // sum(WEIGHT[x] for x in wanted)) for p in wanted}
     with tempfile.TemporaryDirectory(prefix="kir-calls-") as name:
         capturing = [subprocess.Popen([*KIR, "capture", "--package", p, "--seconds", f"{recording:g}", "-o", str(Path(name) / p), "--",
-                                       sys.executable, "-m", "benchmarks.optimize.calls", p, "--processes", str(processes)]) for p in wanted]
+                                       sys.executable, "-m", "benchmarks.optimize.calls", p, "--processes", str(shares[p]),
+                                       "--done", str(calls / f"{p}.txt")]) for p in wanted]
         for each in capturing:
             each.wait()
-        shutil.rmtree(calls.parent / "found", ignore_errors=True)  # of other calls
-        shutil.rmtree(calls, ignore_errors=True)
-        calls.mkdir(parents=True)
+        known = {file.read_text(encoding="utf-8") for file in calls.glob("*.toml")}
         for p in wanted:
             for file in sorted((Path(name) / p).glob("*-*.toml")):
-                shutil.copyfile(file, calls / f"{p}-{file.name}")
+                if file.read_text(encoding="utf-8") not in known:
+                    shutil.copyfile(file, next(x for k in itertools.count() if not (x := calls / f"{p}-{file.stem}{f'-{k}' * bool(k)}.toml").exists()))
 
 
 def _table(out: Path, found: Path, seconds: float) -> int:

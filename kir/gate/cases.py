@@ -493,7 +493,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
-    cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)] 
+    cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
              if (made := _relative(against, at, distribution, seed + fresh)) is not None]
     return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
 

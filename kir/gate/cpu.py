@@ -47,8 +47,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
     it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
     `instead`, where that is given and takes it. Sizes are solved
-    from the structure of the program and of those of `also`; `fresh` is added to the seeds of their inputs. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only
-    when neither a problem nor a program to compare with is given."""
+    from the structure of the program and of those of `also`; `fresh` is added to the seeds of their inputs. Compilers run beside the interpreter. A refusal
+    is a verdict, not an error; KirError KIR-G001 only when neither a problem nor a program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""

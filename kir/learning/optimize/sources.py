@@ -261,7 +261,7 @@ class CardSource:
 
 
 SINGLE: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
-    "pipeline": {"stages": (2, 3, 4)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
+    "pipeline": {"stages": (4, 3, 2)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
     "tile": {"extent": (64, 128), "axis": (0, 1)}, "stage-panels": {"extent": (64, 32)}, "mma": {}, "narrow-operand": {}, "partition-rows": {},
     "cache-converted-value": {}, "retain-tile": {}, "reuse-operand": {}, "online-normalize": {}, "fold-scale": {}, "linear-grid": {}, "raster-l2": {},
     "persistent": {"ctas": ()}, "tma-load": {}, "tma-store": {}, "stage-epilogue": {}, "invariant-hoist": {}, "fuse-loops": {},
