@@ -20,6 +20,7 @@ from benchmarks.optimize.calls import CALLS
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware import machine
+from kir.learning.optimize.pool.devices import SEARCHING, workers_each
 from kir.surface.reading import located
 
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
@@ -45,8 +46,10 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
         calls, found = state / "calls", state / "found"
         if seconds > 0:
             _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers)
-            left = max(10.0, until - time.monotonic() - LEFT)
-            budget = f"candidates={round(RATE * max(1, len(machine.gpus())) * left)},seconds={left:g}"
+            left, gpus = max(10.0, until - time.monotonic() - LEFT), max(1, len(machine.gpus()))
+            before = [json.loads(file.read_text(encoding="utf-8")) for file in (found / "results").glob("*.json")]  # which the budget of a run counts
+            seconds_of_all = left + sum(r["took"] for r in before) / (gpus * workers_each(gpus, SEARCHING))
+            budget = f"candidates={round(RATE * gpus * left) + sum(len(r['tried']) for r in before)},seconds={seconds_of_all:g}"
             with contextlib.suppress(subprocess.TimeoutExpired):  # what was found by then is there
                 subprocess.run([*KIR, "optimize", str(calls), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
                                 "--cache", str(state / "cache")], check=False, timeout=max(20.0, until - time.monotonic() + LEFT))

@@ -145,7 +145,7 @@ def test_a_run_that_is_broken_off_keeps_what_it_found_and_resumes_within_its_bud
 def test_calls_that_come_to_a_run_are_searched_beside_what_was_found(package: Path) -> None:
     first = optimized(asked(package, budget=Budget(2, 100.0)))
     (package / "bindings" / "another-1.toml").write_text(BINDING.format(file=package / "site" / "sums" / "rows.py", columns=500))
-    both = optimized(asked(package, budget=Budget(2, 100.0)))
+    both = optimized(asked(package, budget=Budget(4, 100.0)))
     assert {r["binding"] for r in both.rows} == {"row_sum-1", "another-1"} and first.rows[0] in both.rows
 
 
