@@ -287,8 +287,9 @@ def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:
 
 
 def every_pass() -> Mapping[str, Any]:
-    """All passes with the values that are tried of their parameters: those of a search first, then the rest as they come."""
-    return {**SINGLE, **{cls.name: {} for cls in passes() if cls.name not in SINGLE}}
+    """All passes with the values that are tried of their parameters: those of a search first, then the rest as they come. A CTA of a package's kernel has a
+    row or a tile already: it is given a few of them."""
+    return {**SINGLE, "tile": {"extent": (4, 2, 8), "axis": (0, 1)}, **{cls.name: {} for cls in passes() if cls.name not in SINGLE}}
 
 
 def _one(asked: Asked, one: Ranked, share: Budget) -> tuple[dict[str, Any], Twin | None]:
