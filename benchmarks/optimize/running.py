@@ -72,7 +72,7 @@ def search(
     best = found.best.measured.seconds if found.best is not None and found.best.measured is not None else None
     took = time.process_time() - begun
     return found, {
-        "given": found.baseline.seconds,
+        "given": found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds,
         "seconds": best,
         "gated": len(found.tried),
         "built": found.built,
