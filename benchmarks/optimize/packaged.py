@@ -24,6 +24,8 @@ from kir.learning.optimize.pool.devices import SEARCHING, workers_each
 from kir.surface.reading import located
 
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
+EACH = 2
+"""Bindings of a kernel that are kept."""
 WEIGHT = {"liger_kernel": 1, "fla": 2, "flag_gems": 2}
 """How the processes that record are shared out."""
 CAPTURING, LEAST_CAPTURING = 0.28, 20.0
@@ -58,7 +60,8 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
 
 
 def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
-    """The calls of packages that were not made yet, recorded beside those that lie in the folder; all of them where those are of files of another machine."""
+    """The calls of packages that were not made yet, recorded beside those that lie in the folder; all of them where those are of files of another machine. Of
+    a kernel with many bindings the first ones are kept."""
     try:
         here = all(located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml"))
     except KirError:
@@ -78,7 +81,7 @@ def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) 
         known = {file.read_text(encoding="utf-8") for file in calls.glob("*.toml")}
         for p in wanted:
             for file in sorted((Path(name) / p).glob("*-*.toml")):
-                if file.read_text(encoding="utf-8") not in known:
+                if file.read_text(encoding="utf-8") not in known and len([*calls.glob(f"{p}-{file.stem.rpartition('-')[0]}-*.toml")]) < EACH:
                     shutil.copyfile(file, next(x for k in itertools.count() if not (x := calls / f"{p}-{file.stem}{f'-{k}' * bool(k)}.toml").exists()))
 
 
@@ -114,14 +117,15 @@ def _row(r: Mapping[str, Any]) -> dict[str, Any]:
 def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
     """The table."""
     faster = [r["speedup"] for r in rows if r["plan"]]
+    kernels, enough = {r["kernel"] for r in rows}, {r["kernel"] for r in rows if r["plan"] and r["speedup"] >= ENOUGH}
     yield "# Kernels of packages, at calls that were recorded"
     yield ""
     yield (
         f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded on the device and read, {about['skipped']} "
         "were not read; tuners had chosen their configurations. A kernel's launch as it was recorded, and what `kir optimize --package` found for it: "
-        f"medians of many launches in a row, in turns; all outputs compared on random tensors. {len(rows)} were searched with "
-        f"{sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} are at least {ENOUGH:g} times as fast, {len(faster)} faster at all "
-        f"(geometric mean {math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0:.3f}); where nothing is faster, the overlay leaves the "
+        f"medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time it is. {len(rows)} of {len(kernels)} kernels were "
+        f"searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} of {len(enough)} kernels are at least {ENOUGH:g} times "
+        f"as fast, {len(faster)} faster at all (geometric mean {math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0:.3f}); where nothing is faster, the overlay leaves the "
         "kernel alone."
     )
     yield ""

@@ -91,8 +91,9 @@ class CpuJudge:
 @dataclass
 class GpuJudge:
     """Right at secret shapes and timed on a device. The interpreter and the panel are left out, as `kir gate --on gpu` has them; without `replays` so are
-    the timed calls, made again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went,
-    by the gate's stages; `turn` are those for which it waited for the device, within the others. `shared` is what a search's gates have in common."""
+    the timed calls, made again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went, by
+    the gate's stages; `turn` are those for which it waited for the device and `alone` those for which it had it alone, within the others. `shared` is what
+    a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
@@ -127,10 +128,20 @@ class GpuJudge:
         from kir.gate.gpu import Options, gate_gpu
         from kir.learning.tune.device import told, with_shape
 
+<<<<<<< HEAD
         problem, waited = with_shape(self.setting.problem, self.setting.shape), self.gpu.turns.waited
         chosen = Options(shapes=(self.setting.shape.name,), panel=False, budget=self.seconds, **options)
         verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": self.gpu.turns.waited - waited}
+=======
+        problem = with_shape(self.setting.problem, self.setting.shape)
+        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays,
+                          shared=self.shared)
+        turns = self.gpu.turns
+        waited, had = turns.waited, turns.had
+        verdict = gate_gpu(self.gpu, program, problem, surface, options=options)
+        self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": turns.waited - waited, "alone": turns.had - had}
+>>>>>>> main
         return told(verdict, self.setting.shape)
 
 
