@@ -128,20 +128,11 @@ class GpuJudge:
         from kir.gate.gpu import Options, gate_gpu
         from kir.learning.tune.device import told, with_shape
 
-<<<<<<< HEAD
-        problem, waited = with_shape(self.setting.problem, self.setting.shape), self.gpu.turns.waited
+        problem, turns = with_shape(self.setting.problem, self.setting.shape), self.gpu.turns
         chosen = Options(shapes=(self.setting.shape.name,), panel=False, budget=self.seconds, **options)
-        verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
-        self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": self.gpu.turns.waited - waited}
-=======
-        problem = with_shape(self.setting.problem, self.setting.shape)
-        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays,
-                          shared=self.shared)
-        turns = self.gpu.turns
         waited, had = turns.waited, turns.had
-        verdict = gate_gpu(self.gpu, program, problem, surface, options=options)
+        verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
         self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": turns.waited - waited, "alone": turns.had - had}
->>>>>>> main
         return told(verdict, self.setting.shape)
 
 
