@@ -95,8 +95,9 @@ def _table(out: Path, found: Path, seconds: float) -> int:
         return 1
     order = json.loads((found / "order.json").read_text(encoding="utf-8"))["calls"] if (found / "order.json").is_file() else []
     skipped = json.loads(report.read_text(encoding="utf-8"))["skipped"] if report.is_file() else []
-    about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": machine.gpus()[0].name, "when": time.strftime("%Y-%m-%d"),
-             "calls": len(order), "skipped": len(skipped)} if seconds > 0 else before["about"]
+    device = next((gpu.name for gpu in machine.gpus()), "no device")
+    about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": device, "when": time.strftime("%Y-%m-%d"),
+             "calls": len(order), "skipped": len(skipped)} if seconds > 0 or not before["about"] else before["about"]
     write_atomic(file, json.dumps({"about": about, "rows": [*rows.values()]}, indent=1) + "\n")
     write_atomic(out / "optimize-packages.md", "\n".join(page([*rows.values()], about)) + "\n")
     print("\n".join(page([*rows.values()], about)))
@@ -126,8 +127,8 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
         "were not read; tuners had chosen their configurations. A kernel's launch as it was recorded, and what `kir optimize --package` found for it: "
         "medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time it is. "
         f"{len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} calls "
-        f"of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is faster, the "
-        "overlay leaves the kernel alone."
+        f"of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is faster, "
+        "the overlay leaves the kernel alone."
     )
     yield ""
     yield "| kernel | call | its own | found | times as fast | by | candidates | remark |"
