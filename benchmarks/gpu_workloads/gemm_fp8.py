@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -157,6 +157,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
         try:
             if isinstance(found, str):
                 raise OSError(found)
+            begun(point)
             way = replayed([launcher(found[0], {"A": x, "B": y, "SA": sa, "SB": sb, "C": c}, sizes, executable=found[1]) for x, y, c in sets])
             way()
             if said := wrong(None):
