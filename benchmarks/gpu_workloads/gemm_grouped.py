@@ -75,11 +75,17 @@ POINTS = (
     "gemm_grouped_sm90_few rows=32 columns=128 stages=5",
     "gemm_grouped_sm90_few rows=64 columns=128 stages=4",
     "gemm_grouped_sm90_few rows=32 columns=64 stages=8",
-    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256",
-    "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256",
-    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128",
-    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256",
-    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256 ctas=1",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256 ctas=2",
+    "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256 ctas=1",
+    "gemm_grouped_triton rows=128 columns=256 stages=4 threads=256 ctas=1",
+    "gemm_grouped_triton rows=64 columns=256 stages=4 threads=128 ctas=1",
+    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=1",
+    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=2",
+    "gemm_grouped_tilelang rows=128 columns=128 stages=3 threads=256 ctas=2",
+    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256 ctas=1",
+    "gemm_grouped_tilelang rows=128 columns=256 stages=4 threads=256 ctas=1",
+    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 ctas=2",
 )
 FEW, MANY = 96, 24
 """Rows of a group on average, up to which points for few rows are tried, and from which points for many are."""
