@@ -316,9 +316,11 @@ def _splits(m: Machine, k: n.Kernel) -> bool:
 
 
 def largest_value(k: n.Kernel) -> int:
-    """Elements of the largest value or buffer that a CTA holds; extents that are not known count as 64."""
-    most = 1
+    """Elements of the largest value or buffer that a CTA holds; extents that are not known count as 64. What a view shows is not held."""
+    most, shown = 1, {id(x.at) for x in walk(k) if isinstance(x, n.View)}
     for x in walk(k):
+        if id(x) in shown:
+            continue
         shape: tuple[Any, ...] = ()
         if isinstance(x, n.Buffer) and x.space in ("shared", "fragment", "register"):
             shape = x.shape
