@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, heuristics, measures, noise, page, plots
+from benchmarks.forecast import answers, card, failures, heuristics, limits, measures, noise, page, plots
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -26,7 +26,7 @@ from kir.learning.forecast.analytic import Analytic
 from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
 from kir.learning.forecast.learned import Learned, shipped
-from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states
+from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states, unsettled
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
 from kir.learning.forecast.trees import Array
@@ -132,7 +132,8 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
-    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(found), noise.lines(noise.repeats(data)), beside)
+    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found), noise.lines(noise.repeats(data)), beside,
+                     limits.lines(rows, pairs, own["analytic"]), limits.wrong(rows, pairs, data, curves))
     write_atomic(given.into / "forecasts.md", text)
 
 
@@ -189,11 +190,16 @@ def _seconds(what: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _left_out(found: States) -> list[str]:
-    if not found.why:
-        return []
-    first = next(iter(found.why.values()))
-    return [f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: {first}, for example."]
+def _left_out(data: Data, found: States) -> list[str]:
+    out = []
+    if found.why:
+        first = next(iter(found.why.values()))
+        out.append(f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: "
+                   f"{first}, for example.")
+    if count := sum(unsettled(data, p) for p in data.pairs):
+        out.append(f"{count} pairs are left out whose later program was not compiled in the time that the host gave it, or compiled in another part of the data: "
+                   "neither a failure nor a measurement.")
+    return out
 
 
 def freeze(data: Data, folder: Path) -> None:
