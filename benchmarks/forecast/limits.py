@@ -36,8 +36,8 @@ def lines(rows: Rows, pairs: Sequence[PairRow], analytic: Answers) -> list[str]:
            f"{int((same & beyond).sum())} of them were measured beyond 3 %: {_percent((same & beyond).sum(), beyond.sum())} of all such effects, "
            "whose sign no program could tell.",
            f"- {_percent(within.sum(), len(size))} of the pairs lie within 3 % of 1x, and {int((size == 0.0).sum())} at it exactly; 1x is an edge of the eight bins. "
-           f"A forecast that knows all others exactly and tosses a coin for these has a ranked probability score of {within.mean() * coin:.4f}. The analytic "
-           f"model has {np.nanmean(score):.4f}, of which {np.nanmean(score[good][within]) * within.mean():.4f} are of these pairs."]
+           f"A forecast that knows all others exactly and tosses a coin for these has a ranked probability score of {within.mean() * coin:.4f}. "
+           f"The analytic model has {np.nanmean(score):.4f}, of which {np.nanmean(score[good][within]) * within.mean():.4f} are of these pairs."]
     once, again = repeated(pairs)
     if len(once):
         best, wide = min((float(np.mean(_about(rows.measured[again], wide, rows.measured[once]))), wide) for wide in WIDTHS)

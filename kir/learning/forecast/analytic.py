@@ -10,7 +10,7 @@ from kir.gate.cost import Cost, program_cost
 from kir.hardware.target import Device, Target
 from kir.ir.nodes import Program
 from kir.learning.forecast.distribution import Forecast, Kept, Pair, Reason
-from kir.learning.forecast.terms import illegal, refused, unhidden
+from kir.learning.forecast.terms import illegal, numbered, refused, unhidden
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NORMAL = (-1.645, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.645)
@@ -77,7 +77,7 @@ class _Program:
 
 
 def _program(pair: Pair, side: int, compiled: bool) -> _Program:
-    program, made = (pair.before, pair.after)[side], pair.compiled[side]
+    program, made = numbered((pair.before, pair.after)[side]), pair.compiled[side]
     costs = (modelled(program, tuple(sorted(pair.sizes.items())), pair.target, pair.surface) if made is None
              else program_cost(program, pair.sizes, pair.target, made, pair.surface))
     rest = unhidden(costs, made if compiled else None)
