@@ -36,7 +36,8 @@ def lines(rows: Rows, pairs: Sequence[PairRow], analytic: Answers) -> list[str]:
            f"{int((same & beyond).sum())} of them were measured beyond 3 %: {_percent((same & beyond).sum(), beyond.sum())} of all such effects, "
            "whose sign no program could tell.",
            f"- {_percent(within.sum(), len(size))} of the pairs lie within 3 % of 1x, and {int((size == 0.0).sum())} at it exactly; "
-           f"1x is an edge of the eight bins. A forecast that knows all others exactly and tosses a coin for these has a ranked probability score of {within.mean() * coin:.4f}. "
+           f"1x is an edge of the eight bins. A forecast that knows all others exactly and tosses a coin for these "
+           f"has a ranked probability score of {within.mean() * coin:.4f}. "
            f"The analytic model has {np.nanmean(score):.4f}, of which {np.nanmean(score[good][within]) * within.mean():.4f} are of these pairs."]
     once, again = repeated(pairs)
     if len(once):
