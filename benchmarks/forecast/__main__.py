@@ -152,7 +152,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
     shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"]) else None)
               for name, each in told.items() if name != "learned"]
     compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
-    shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, None)]
+    shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, pooled.by_model(of(models["learned"]), found, True))]
     lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools, score) if score is not None else None)
              for each, score in shown]
     return lines, {each.name: each for each in (own["analytic"], told["learned"])}

@@ -53,16 +53,15 @@ class Answers:
 
     def bins(self) -> Array:
         """Probabilities of the eight bins, as `Forecast.bins` gives them, of all rows."""
-        below = np.array([[_below(self.levels, row, math.log(b)) for b in BINS] for row in self.logs]).reshape(len(self.logs), len(BINS))
+        levels, ends, lines = np.asarray(self.levels), np.log(np.array(BINS)), np.arange(len(self.logs))
+        below = np.zeros((len(self.logs), len(ends)))
+        for k, at in enumerate(ends):
+            after = (self.logs <= at).sum(axis=1)
+            a, b = np.clip(after - 1, 0, len(levels) - 1), np.clip(after, 0, len(levels) - 1)
+            low, high = self.logs[lines, a], self.logs[lines, b]
+            share = np.where(high > low, (at - low) / np.where(high > low, high - low, 1.0), 0.0)
+            below[:, k] = np.where(after == 0, 0.0, np.where(at >= self.logs[:, -1], 1.0, levels[a] + share * (levels[b] - levels[a])))
         return np.diff(np.column_stack([np.zeros(len(below)), below, np.ones(len(below))]), axis=1)
-
-
-def _below(levels: Sequence[float], row: Array, at: float) -> float:
-    if at <= row[0]:
-        return 0.0
-    if at >= row[-1]:
-        return 1.0
-    return float(np.interp(at, row, levels))
 
 
 def left_out(rows: Rows, pairs: Sequence[PairRow], by: str) -> Array:

@@ -92,8 +92,9 @@ def _of_pools(lines: Sequence[Line]) -> list[str]:
         return ["No pool of candidates is in the data."]
     first = held[0].pools
     assert first is not None
-    out = [f"{first.pools} pools of programs of one kernel at one shape. *Best unmeasured*: the speed of the first choice over the pool's best, "
-           "GEMM / others; *with 4 measured*: of the best of the first four. *16 forecast, 4 measured*: over the best of 16 measured.", "",
+    out = [f"{first.pools} pools of programs of one kernel at one shape. *Ordered rightly*: pairs of programs that work, by the speed that is forecast. The "
+           "choice counts what is likely to fail, too. *Best unmeasured*: the speed of the first choice over the pool's best, GEMM / others; "
+           "*with 4 measured*: of the best of the first four. *16 forecast, 4 measured*: over the best of 16 measured.", "",
            "| model | candidates ordered rightly | best unmeasured | with 4 measured | 16 forecast, 4 measured | 4 at random |",
            "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for line in held:

@@ -120,13 +120,25 @@ def test_failures_that_the_data_contradict_count_as_nothing(fault: str, ok: bool
     assert not unsettled(Data({}, {}, [], [], [pair]), pair)
 
 
+@pytest.mark.parametrize(("fault", "size", "left"), [("wrong", 5, True), ("wrong", 128, False), ("", 5, False)])
+def test_what_is_wrong_where_no_program_promises_anything_counts_as_nothing(fault: str, size: int, left: bool) -> None:
+    text = program_text(copying()).replace("\nkernel ", "\n  fact N % 128 == 0\nkernel ", 1)
+    rows_ = {name: ProgramRow(name, text, "cuda", "x") for name in "ab"}
+    pair = PairRow("h200", "g", "s", {"N": size}, "a", "b", "", "walk", "x", math.nan if fault else 1.0, fault=fault)
+    assert unsettled(Data(rows_, {}, [], [], [pair]), pair) == left
+    one = {**rows_, "a": ProgramRow("a", program_text(copying()), "cuda", "x")}
+    assert not unsettled(Data(one, {}, [], [], [pair]), pair)  # the step itself took the sizes away
+
+
 def test_pools_by_a_perfect_and_a_perverse_score() -> None:
     seconds = (*tuple(1.0 + i / 10 for i in range(19)), math.inf)
     pool = pools.Pool("gemm", "h200", "{}", "cuda", tuple(f"p{i:02}" for i in range(20)), seconds)
-    best = pools.figures([pool], lambda p: [-s for s in p.seconds])
+    best = pools.figures([pool], lambda p: ([-s for s in p.seconds], [0.0] * 20))
     assert (best.ordered, best.first[0], best.four[0], best.drawn) == (1.0, 1.0, 1.0, 1.0) and math.isnan(best.first[1])
-    worst = pools.figures([pool], lambda p: list(p.seconds))
+    worst = pools.figures([pool], lambda p: (list(p.seconds), [0.0] * 20))
     assert worst.ordered == 0.0 and worst.first[0] == 0.0 and worst.drawn < worst.at_random < 1.0
+    wary = pools.figures([pool], lambda p: ([-s for s in p.seconds], [0.9] + [0.0] * 19))
+    assert wary.ordered == 1.0 and wary.first[0] == pytest.approx(1.0 / 1.1) and wary.four[0] == pytest.approx(1.0 / 1.1)  # what likely fails is not chosen
 
 
 def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kir.gate.counts.numbers import Value, evaluate, offsets
 from kir.hardware.target import Architecture
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value
+from kir.ir.printer import expr_text
 from kir.ir.types import I32, TileType, dtype_of, shape_of
 from kir.ir.visit import once, statements, substitute, walk
 from kir.surface import Artifact, backend
@@ -65,6 +66,14 @@ def numbered(program: n.Program) -> n.Program:
         return program
     made: n.Program = once(program, "_numbered", lambda: replace(substitute(program, values), metas=tuple(m for m in program.metas if m.name not in values)))
     return made
+
+
+def excluded(program: n.Program, sizes: Mapping[str, int]) -> str:
+    """The first fact of a program that does not hold at some sizes, as text; "" where none is known not to."""
+    def found() -> str:
+        broken = (f for f in program.facts if (held := evaluate(f, sizes)) is not None and not bool(held))
+        return next(map(expr_text, broken), "")
+    return once(program, f"_excluded {tuple(sizes.items())}", found)
 
 
 def illegal(program: n.Program, architecture: Architecture) -> int:
@@ -187,4 +196,4 @@ def _reaches(r: n.Region, values: Known, threads: int) -> bool:
     return at is not None and bool(at.size) and (int(at.max()) >= math.prod(e or 0 for e in extents) or int(at.min()) < 0)
 
 
-__all__ = ["illegal", "numbered", "outside", "refused", "staged", "unhidden"]
+__all__ = ["excluded", "illegal", "numbered", "outside", "refused", "staged", "unhidden"]
