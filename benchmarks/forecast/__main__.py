@@ -25,6 +25,7 @@ from kir.ir.parser import parse_program
 from kir.learning.forecast.analytic import Analytic
 from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
+from kir.learning.forecast.language import Language
 from kir.learning.forecast.learned import Learned, shipped
 from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states, unsettled
 from kir.learning.forecast.model import Model
@@ -53,6 +54,7 @@ def main() -> None:
     asked.add_argument("--model", type=Path, default=None, help="the file of the model")
     asked.add_argument("--into", type=Path, default=TABLES, help="table: the folder of the page")
     asked.add_argument("--quick", action="store_true", help="table: without the ablations")
+    asked.add_argument("--language", type=int, default=0, help="table: of how many pairs the language model of the settings is asked, for rows of its own")
     asked.add_argument("--ablations", default=",".join(ABLATIONS), help="table: which of them")
     given = asked.parse_args()
     data = read(given.data)
@@ -107,6 +109,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
             if name in shown:
                 wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options})
     made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
+    spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
     beside: list[str] = []
@@ -122,6 +125,10 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
+        if split == "family" and spoken is not None:
+            same = np.isfinite(spoken.logs).all(axis=1)
+            lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
+                             for each in (spoken, *(answers.alone(each, same) for each in (own["analytic"], told["learned"])))]
         if split == "family":
             beside = heuristics.lines([p for p in pools if ONE_FAMILY.get(p.family, p.family) == "gemm"], data,
                                       {"analytic": pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()}),
@@ -132,7 +139,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
-    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found), noise.lines(noise.repeats(data)), beside,
+    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noise.lines(noise.repeats(data)), beside,
                      limits.lines(rows, pairs, own["analytic"]), limits.wrong(rows, pairs, data, curves))
     write_atomic(given.into / "forecasts.md", text)
 
@@ -190,8 +197,8 @@ def _seconds(what: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _left_out(data: Data, found: States) -> list[str]:
-    out = []
+def _left_out(data: Data, found: States, ended: str = "") -> list[str]:
+    out = [f"The language model was asked no more: {ended}."] if ended else []
     if found.why:
         first = next(iter(found.why.values()))
         out.append(f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: "

@@ -42,10 +42,11 @@ def figures(found: Answers, measured: Array, fault: Array) -> Figures:
     bins, held = found.bins()[there], np.searchsorted(np.log(np.array(BINS)), y, side="right")
     low, high = found.quantile(0.1)[there], found.quantile(0.9)[there]
     top = bins.argmax(axis=1)
+    told = np.isfinite(found.fails) if found.fails is not None else np.ones(len(measured), bool)
     return Figures(int(there.sum()), _share(said[beyond] == np.sign(y[beyond])), _share(said[near] == np.sign(y[near])),
                    calibration_error(bins.max(axis=1).tolist(), (top == held).tolist()), float(np.nanmean(ranked(found, measured))) if len(y) else math.nan,
                    float(((y >= low) & (y <= high)).mean()) if len(y) else math.nan, float(np.exp(np.median(high - low))) if len(y) else math.nan,
-                   area(found.fails.tolist(), fault.tolist()) if found.fails is not None else math.nan,
+                   area(found.fails[told].tolist(), fault[told].tolist()) if found.fails is not None else math.nan,
                    float(found.defers.mean()) if found.defers is not None else math.nan)
 
 
