@@ -126,9 +126,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
         if split == "family" and spoken is not None:
-            same = np.isfinite(spoken.logs).all(axis=1)
+            both: Array = np.isfinite(spoken.logs[:, 0])
             lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
-                             for each in (spoken, *(answers.alone(each, same) for each in (own["analytic"], told["learned"])))]
+                             for each in (spoken, *(answers.alone(each, both) for each in (own["analytic"], told["learned"])))]
         if split == "family":
             beside = heuristics.lines([p for p in pools if ONE_FAMILY.get(p.family, p.family) == "gemm"], data,
                                       {"analytic": pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()}),

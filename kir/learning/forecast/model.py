@@ -207,7 +207,7 @@ def sided(logs: Array, levels: Array, below: Array, leaning: Array) -> Array:
     """Distributions (quantiles at `levels`, rising) with the probability `below` of lying under 0, the shape of either side as it was; the median lies `HINT`
     at least on the side of `leaning`."""
     middle = int(np.argmin(np.abs(levels - 0.5)))
-    out = np.empty_like(logs)
+    out: Array = np.empty_like(logs)
     for i, row in enumerate(logs):
         was, now, side = min(max(float(np.interp(0.0, row, levels)), LEAST), 1.0 - LEAST), float(below[i]), float(np.sign(leaning[i]))
         found = np.interp(np.where(levels < now, levels * (was / now), 1.0 - (1.0 - levels) * ((1.0 - was) / (1.0 - now))), levels, row)
@@ -215,7 +215,8 @@ def sided(logs: Array, levels: Array, below: Array, leaning: Array) -> Array:
         np.minimum(found[:middle], mid, out=out[i, :middle])
         out[i, middle] = mid
         np.maximum(found[middle + 1:], mid, out=out[i, middle + 1:])
-    return out + (np.arange(len(levels)) - middle) * 1e-9
+    out += (np.arange(len(levels)) - middle) * 1e-9
+    return out
 
 
 def _between(at: Array, knots: Array, columns: Array) -> Array:
