@@ -45,6 +45,11 @@ REFUSED = {
   S = load(X[row * 16 +: 16, 0 +: 64] else 0.0:f16 clip)
   Y[row * 16 +: 16, 0 +: 64] = cast(S, f32) clip
 """),
+    "a swizzle of a single row": ("KIR-B302", "main/0", """
+  shared S: f16[64] layout swizzle(3, 4, 3)
+  S = load(X[row * 16, 0 +: 64] else 0.0:f16 clip)
+  Y[row * 16, 0 +: 64] = cast(S, f32) clip
+"""),
     "barriers": ("KIR-B303", "main/0", """
   shared b: mbarrier
   mbar_init(&b, 1)
