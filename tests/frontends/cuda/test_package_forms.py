@@ -146,6 +146,23 @@ WRITTEN = {
         "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    float s, c, at = own[i] * r;\n    __sincosf(at, &s, &c);\n"
         "    own[i] = own[i] * c + (t < 8 ? -own[i] : own[i]) * s;\n"
         "  }\n  y[t] = *(float4*)own;\n}\nvoid go(const float4* x, float4* y, float r) { k<<<1, 64>>>(x, y, r); }\n"),
+    "rows that are longer than what is used of them": (
+        "__global__ void k(const float* x, float* y) {\n  __shared__ float tile[8][9];\n  const int a = threadIdx.x / 8, b = threadIdx.x % 8;\n"
+        "  tile[a][b] = x[threadIdx.x];\n  __syncthreads();\n  y[threadIdx.x] = tile[b][a];\n}\nvoid go(const float* x, float* y) { k<<<1, 64>>>(x, y); }\n"),
+    "elements loaded, or filled where there are none, row by row": (
+        "__global__ void k(const float* x, float* y, int n, int rows) {\n  const int t = threadIdx.x;\n  float own[1][2], more[2];\n"
+        "#pragma unroll\n  for (int i = 0; i < 2; ++i) { if (t * 2 + i < n) more[i] = x[n * rows + t * 2 + i]; else more[i] = -1e8f; }\n"
+        "  for (int r = 0; r < 1 && r < rows; ++r) {\n#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n"
+        "      if (t * 2 + i < n) own[r][i] = x[r * n + t * 2 + i]; else own[r][i] = -1e8f;\n    }\n  }\n"
+        "  for (int i = 0; i < 2; ++i) { if (own[0][i] > more[i]) y[t * 2 + i] = own[0][i]; }\n}\n"
+        "void go(const float* x, float* y, int n, int rows) { k<<<1, 64>>>(x, y, n, rows); }\n"),
+    "bytes that are combined as a whole number": (
+        "__global__ void k(const uint2* x, uint2* y) {\n  uint2 a = y[threadIdx.x], b = x[threadIdx.x];\n"
+        "  *(unsigned long long*)&a |= *(unsigned long long*)&b;\n  y[threadIdx.x] = a;\n}\nvoid go(const uint2* x, uint2* y) { k<<<1, 64>>>(x, y); }\n"),
+    "halves that are computed with as whole numbers": (
+        "__global__ void k(const float4* x, float4* y, float f) {\n  float4 a = x[threadIdx.x], b = __ldg(&y[threadIdx.x]);\n"
+        "  half2* p = (half2*)&a;\n  const half2* q = (const half2*)&b;\n  for (int i = 0; i < 4; ++i) p[i] = __hmul2(p[i], q[i]);\n"
+        "  a.x = a.x * f + b.x;\n  a.w = a.w * f + b.w;\n  y[threadIdx.x] = a;\n}\nvoid go(const float4* x, float4* y, float f) { k<<<1, 64>>>(x, y, f); }\n"),
     "an index that is widened twice": (
         "__global__ void k(const float* x, const int* rows, float* y, unsigned stride) {\n  const size_t row = rows[threadIdx.x];\n"
         "  y[threadIdx.x] = x[row * stride + threadIdx.x];\n}\n"

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kir.analysis.elements import NotElementwise, tile
+from kir.base.diagnostic import KirError
 from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
+from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.promote import pure
-from kir.ir.types import I32, I64, DType, TileType, dtype_of
+from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 
@@ -27,7 +30,20 @@ def same_thread(a: n.Program, b: n.Program) -> bool:
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_branched(_joined_up(_numbers(_loaded(_single(k.body))))))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_valued(_branched(_joined_up(_numbers(_loaded(_single(_rows(k.body)))))))) for k in p.kernels))
+
+
+def _rows(body: n.Block) -> n.Block:
+    """The block with shared arrays as long as they are in memory, be all of their rows used or not; the only place of an axis of one is 0."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.space in ("register", "shared") and len(new.index) > 1:
+            index = (build.const(0) if build.is_const(d, 1) and isinstance(i, n.Expr) and not isinstance(i.type, TileType) else i
+                     for i, d in zip(new.index, new.buffer.shape, strict=True))
+            return replace(new, index=tuple(index))
+        if not isinstance(new, n.Buffer) or new.space != "shared" or (shape := with_padding(new)) == tuple(int_value(d) for d in new.shape):
+            return new
+        return replace(new, shape=tuple(build.const(d) for d in shape), strides=None, layout=None)
+    return tuple(transform(s, leave) for s in body)
 
 
 def filled(p: n.Program) -> n.Program:
@@ -81,8 +97,7 @@ def _loaded(body: n.Block) -> n.Block:
 def _of_one_load(e: n.Expr) -> n.Load | None:
     """The load that a value is computed from, where that is the only thing in memory that it reads."""
     found = [x for x in walk(e) if isinstance(x, n.Load)]
-    own = all(x.of is None and table()[x.fn].level == "element" for x in walk(e) if isinstance(x, n.Call))  # lanes that meet stay where they do
-    return found[0] if len(found) == 1 and found[0] != e and own and pure(e) else None
+    return found[0] if len(found) == 1 and found[0] != e and _own(e) and pure(e) else None
 
 
 def _times(name: str, body: Sequence[n.Stmt]) -> int:
@@ -147,7 +162,7 @@ def _joined_up(body: n.Block) -> n.Block:
             rest = [*once, *rest]
             continue
         s = _inside(_stored(s) if isinstance(s, n.Copy) else s, _joined_up)
-        whole = _whole(s) if isinstance(s, n.For) else None
+        whole = _whole(s) or _elementwise(s) if isinstance(s, n.For) else None
         out.append(s if whole is None else whole)
     return tuple(out)
 
@@ -289,6 +304,33 @@ def _whole(s: n.For) -> n.Store | None:
     return n.Store(to, replace(store.value, at=of), store.mask, cache=store.cache, origin=s.origin)
 
 
+def _elementwise(s: n.For) -> n.Store | None:
+    """An unrolled loop that computes each element of a thread's array as one statement on the array: `for e in 0..n unroll: a[e] = f(e)`."""
+    turns = int_value(s.hi)
+    if s.kind != "unroll" or s.attrs or turns is None or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) or not s.body:
+        return None
+    *lets, store = s.body
+    for let in reversed(lets):
+        if not isinstance(let, n.Let) or len(let.names) != 1 or not _own(let.value) or not pure(let.value):
+            return None
+        store = substitute(store, {let.names[0]: let.value})
+    if not isinstance(store, n.Store) or store.mask is not None or store.clip or store.at.buffer.space != "register" or isinstance(store.value.type, TileType):
+        return None
+    if not _own(store.value) or not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
+        return None
+    at = _joined(store.at, s.var, turns)
+    try:
+        value = tile(store.value, [(s.var, turns)])
+    except (NotElementwise, KirError):
+        return None
+    return None if at is None or _names(value, s.var) or shape_of(value.type) != (turns,) else n.Store(at, value, cache=store.cache, origin=s.origin)
+
+
+def _own(e: n.Expr) -> bool:
+    """Whether lanes do not meet in it."""
+    return all(x.of is None and table()[x.fn].level == "element" for x in walk(e) if isinstance(x, n.Call))
+
+
 def _joined(at: n.Region, var: n.Var, turns: int) -> n.Region | None:
     """The region that a piece covers in all turns of a loop, where each follows the one before."""
     if not at.index or any(_names(i, var) for i in at.index[:-1]):
@@ -342,6 +384,9 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Load) and new.at.buffer == b:
             at = new.at.index[0] if new.at.index else None
+            if isinstance(at, n.Span) and at.extent != count and isinstance(at.extent, int) and isinstance(value.type, TileType):
+                places: n.Expr = build.iota(at.extent)
+                return build.call("pick", name, build.add(places, at.lo) if int_value(at.lo) else places)
             one = at if isinstance(at, n.Expr) else None
             if not isinstance(value.type, TileType):
                 return build.call("broadcast", name, build.const(count)) if one is None and count is not None else name
@@ -355,10 +400,10 @@ def _at(x: n.Store | n.View) -> n.Region:
 
 
 def _known(at: n.Region, count: int | None) -> bool:
-    """Whether a place is the whole array, or one element by its number."""
+    """Whether a place is the whole array, a stretch of it, or one element by its number."""
     if not at.index:
         return True
     (index,) = at.index
     if isinstance(index, n.Span):
-        return int_value(index.lo) == 0 and index.extent == count
+        return int_value(index.lo) is not None and index.step == 1 and (index.extent == count or isinstance(index.extent, int))
     return int_value(index) is not None
