@@ -111,6 +111,9 @@ def _numbers(body: n.Block) -> n.Block:
             return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
         if isinstance(new, n.Load) and isinstance(new.mask, n.Const) and not new.mask.value and new.other is not None and new.other.type == new.type:
             return new.other
+        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and len(new.args) == 2 and isinstance(x := new.args[0], n.Load) and isinstance(
+                i := new.args[1], n.Const) and x == n.Load(n.Region(x.at.buffer)) and x.at.buffer.space == "register" and len(x.at.buffer.shape) == 1:
+            return n.Load(n.Region(x.at.buffer, (i,)))
         return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
     return tuple(transform(s, leave) for s in body)
 
@@ -162,6 +165,8 @@ def _joined_up(body: n.Block) -> n.Block:
             rest = [*once, *rest]
             continue
         s = _inside(_stored(s) if isinstance(s, n.Copy) else s, _joined_up)
+        if isinstance(s, n.Store) and isinstance(s.value, n.Load) and s.at == s.value.at and s.at.buffer.space == "register" and s.value == n.Load(s.at):
+            continue  # what stands there already
         whole = _whole(s) or _elementwise(s) if isinstance(s, n.For) else None
         out.append(s if whole is None else whole)
     return tuple(out)
@@ -251,10 +256,13 @@ def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr
             before.append(s)
             continue
         whole = isinstance(s, n.Store) and s.mask is None and not s.clip and s.at.buffer == b and len(s.at.index) == 1
-        if not whole or not isinstance(s, n.Store) or not isinstance(i := s.at.index[0], n.Expr) or not build.is_const(i, len(values)) or _mentions(
-                s.value, b) or isinstance(s.value.type, TileType):
+        if not whole or not isinstance(s, n.Store) or _mentions(s.value, b) or isinstance(s.value.type, TileType):
             return None
-        values.append(s.value)
+        i = s.at.index[0]
+        first, many = (i.lo, i.extent if i.step == 1 else None) if isinstance(i, n.Span) else (i, 1)
+        if not build.is_const(first, len(values)) or not isinstance(many, int):
+            return None
+        values += [s.value] * many
         if len(values) == count:
             return before, build.call("vec", *values), list(rest[k:])
     return None
