@@ -217,6 +217,9 @@ class Statements(InstructionCalls):
             raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {unit} bytes", "an aligned place")
         first = "0" if is_const(offset, 0) else to.scalar(offset)
         kind = c_type(b.dtype)
+        own = base.align or self.memory.views.get(base.name) or unit
+        self.memory.views[b.name] = max(x for x in (16, 8, 4, 2, 1) if x <= max(own, 1) and (
+            x <= unit or to.facts.divides(max(1, x // base.dtype.bytes), offset)))
         if base.name in self.constant:
             self.constant.add(b.name)
             kind = f"const {kind}"

@@ -15,7 +15,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.rebuild.padded_rows import with_padding
-from kir.ir.rebuild.promote import pure
+from kir.ir.rebuild.promote import pure, without_snapshots
 from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
@@ -30,7 +30,12 @@ def same_thread(a: n.Program, b: n.Program) -> bool:
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_branched(_joined_up(_numbers(_loaded(_single(_rows(k.body)))))))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_of_thread(k.body)) for k in p.kernels))
+
+
+def _of_thread(body: n.Block) -> n.Block:
+    named = without_snapshots(_loaded(_numbers(_single(_rows(body)))))
+    return _valued(_branched(_joined_up(_numbers(named))))
 
 
 def _rows(body: n.Block) -> n.Block:
@@ -111,11 +116,42 @@ def _numbers(body: n.Block) -> n.Block:
             return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
         if isinstance(new, n.Load) and isinstance(new.mask, n.Const) and not new.mask.value and new.other is not None and new.other.type == new.type:
             return new.other
+        if isinstance(new, n.Cast) and new.rounding == "bits" and isinstance(y := new.x, n.Cast) and y.rounding == "bits" and dtype_of(y.x.type) == new.dtype:
+            return y.x
+        if isinstance(new, n.Call) and new.fn == "vec" and new.of is None and isinstance(new.args[0], n.Const) and all(a == new.args[0] for a in new.args):
+            return build.call("broadcast", new.args[0], build.const(len(new.args)))
+        if isinstance(new, n.Cast) and isinstance(y := new.x, n.Call) and y.fn == "broadcast" and y.of is None and isinstance(y.args[0], n.Expr) and (
+                dtype_of(y.type).bits == dtype_of(new.type).bits or new.rounding != "bits"):
+            return replace(y, args=(replace(new, x=y.args[0]), *y.args[1:]))
+        if isinstance(new, n.Cast) and new.rounding == "bits" and new.dtype.is_integer and dtype_of(new.x.type).is_integer:
+            return _converted(new.x, new.dtype)
+        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Load) and isinstance(new.args[1], n.Const) and (
+                y.mask is None and not y.clip and len(y.at.index) == 1 and isinstance(z := y.at.index[0], n.Span) and z.step == 1):
+            return replace(y, at=n.Region(y.at.buffer, (build.add(z.lo, new.args[1]),)))
+        if isinstance(new, n.Call) and new.of is None and new.fn == "vec" and (held := _all_of(new.args)) is not None:
+            return held
+        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Cast) and isinstance(new.args[1], n.Const) and (
+                shape_of(y.x.type) == shape_of(y.type)):
+            return leave(old, replace(y, x=leave(old, replace(new, args=(y.x, new.args[1])))))
         if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and len(new.args) == 2 and isinstance(x := new.args[0], n.Load) and isinstance(
                 i := new.args[1], n.Const) and x == n.Load(n.Region(x.at.buffer)) and x.at.buffer.space == "register" and len(x.at.buffer.shape) == 1:
             return n.Load(n.Region(x.at.buffer, (i,)))
         return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
     return tuple(transform(s, leave) for s in body)
+
+
+def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
+    """The vector whose elements these are, one after the other and all of them."""
+    first = parts[0]
+    if isinstance(first, n.Load) and len(first.at.index) == 1:
+        b = first.at.buffer
+        whole = b.space == "register" and [*map(int_value, b.shape)] == [len(parts)] and all(
+            x == n.Load(n.Region(b, (build.const(k),))) for k, x in enumerate(parts))
+        return n.Load(n.Region(b)) if whole else None
+    held = first.args[0] if isinstance(first, n.Call) and first.fn == "pick" and first.of is None else None
+    if not isinstance(held, n.Expr) or shape_of(held.type) != (len(parts),):
+        return None
+    return held if all(x == build.call("pick", held, build.const(k)) for k, x in enumerate(parts)) else None
 
 
 def _wide(e: n.Expr) -> n.Expr:
@@ -193,7 +229,7 @@ def _branched(body: n.Block) -> n.Block:
 
 def _number(e: n.Expr) -> n.Expr:
     """A number that fills a place, without how many there are."""
-    filled = isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], n.Const)
+    filled = isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], (n.Const, n.Cast))
     return e.args[0] if filled and isinstance(e, n.Call) and isinstance(e.args[0], n.Expr) else e
 
 
@@ -256,16 +292,30 @@ def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr
             before.append(s)
             continue
         whole = isinstance(s, n.Store) and s.mask is None and not s.clip and s.at.buffer == b and len(s.at.index) == 1
-        if not whole or not isinstance(s, n.Store) or _mentions(s.value, b) or isinstance(s.value.type, TileType):
+        if not whole or not isinstance(s, n.Store) or _mentions(s.value, b):
             return None
         i = s.at.index[0]
         first, many = (i.lo, i.extent if i.step == 1 else None) if isinstance(i, n.Span) else (i, 1)
-        if not build.is_const(first, len(values)) or not isinstance(many, int):
+        parts = _parts(s.value, many) if isinstance(many, int) else None
+        if not build.is_const(first, len(values)) or parts is None:
             return None
-        values += [s.value] * many
+        values += parts
         if len(values) == count:
             return before, build.call("vec", *values), list(rest[k:])
     return None
+
+
+def _parts(e: n.Expr, count: int) -> list[n.Expr] | None:
+    """The elements of a value that fills so many places, where they can be named."""
+    if not isinstance(e.type, TileType):
+        return [e] * count
+    if not isinstance(e, n.Call) or e.fn != "pick" or e.of is not None or len(e.args) != 2 or shape_of(e.type) != (count,):
+        return None
+    held, places = e.args
+    places, first = (places.a, places.b) if isinstance(places, n.Binary) and places.op == "add" else (places, build.const(0))
+    if not isinstance(places, n.Call) or places.fn != "iota" or int_value(first) is None or not isinstance(held, n.Expr):
+        return None
+    return [build.call("pick", held, build.const((int_value(first) or 0) + k)) for k in range(count)]
 
 
 def _mentions(x: n.Node, b: n.Buffer) -> bool:
@@ -322,7 +372,13 @@ def _elementwise(s: n.For) -> n.Store | None:
         if not isinstance(let, n.Let) or len(let.names) != 1 or not _own(let.value) or not pure(let.value):
             return None
         store = substitute(store, {let.names[0]: let.value})
-    if not isinstance(store, n.Store) or store.mask is not None or store.clip or store.at.buffer.space != "register" or isinstance(store.value.type, TileType):
+    if not isinstance(store, n.Store) or store.mask is not None or store.clip or store.at.buffer.space != "register":
+        return None
+    number = _number(store.value)
+    if not isinstance(number.type, TileType) and not _names(number, s.var) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(number)):
+        filled_at = _joined(store.at, s.var, turns)
+        return None if filled_at is None else n.Store(filled_at, number, cache=store.cache, origin=s.origin)
+    if isinstance(store.value.type, TileType):
         return None
     if not _own(store.value) or not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
         return None
