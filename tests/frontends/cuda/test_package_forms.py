@@ -302,3 +302,14 @@ def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str)
         made.append(raised(specialize(program, neutral(program, each.binding))))
     assert same_thread(made[0], made[0]) and same_thread(made[1], made[1])
     assert not same_thread(*made) and not same_thread(*reversed(made))
+
+
+@pytest.mark.parametrize(("body", "reason"), [
+    ("  P* at = &a;\n  if (n > 3) at = &b;\n  y[t] = at->x.y + at->n;", "set again"),
+    ("  P* at = n > 3 ? &a : &b;\n  y[t] = at->x.y + at->n;", "a choice between pointers to objects"),
+    ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
+])
+def test_a_pointer_to_an_object_points_to_it_alone(tmp_path: Path, body: str, reason: str) -> None:
+    head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"
+    (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n"))
+    assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))

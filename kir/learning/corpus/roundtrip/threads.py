@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from kir.analysis.elements import NotElementwise, tile
 from kir.base.diagnostic import KirError
@@ -34,8 +35,27 @@ def thread_form(p: n.Program) -> n.Program:
 
 
 def _of_thread(body: n.Block) -> n.Block:
-    named = without_snapshots(_loaded(_numbers(_single(_rows(body)))))
+    named = without_snapshots(_loaded(_numbers(_single(_rows(_small(body))))))
     return _valued(_branched(_joined_up(_numbers(named))))
+
+
+def _small(body: n.Block) -> n.Block:
+    """The block with quotients and remainders of a thread's number by no less than there are threads as what they are."""
+    out: list[n.Stmt] = []
+    for s in body:
+        s = _inside(s, _small)
+        count = int_value(s.hi) if isinstance(s, n.For) and s.kind == "thread" and build.is_const(s.lo, 0) else None
+        if isinstance(s, n.For) and count is not None:
+            s = replace(s, body=tuple(transform(t, partial(_quotient, s.var, count)) for t in s.body))
+        out.append(s)
+    return tuple(out)
+
+
+def _quotient(var: n.Var, count: int, old: n.Node, new: n.Node) -> n.Node:
+    by = int_value(new.b) if isinstance(new, n.Binary) and new.op in ("floordiv", "mod") and new.a == var else None
+    if by is None or by < count:
+        return new
+    return build.const(0, dtype_of(var.type)) if isinstance(new, n.Binary) and new.op == "floordiv" else var
 
 
 def _rows(body: n.Block) -> n.Block:
@@ -123,6 +143,8 @@ def _numbers(body: n.Block) -> n.Block:
         if isinstance(new, n.Cast) and isinstance(y := new.x, n.Call) and y.fn == "broadcast" and y.of is None and isinstance(y.args[0], n.Expr) and (
                 dtype_of(y.type).bits == dtype_of(new.type).bits or new.rounding != "bits"):
             return replace(y, args=(replace(new, x=y.args[0]), *y.args[1:]))
+        if isinstance(new, n.Binary) and new.op in n.COMPARISONS and isinstance(c := new.b, n.Const) and (own := _exactly_widened(new.a, c.value)) is not None:
+            return build.binary(new.op, own, build.const(c.value, dtype_of(own.type)))
         if isinstance(new, n.Cast) and new.rounding == "bits" and new.dtype.is_integer and dtype_of(new.x.type).is_integer:
             return _converted(new.x, new.dtype)
         if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Load) and isinstance(new.args[1], n.Const) and (
@@ -138,6 +160,17 @@ def _numbers(body: n.Block) -> n.Block:
             return n.Load(n.Region(x.at.buffer, (i,)))
         return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
     return tuple(transform(s, leave) for s in body)
+
+
+def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
+    """The integer of which a wider one is made, where its dtype holds `beside` too: they compare alike."""
+    if not isinstance(e, n.Cast) or e.rounding != "rn" or isinstance(beside, (bool, float)) or not isinstance(e.dtype, DType):
+        return None
+    own, to = dtype_of(e.x.type), e.dtype
+    if not (own.kind in ("int", "uint") and to.kind in ("int", "uint")) or own.is_symbolic or own.bits >= to.bits or (own.kind == "int" and to.kind == "uint"):
+        return None
+    lo, hi = (0, (1 << own.bits) - 1) if own.kind == "uint" else (-(1 << own.bits - 1), (1 << own.bits - 1) - 1)
+    return e.x if lo <= beside <= hi else None
 
 
 def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
