@@ -87,7 +87,7 @@ def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) 
     """Search as far as the budget goes, and write what was found. Raises what `calls_of` does, and KirError KIR-U032 for a folder of another run."""
     calls = calls_of(asked.bindings, asked.package)
     order, skipped = ranked(calls, _modelled(asked, calls))
-    _same_run(asked, order)
+    _same_run(asked, order, calls)
     made: dict[int, tuple[dict[str, Any], Twin | None]] = {}
 
     def written(ended: str) -> Outcome:
@@ -273,14 +273,16 @@ def searched(task: SearchTask) -> dict[str, Any]:
     return {"took": _one(asked, Ranked(call, task.seconds, task.least), share)[0]["took"]}
 
 
-def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:
-    """Keep what the run is of, or compare with what is kept: calls may have come to it."""
-    calls = [{"kernel": r.call.place, "binding": hashlib.sha256(r.call.binding.read_bytes()).hexdigest()[:16],
-              "file": hashlib.sha256(r.call.file.read_bytes()).hexdigest()[:16]} for r in order]
-    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": calls}
+def _same_run(asked: Asked, order: Sequence[Ranked], calls: Sequence[Call]) -> None:
+    """Keep what the run is of, or compare with what is kept: calls may have come to it, and some may be skipped now."""
+    def told(call: Call) -> dict[str, str]:
+        return {"kernel": call.place, "binding": hashlib.sha256(call.binding.read_bytes()).hexdigest()[:16],
+                "file": hashlib.sha256(call.file.read_bytes()).hexdigest()[:16]}
+
+    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": [told(r.call) for r in order]}
     file = asked.out / "order.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else now
-    if {**before, "calls": []} != {**now, "calls": []} or any(call not in calls for call in before["calls"]):
+    before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {**now}
+    if {**before, "calls": []} != {**now, "calls": []} or not all(any(told(c) == row for c in calls if c.place == row["kernel"]) for row in before["calls"]):
         raise error("KIR-U032", f"{asked.out} holds the run of other calls, of another target, or of files that have changed since",
                     needs="the same bindings and files as before, or another folder")
     write_atomic(file, json.dumps(now, indent=1) + "\n")

@@ -5,7 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -321,8 +321,12 @@ def test_a_candidate_is_as_much_faster_as_it_was_in_turns_and_not_at_all_where_t
     given = call.read().program
     other = lifted(given, next(iter(ThreadsSource().plans(given, Setting(cast(Any, None), cast(Any, None), H200, "triton")))), Context(H200)).program
     times, seeds = Estimate(*ratio, 15).to_json(), list[bool]()
-    monkeypatch.setattr("kir.learning.packages.trial._asked", lambda row: seeds.append(row["again"]) or {
-        "right": True, "difference": 0.0, "seconds": 1e-5 if row["same"] else 7e-6, "low": 0.0, "high": 0.0, "ratio": times})
+
+    def asked_of(row: Mapping[str, Any]) -> dict[str, Any]:
+        seeds.append(row["again"])
+        return {"right": True, "difference": 0.0, "seconds": 1e-5 if row["same"] else 7e-6, "low": 0.0, "high": 0.0, "ratio": times}
+
+    monkeypatch.setattr("kir.learning.packages.trial._asked", asked_of)
     judge = DeviceJudge(call, given)
     assert judge.judge(given, "triton").seconds == 1e-5
     assert judge.judge(other, "triton").seconds == judge.again(other, "triton").seconds == pytest.approx(seconds)
