@@ -39,8 +39,8 @@ from kir.learning.packages.twin import Twin, twin
 from kir.rewrite import passes
 
 SCHEMA = "kir.package/1"
-MOST_SHARE = 1 / 3
-"""The most of what is left of the budget that one kernel is given."""
+MOST_SHARE, MOST_ALIKE = 1 / 3, 3
+"""The most of what is left of the budget that one kernel is given, and how many times an equal part: of many kernels most gain by what is tried first."""
 READING = 120.0
 """Seconds that reading one call may take."""
 LEAST = (2, 10.0)
@@ -205,14 +205,15 @@ class _Spent:
     begun: float = field(default_factory=time.monotonic)
 
     def share(self, one: Ranked, rest: Sequence[Ranked]) -> Budget | None:
-        """A kernel's part of what is left: half of it by what would be saved, half to all alike; None once nothing is left."""
+        """A kernel's part of what is left: half of it by what would be saved, half to all alike, and of what is left for many no more than `MOST_ALIKE` times
+        as much as if all had the same; None once nothing is left."""
         gone = max(self.seconds / self.parallel, time.monotonic() - self.begun)
         seconds, candidates = self.budget.seconds - gone, self.budget.candidates - self.candidates - self.given
         if seconds <= 0 or candidates <= 0:
             return None
         whole = sum(r.saving for r in rest)
         alike = 1 / len(rest)
-        share = min(MOST_SHARE, (alike + (one.saving / whole if whole else alike)) / 2)
+        share = min(MOST_SHARE, MOST_ALIKE * alike, (alike + (one.saving / whole if whole else alike)) / 2)
         return Budget(min(candidates, max(LEAST[0], round(candidates * share))), min(seconds, max(LEAST[1], seconds * self.parallel * share)),
                       plans=self.budget.plans)
 
