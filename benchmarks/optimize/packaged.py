@@ -128,11 +128,11 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
     mean = math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0
     yield (
         f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded and read, {about['skipped']} were not read; "
-        "where a tuner chooses a configuration, it had done so on the device. A kernel's launch as it was recorded, and what `kir optimize --package` found for it: "
-        "medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time it is. "
-        f"{len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} calls "
-        f"of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is faster, "
-        "the overlay leaves the kernel alone."
+        "where a tuner chooses a configuration, it had done so on the device. A kernel's launch as it was recorded, and what `kir optimize --package` found "
+        "for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time "
+        f"it is. {len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} "
+        f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is "
+        "faster, the overlay leaves the kernel alone."
     )
     yield ""
     yield "| kernel | call | its own | found | times as fast | by | candidates | remark |"
