@@ -13,10 +13,11 @@ from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
 from kir.base.working import doing
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets, tensor_names
+from kir.gate.cases import as_posed, problem_tests, relative_tests, tensor_names
 from kir.gate.claims import apart, refusals
 from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
+from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import ANY, of_problem, of_programs
 from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.gate.widths import narrow
