@@ -199,7 +199,7 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
     seen: set[tuple[object, str]] = set()
     later: list[Site] = []
     for item, path in _asked(cls, move, card, program):
-        for site in sites(item, program) if path is None else found_sites(item.match(program, path, node_at(program, path))):
+        for site in _matched(item, path, program):
             key = (site.path, str(site.params))
             if key in seen or not _fits(move, site.params, own):
                 continue
@@ -215,6 +215,13 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
             yield site, _refusals(program, site, context)
 
 
+def _matched(item: Pass, path: Path | None, program: Program) -> tuple[Site, ...]:
+    """The sites of a pass, everywhere or at a place; none in a program of a form that it cannot take."""
+    with suppress(KirError):
+        return sites(item, program) if path is None else tuple(found_sites(item.match(program, path, node_at(program, path))))
+    return ()
+
+
 def _turned(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Site]:
     """The sites of a step with one switch (a truth value that was the same in every use) turned."""
     known = {each.name: each for each in move.parameters}
@@ -222,7 +229,7 @@ def _turned(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterat
     for name in switches:
         rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name)})
         for item in _choices(cls, move, card, program):
-            for site in sites(replace(item, **{name: not getattr(item, name)}), program):
+            for site in _matched(replace(item, **{name: not getattr(item, name)}), None, program):
                 if _fits(rest, site.params):
                     yield site
 
