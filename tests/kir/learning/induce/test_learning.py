@@ -8,16 +8,20 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.skills import when
+from benchmarks.skills.given import Given
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation, Spread
@@ -48,8 +52,10 @@ from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
 from kir.learning.tune.space import find_space
 from kir.lineage.records.folder import Folder
+from kir.passes.loops.unroll import Unroll
 from kir.problem import load_problem
-from kir.rewrite import Context, Pipeline, run
+from kir.rewrite import Context, Found, Pipeline, Place, run
+from kir.rewrite.edit import Path as Path_
 from tests.kir.learning.cards.test_card import a_card
 
 LINEAGES = Path(__file__).parents[4] / "skills" / "lineages"
@@ -367,6 +373,37 @@ def test_a_relation_gives_a_parameter_that_was_never_seen() -> None:
     assert first.steps[0].options["factor"] == 8
 
 
+def test_a_switch_that_no_kernel_turned_is_tried_where_nothing_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Switched(Unroll):
+        whole: bool = False
+
+        def match(self, program: Program, path: Path_, node: Place) -> Found:
+            return super().match(program, path, node) if self.whole else None
+    assert [each.steps[0].options.get("whole") for each in applications(a_card(), parse_program(NAIVE))] == [None]
+    monkeypatch.setattr("kir.learning.cards.use.pass_class", lambda name: Switched)
+    (turned,) = applications(a_card(), parse_program(NAIVE))
+    assert turned.steps[0].options == {"factor": 2, "whole": True}
+
+
+def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
+                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [found[name].lift([use for use in found[name].uses if "softmax_row" not in use.kernel]).model_copy(update={"state": "admitted"})
+             for name in ("partition-rows.for", "tree-reduction.alloc")]
+    some = [each for each in walks if "softmax_row" in each.kernel]
+    asked_ = Given(tuple(cards), tuple(some), 2, 1, 0, None, kept=tmp_path / "kept.jsonl")
+    first = when.when(asked_)
+    assert "100.0 %" in first and "| applies |" in first and (tmp_path / "kept.jsonl").read_text().count("\n")
+    with (tmp_path / "kept.jsonl").open("a") as file:
+        file.write('["cut of')
+
+    def again(*about: object) -> str:
+        raise AssertionError("it is known")
+    monkeypatch.setattr(when, "_run", again)
+    when._known.cache_clear()
+    assert when.when(asked_) == first
+
+
 def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
     parts = [found[name].card for name in ("multi-threaded-block.kernel", "partition-rows.for")]
     both = parts[0].model_copy(update={"name": "both", "carrier": parts[0].carrier.model_copy(update={
@@ -503,9 +540,12 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
     assert first.weights["words"] == WEIGHTS["words"] and first.weights["place"] != WEIGHTS["place"] and learned([], ()) == Rank()
 
     def first_ones(rank: Rank) -> int:
-        """Of the cards that are used from a state on, those among as many that come first, in all states."""
+        """Of the cards that are used from a state on, those among as many that come first of those that apply, in all states."""
         index = Index.of(cards, rank)
-        return sum(each.used[number] for each in states for number, _ in index.best(each.query)[:sum(each.used)])
+        orders = [(each, [number for number, _ in index.best(each.query, len(cards)) if each.applies[number]]) for each in states]
+        return sum(each.used[number] for each, order in orders for number in order[:sum(each.used)])
+    assert all(held or not used for each in states for held, used in zip(each.applies, each.used, strict=True))
+    assert seen(cards, walks, workers=2) == states and first.least > Rank().least
     assert first_ones(first) > first_ones(Rank()) and first_ones(first) > first_ones(Rank(first.weights)), "weights and states both teach"
     write_cards(tmp_path / "made", cards, walks)
     assert rank_of(tmp_path / "made") == first
