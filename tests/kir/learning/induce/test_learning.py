@@ -562,16 +562,17 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     made = each.card.model_copy(update={
         "title": "tma load, at a copy", "log": tuple(failed), "state": "hypothesis", "carrier": each.card.carrier.model_copy(update={"relations": relations}),
         "risk": each.card.risk.model_copy(update={"numerics": "bitwise, reassociated(k)"}),
-        "effect": each.card.effect.model_copy(update={"compared": 5, "realized": 0, "measured": {"H200": Spread(median=1.5, low=1.5, high=1.5, uses=1)}})})
+        "effect": each.card.effect.model_copy(update={"compared": 5, "realized": 0, "measured": {"H200": Spread(median=1.5, low=1.5, high=1.5, uses=1)},
+                                                     "predicted": {"registers": Spread(median=-1, low=-1, high=-1, uses=1)}})})
     said = told(made, each.uses)
     assert said.startswith("# TMA load, at a copy\n")
     flat = " ".join(said.split())
     for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
                      "`trips` is a multiple of 4 in every use, in 4 kernels (0.01).", "`threads == k` in 3 of 4 kernels (0.02).",
-                     "the probability of that by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
+                     "how likely that is by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
                      "`trips` is the number of iterations", "In none of the 5 uses that were compiled before and after it did the machine code change",
-                     "H200: 1.5 times as fast, in one use, measured",
+                     "Measured on H200: 1.5 times as fast, in one use.", "- The step itself predicts 1 fewer register a thread.",
                      "The result may differ in its last bits: terms are added in another order (k).",
                      "On 3 of the 4 kernels on which it was tried it did not succeed: no place found (twice) and another place or other parameters"):
         assert sentence in flat, sentence
