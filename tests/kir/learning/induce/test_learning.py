@@ -326,6 +326,9 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
     rows = [(f"k{n}", {"extent": 1 << n, "other": 7}, {"power": 1 << n, "extent0": 3 * n}) for n in range(3, 9)] + [("k9", {"extent": 0}, {"power": 512})]
     (mostly,) = related(rows, ())
     assert (mostly.text, mostly.kernels, mostly.of) == ("extent == power", 6, 7)
+    without = [(f"g{n}", {"extent": 64, "other": 7}, {"extent0": 3 * n}) for n in range(20)]
+    assert related([*rows, *without], ()) == (mostly,), "kernels that do not have the fact say nothing of it"
+    assert not related([*rows, *without, *((f"h{n}", p, f) for n, (_, p, f) in enumerate(without))], ()), "few kernels have the fact"
     assert not related([(k, {"extent": 8 if n % 2 else 1 << n}, f) for n, (k, _, f) in enumerate(rows)], ())
     program = parse_program(NAIVE)
     assert facts_at(program, ("main", 0))["power"] == 1024 and "power" not in facts_at(parse_program(NAIVE.replace("1024", "N").replace(
@@ -340,7 +343,10 @@ def test_what_is_drawn_is_tried_by_what_it_saves() -> None:
     drawn = a_card(anchor=a_card().anchor.model_copy(update={"node": "store"}), carrier=a_card().carrier.model_copy(update={"steps": (Move(
         step="reuse-operand", parameters=(Parameter(name="value", role="drawn", values=("binary", "call", "load")),)),)}))
     texts = [text for _, text in _worth(drawn, drawn.carrier.steps[0].parameters[0], program)]
-    assert texts[0] == "exp(X[i, j])"
+    assert texts[:2] == ["exp(X[i, j])", "exp(X[i, j]) + (X[i, 0] + 1.0) * exp(X[i, j])"], "what is computed twice, then all that is stored"
+    twice = parse_program(NAIVE.replace("= X[i, j]\n", "= exp(X[i, j])\n    Y[i, 0] = exp(X[i, j])\n"))
+    pairs = list(_worth(drawn, drawn.carrier.steps[0].parameters[0], twice))
+    assert pairs[0] == (("main", 0, "body", 0), "exp(X[i, j])") and pairs[-1][0] == ("main", 0, "body", 1), "each text once, then at its other places"
 
 
 def test_near_misses_name_the_condition_that_fails() -> None:
