@@ -9,7 +9,7 @@ import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
 from kir.interp.native.compiled import Compiled, available, compiled, converts_half
-from kir.interp.native.signature import counts_alike, found, lanes_of, names, signature, taken
+from kir.interp.native.signature import counts_alike, found, lanes_of, names, seen_through, shown, signature, taken
 from kir.interp.numerics.number import storage
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import Frame
@@ -18,7 +18,7 @@ from kir.interp.state.memory import Handle
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import dtype_of
-from kir.ir.visit import blocks_of, once, statements
+from kir.ir.visit import blocks_of, once, statements, walk
 
 LEAST = 1500
 """Statements that loops of one text have run, or will run, from which on they are compiled: that takes about as long as NumPy takes for so many."""
@@ -83,7 +83,7 @@ _Values = list[tuple[str, Any, Val]]
 
 def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[Handle]] | None:
     """What the names of a loop stand for: values, buffers, and those of the buffers that it writes and did not declare."""
-    outer, used, allocs = once(s, "_names", lambda: names(s))
+    outer, used, allocs = once(s, "_names_in_loop", lambda: names(s))
     values: _Values = []
     for name, var in outer.items():
         v = found(m, name, f)
@@ -93,7 +93,9 @@ def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[
     buffers: list[Handle] = []
     for name, buffer in used.items():
         h = found(m, name, f)
-        if not isinstance(h, Handle) or not h.direct or h.buffer.dtype != buffer.dtype or len(h.shape) != len(buffer.shape) or h.buffer.name != name:
+        if not isinstance(h, Handle) or h.buffer.dtype != buffer.dtype or len(h.shape) != len(buffer.shape) or h.buffer.name != name:
+            return None
+        if not h.direct and not _through(m, s, name, h, used, outer, values, buffers, f):
             return None
         buffers.append(h)
     stored = {x.at.buffer.name for x in statements((s,)) if isinstance(x, n.Store)}
@@ -103,6 +105,26 @@ def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[
             return None
         buffers.append(allocate(m, a.buffer, f, f))
     return values, buffers, written
+
+
+def _through(m: Machine, s: n.For, name: str, h: Handle, used: dict[str, n.Buffer], outer: dict[str, n.Var], values: _Values, buffers: list[Handle],
+             f: Frame) -> bool:
+    """Whether a buffer is a functional view that the loop is read through; adds what it shows, and the values that its places are worked out of."""
+    what = shown(h)
+    if what is None or not seen_through(s, name):
+        return False
+    base = found(m, what.at.buffer.name, f)
+    if not isinstance(base, Handle) or not base.direct or base.memory is not h.memory or base.buffer.name != what.at.buffer.name:
+        return False
+    if base.buffer.name not in used and base not in buffers:
+        buffers.append(base)
+    for var in {x.name: x for i in what.at.index for x in walk(i) if isinstance(x, n.Var) and x.name not in what.axes}.values():
+        v = found(m, var.name, f)
+        if not isinstance(v, Val) or v.data.ndim != 1 or v.data.dtype != storage(dtype_of(var.type)) or v.data.shape[0] not in (1, f.lanes):
+            return False
+        if var.name not in outer and all(var.name != other for other, _, _ in values):
+            values.append((var.name, dtype_of(var.type), v))
+    return True
 
 
 def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list[Handle], written: list[Handle], f: Frame) -> bool:
@@ -125,7 +147,7 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
             assert mapped is not None
             alive.append(table := np.ascontiguousarray(mapped, np.int64))
         words += [h.memory.data.ctypes.data, h.memory.size // storage(h.buffer.dtype).itemsize, 0 if table is None else table.ctypes.data,
-                  *h.strides, *h.shape]
+                  *(h.strides if h.direct else h.shape), *h.shape]  # a view has no strides, and none are used
     before = [(h.memory, h.memory.data.copy()) for h in written]
     packed = np.array(words, np.int64)
     if code.call(packed.ctypes.data) or code.failed or count[code.of.counted.index("steps")] > most:
