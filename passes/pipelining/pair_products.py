@@ -162,8 +162,8 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     late = buffers_written(tail) | {x for s in tail if isinstance(s, n.Let) for x in s.names}
     used = {x for s in head for x in (*names_read(s), *buffers_named(s))}
     if clash := (late & used) - made:
-        return refuted(f"what is issued reads '{min(clash)}', which the iteration before computes after its product", "iteration 1 reads it before iteration 0 has",
-                       needs="a product that needs no other's result")
+        return refuted(f"what is issued reads '{min(clash)}', which the iteration before computes after its product",
+                       "iteration 1 reads it before iteration 0 has", needs="a product that needs no other's result")
     if late & own or bars & used:
         return unknown("what is computed on a result is written where the next product reads", needs="memory of their own")
     if clash := buffers_written(head) - own - {r.buffer.name for s in head if (r := _bar(s, "mbar_wait")) is not None}:

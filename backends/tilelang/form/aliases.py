@@ -32,4 +32,4 @@ def _is_whole(e: n.Expr) -> bool:
 def _writes(s: n.Stmt, name: str) -> bool:
     """Whether a statement may write to a buffer: it stores or copies there, or takes it where it is no value."""
     read = sum(isinstance(x, n.Load) and x.at.buffer.name == name for x in walk(s))
-    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s)) > read or any(isinstance(x, n.Mma) and x.acc.buffer.name == name for x in walk(s))
+    return sum(isinstance(x, n.Region) and x.buffer.name == name for x in walk(s)) > read
