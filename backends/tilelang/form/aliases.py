@@ -18,15 +18,17 @@ def read_where_they_lie(k: n.Kernel) -> n.Kernel:
 def _block(block: n.Block) -> n.Block:
     out: list[n.Stmt] = []
     for i, s in enumerate(block):
-        if isinstance(s, n.Let) and _is_whole(s.value) and not any(_writes(x, s.value.at.buffer.name) for x in block[i + 1:]):
+        if isinstance(s, n.Let) and (name := _whole(s.value)) is not None and not any(_writes(x, name) for x in block[i + 1:]):
             rest = tuple(substitute(x, {s.names[0]: s.value}) for x in block[i + 1:])
             return (*out, *_block(rest))
         out.append(within(s, _block) if blocks_of(s) else s)
     return tuple(out)
 
 
-def _is_whole(e: n.Expr) -> bool:
-    return isinstance(e, n.Load) and isinstance(e.type, TileType) and e.at.buffer.space == "shared" and not e.at.index and e.mask is None
+def _whole(e: n.Expr) -> str | None:
+    """The shared buffer that a value is, as a whole."""
+    whole = isinstance(e, n.Load) and isinstance(e.type, TileType) and e.at.buffer.space == "shared" and not e.at.index and e.mask is None
+    return e.at.buffer.name if whole and isinstance(e, n.Load) else None
 
 
 def _writes(s: n.Stmt, name: str) -> bool:
