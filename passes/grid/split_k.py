@@ -55,6 +55,7 @@ from kir.analysis.facts import Facts
 from kir.analysis.integers.integer_sums import Terms, in_sums, replaced
 from kir.analysis.solver import multiple
 from kir.base.dataclass import dataclass
+from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
@@ -118,6 +119,8 @@ class SplitK(Pass):
             return None
         if not (from_zero(node) and node.var.of == I32):
             return Miss("the loop does not count from 0")
+        if not _as_it_lies(*matched(_parts(kernel, int(path[1])))):
+            return Miss("the sum is turned round or reduced before it is stored, so a part of it does not lie where it is stored")
         if self.parts < 2 or len(kernel.grid) > 2 or kernel.cluster or kernel.attrs:
             return Miss("fewer than two parts, or a grid that has no axis left")
         if self.into != "workspace":
@@ -281,6 +284,12 @@ def _parts(kernel: n.Kernel, i: int) -> tuple[n.Alloc, n.For, n.Store] | None:
     if others or n.Region(held[0].buffer).type != n.Load(n.Region(held[0].buffer)).type:
         return None
     return (held[0], loop, store) if _spans(store) == len(held[0].buffer.shape) else None
+
+
+def _as_it_lies(sum: n.Alloc, loop: n.For, store: n.Store) -> bool:
+    """Whether each element that is stored comes from the sum's element at the same place."""
+    own = [x for x in walk(store.value) if isinstance(x, n.Call) and sum.buffer.name in buffers_named(x)]
+    return all(x.of is None and instruction(x.fn).level == "element" for x in own)
 
 
 def _spans(store: n.Store) -> int:

@@ -36,7 +36,7 @@ from typing import ClassVar
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.rewrite.base import Precondition
-from kir.rewrite.match.materialize import Materialize, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, reads_what_is_there, writes_before_last_use
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class CacheConvertedValue(Materialize):
     catalogue: ClassVar[tuple[int, ...]] = (6,)
     claim: ClassVar[str] = "A conversion that several consumers need is done once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P060", "validity", "storage", "what is converted is not written between the uses", writes_before_last_use),)
+        Precondition("KIR-P060", "validity", "storage", "what is converted is not written between the uses", writes_before_last_use),
+        Precondition("KIR-P061", "validity", "shape", "what is read is there where it is named", reads_what_is_there))
 
     def admits(self, e: n.Expr) -> bool:
         """A conversion between dtypes, or bits read as another dtype that were computed."""

@@ -9,16 +9,19 @@ from typing import Any
 
 from kir.analysis.access import buffers_written as buffers_written
 from kir.analysis.elements import NotElementwise, element
+from kir.analysis.facts import Facts
+from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
-from kir.ir.types import TileType
+from kir.ir.types import I64, TileType
 from kir.ir.visit import children, names_read, once, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
-from kir.rewrite.precondition import Verdict, proved, refuted
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
 def is_pure(e: n.Expr) -> bool:
@@ -111,6 +114,47 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     if clash:
         return refuted(f"'{clash[0]}' is written between the uses of {expr_text(value)}", f"a later use sees the old '{clash[0]}'")
     return proved("nothing that the value reads is written while it is kept")
+
+
+def reads_what_is_there(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether the value may be worked out where it is named: its uses come to it anyhow, or what it reads is within bounds there."""
+    params = site.params
+    assert isinstance(params, Materialize)
+    block, i = block_at(program, site.path), int(site.path[-1])
+    value = params.found(block, i)
+    assert value is not None
+    risky = [x for x in walk(value) if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.space not in ("register", "fragment")]
+    for s in block[i:params.end(block, i)] if risky else ():
+        if value in _surely(s):
+            return proved("a use comes to it anyhow")
+        if any(isinstance(x, n.Jump) for x in walk(s)):
+            break
+    known = Facts.at(program, site.path) if risky else None
+    for x in risky:
+        for at, extent in zip(x.at.index, x.at.buffer.shape, strict=False):
+            lo, last = (at.lo, _last(at)) if isinstance(at, n.Span) else (at, at)
+            claims = () if last is None else (build.compare("ge", lo, 0), build.compare("lt", build.cast(last, I64), build.cast(extent, I64)))
+            if isinstance(lo.type, TileType) or not claims or not all(decide(c, known).kind == "always" for c in claims if known is not None):
+                return unknown(f"its uses stand behind a condition, without which {expr_text(x)} may lie outside '{x.at.buffer.name}'",
+                               needs="a place behind the condition, or a read that is masked or clipped")
+    return proved("what it reads is within bounds there")
+
+
+def _last(s: n.Span) -> n.Expr | None:
+    """The last index of a span of so many steps."""
+    return build.add(s.lo, (s.extent - 1) * s.step) if isinstance(s.extent, int) and isinstance(s.step, int) and s.step > 0 else None
+
+
+def _surely(s: n.Stmt) -> set[n.Expr]:
+    """What a statement evaluates on whatever way through it: not what stands behind a condition."""
+    found: set[n.Expr] = set()
+    stack: list[n.Node] = [s]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, n.Expr) and x is not getattr(s, "src", None):
+            found.add(x)
+        stack += [x.cond] if isinstance(x, (n.If, n.While)) else [c for c in children(x) if _is_code(c)]
+    return found
 
 
 def _viewed(kernel: n.Kernel) -> Mapping[str, str]:
