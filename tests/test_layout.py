@@ -362,6 +362,15 @@ def test_no_star_imports_and_no_unexplained_ignores() -> None:
     assert wrong == []
 
 
+def test_what_is_kept_with_a_node_has_a_name_of_one_file() -> None:
+    """Two files that keep something with a node under one name would be given one another's."""
+    kept: dict[str, set[str]] = {}
+    for file in python_files("kir", *CODE):
+        for key in re.findall(r'\bonce\([^,()]+, "(\w+)"', file.read_text(encoding="utf-8")):
+            kept.setdefault(key, set()).add(str(file.relative_to(ROOT)))
+    assert "_places" in kept and {key: sorted(files) for key, files in kept.items() if len(files) > 1} == {}
+
+
 def test_every_id_that_the_code_raises_is_explained_and_every_row_is_used() -> None:
     pattern = re.compile(r"""["'](KIR-[A-Z]\d{3})["']""")
     raised: dict[str, str] = {}

@@ -83,7 +83,7 @@ _Values = list[tuple[str, Any, Val]]
 
 def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[Handle]] | None:
     """What the names of a loop stand for: values, buffers, and those of the buffers that it writes and did not declare."""
-    outer, used, allocs = once(s, "_names", lambda: names(s))
+    outer, used, allocs = once(s, "_names_in_loop", lambda: names(s))
     values: _Values = []
     for name, var in outer.items():
         v = found(m, name, f)
