@@ -11,7 +11,7 @@ import kir
 from kir.analysis.target.legalize import lacking, unlaunchable
 from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
-from kir.base.working import doing
+from kir.base.working import doing, late
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import as_posed, problem_tests, relative_tests, size_sets, tensor_names
 from kir.gate.claims import apart, refusals
@@ -63,7 +63,7 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
-            right = _correct(program, problem, against, also, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok)
+            right = _correct(program, problem, against, also, names or {}, runner, lambda: late() or (compiling.done() and not compiling.result()[0].ok))
         interpreted = time.perf_counter() - begun
         if not compiling.done():
             doing("gate: waiting for the compilers")
