@@ -140,7 +140,7 @@ def test_another_walk_does_not_spoil_the_folder(expert: Path, of_expert: Path, c
     assert value["ended"] == "budget" and value["steps"] == 2
     assert [each["id"] for each in value["diagnostics"]][:1] == ["KIR-S019"]
     last = value["diagnostics"][0]
-    assert last["needs"] == "a larger --steps or --attempts, with --restart" and not last["attempt"] and last["witness"]
+    assert last["needs"] == "a larger --steps or --attempts, with --restart" and "attempt" not in last and last["witness"]
     assert walk(expert, of_expert.with_name("late"), "--seconds", "0.001", "--json") == 0
     value = told(capsys)
     assert value["ended"] == "budget" and value["diagnostics"][0]["needs"] == "more time than 0.001 s: the same command goes on from here"
