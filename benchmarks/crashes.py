@@ -1,10 +1,10 @@
 """`kill -9` at random points of `lineage`, `learn`, `optimize`, `tune` and `corpus`, alone or two on one store; then full disks, folders that cannot be
 written, a clock set back, and two versions of KIR on one store.
 
-`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--write]`. A command is first let run and measured: points are drawn
-between its first write and its end, less what earlier processes on this store have done; so most are kills. At each point: every accepted step that was on
-disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes docs/tables/crashes.md. Exit
-code 1 where something was lost.
+`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--jobs N] [--write]`. A command is first let run
+and measured: points are drawn between its first write and its end, less what earlier processes on this store have done; so most are kills. At each point:
+every accepted step that was on disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
+docs/tables/crashes.md. Exit code 1 where something was lost.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
@@ -297,7 +298,7 @@ def _first(text: str) -> str:
     return next((line.strip().replace(f"{ROOT}/", "")[:140] for line in text.splitlines() if line.strip()), "")
 
 
-def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
+def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]], stores: int = 1) -> str:
     """The generated page."""
     lines = ["# Crashes", "", "Made by `python -m benchmarks.crashes --write`: commands killed with SIGKILL at random moments between their "
              "first write and their end, alone or two on one store, and other accidents. A fault is an accepted step that is lost, a file that is "
@@ -305,7 +306,7 @@ def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
              "| command | points | processes killed | with a second process | ended by itself | let run to its end at last | "
              "faults |", "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     for name, row in rows.items():
-        last = "yes" if row.counts["came to the end after the last kill"] else "no"
+        last = "yes" if row.counts["came to the end after the last kill"] == stores else "no"
         lines.append(f"| `{name}` | {row.points} | {row.counts['killed']} | {row.counts['two processes']} | {row.finished} | {last} | "
                      f"{'; '.join(dict.fromkeys(row.faults))[:200] or 'none'} |")
     lines += ["", f"{sum(r.points for r in rows.values())} points, {sum(r.counts['killed'] for r in rows.values())} kills, "
@@ -316,17 +317,9 @@ def page(rows: dict[str, Row], other: Sequence[tuple[str, str, bool]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Run the points that are asked for, spread over the jobs."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--points", type=int, default=1000)
-    arguments.add_argument("--only", nargs="+", choices=[j.name for j in JOBS], default=[j.name for j in JOBS])
-    arguments.add_argument("--seed", type=int, default=0)
-    arguments.add_argument("--minutes", type=float, default=1e9, help="no more points after so long")
-    arguments.add_argument("--no-accidents", action="store_true")
-    arguments.add_argument("--write", action="store_true", help="write docs/tables/crashes.md")
-    chosen = arguments.parse_args()
-    r, jobs = random.Random(chosen.seed), [j for j in JOBS if j.name in chosen.only]
+def share(names: Sequence[str], points: int, seed: int, minutes: float) -> dict[str, Row]:
+    """One process's share of the points, spread over the jobs, on stores of its own."""
+    r, jobs = random.Random(seed), [j for j in JOBS if j.name in names]
     rows = {j.name: Row() for j in jobs}
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
@@ -334,20 +327,52 @@ def main() -> int:
         if any(j.name == "learn" for j in jobs):
             ended(started(("lineage", str(at / "rows.kir"), "--problem", PROBLEM, "--surface", "kir", "-o", str(at / "walked"), "--workers", "1")), LONGEST)
         for k, job in enumerate(jobs):
+            end = time.monotonic() + 60 * minutes / len(jobs)
             clock = measured(job, at, rows[job.name])
-            end = time.monotonic() + 60 * chosen.minutes / len(jobs)
-            for _ in range(chosen.points * (k + 1) // len(jobs) - chosen.points * k // len(jobs)):
-                if time.monotonic() < end:
+            for _ in range(points * (k + 1) // len(jobs) - points * k // len(jobs)):
+                if time.monotonic() + clock.ends < end:
                     point(job, at, r, rows[job.name], clock)
             goes_on(job, at, rows[job.name])
-            if chosen.write:
-                PAGE.write_text(page(rows, ()))
             print(job.name, rows[job.name].points, dict(rows[job.name].counts), rows[job.name].faults, flush=True)
-        other = [] if chosen.no_accidents else accidents(at)
+    return rows
+
+
+def together(shares: Sequence[dict[str, Row]]) -> dict[str, Row]:
+    """The shares of several processes as one: a command was let run to its end where each of them let it."""
+    out: dict[str, Row] = {}
+    for rows in shares:
+        for name, row in rows.items():
+            whole = out.setdefault(name, Row())
+            whole.points += row.points
+            whole.finished += row.finished
+            whole.counts += row.counts
+            whole.faults += row.faults
+    return out
+
+
+def main() -> int:
+    """Run the points that are asked for, spread over the jobs and over processes."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--points", type=int, default=1000)
+    arguments.add_argument("--only", nargs="+", choices=[j.name for j in JOBS], default=[j.name for j in JOBS])
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--minutes", type=float, default=1e9, help="no more points after so long")
+    arguments.add_argument("--jobs", type=int, default=1, help="processes, each with its share of the points and its own stores")
+    arguments.add_argument("--no-accidents", action="store_true")
+    arguments.add_argument("--write", action="store_true", help="write docs/tables/crashes.md")
+    chosen = arguments.parse_args()
+    with ProcessPoolExecutor(max_workers=chosen.jobs) as pool:
+        parts = [pool.submit(share, chosen.only, chosen.points * (k + 1) // chosen.jobs - chosen.points * k // chosen.jobs, chosen.seed + k, chosen.minutes)
+                 for k in range(chosen.jobs)]
+        rows = together([part.result() for part in parts])
+    other = []
+    if not chosen.no_accidents:
+        with tempfile.TemporaryDirectory() as folder:
+            other = accidents(Path(folder) / "store")
     for name, said, right in other:
         print(name, "|", said, "|", "right" if right else "WRONG", flush=True)
     if chosen.write:
-        PAGE.write_text(page(rows, other))
+        PAGE.write_text(page(rows, other, len(parts)))
     return 1 if any(row.faults for row in rows.values()) or not all(ok for *_, ok in other) else 0
 
 

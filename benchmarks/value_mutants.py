@@ -28,8 +28,9 @@ from typing import Any
 from benchmarks.mutants_page import PAGE, Row, share, summary, with_values
 from kir.base.diagnostic import KirError
 from kir.faces.cli._program import read
-from kir.gate.cases import RelativeCase, problem_tests, relative_tests, size_sets, tensor_names
+from kir.gate.cases import RelativeCase, problem_tests, relative_tests, tensor_names
 from kir.gate.correctness import check
+from kir.gate.inputs.sets import size_sets
 from kir.gate.mutants import Mutant, spread
 from kir.gate.mutants.truth import ARRANGED, VERSION, Trial, apart, problem_trials, relative_trials, told, trial
 from kir.gate.verdict import CorrectnessRecord

@@ -69,7 +69,7 @@ def by_model(model_of: Callable[[Pool], Model | None], states: States) -> Score:
         for place in places:
             seen = np.array([compared.pair(found[place], f, "", pool.surface, target) for f in found])
             turned = np.array([compared.pair(f, found[place], "", pool.surface, target) for f in found])
-            logs = model.middle(seen, turned)
+            logs = model.speed(seen, turned)
             worth += (logs - logs[places[0]]) / len(places)
             if place == places[0]:
                 fails = model.failing(seen)

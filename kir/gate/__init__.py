@@ -4,8 +4,8 @@
     verdict.accepted, verdict.stage, verdict.reason, verdict.record, verdict.artifacts
     realized(before.artifacts[0], after.artifacts[0])
 
-Order: artifacts, counts, goals, mutants, operands, realized, shapes, widths, cases, verdict, cost, covered, claims, proved, correctness, checked, cpu, gpu,
-records, trace.
+Order: artifacts, counts, goals, mutants, operands, realized, shapes, inputs, widths, cases, verdict, cost, covered, claims, proved, correctness, checked,
+cpu, gpu, records, trace.
 """
 from __future__ import annotations
 

@@ -172,8 +172,9 @@ class _Lanes:
 
 @lru_cache(maxsize=4096)
 def limits(body: n.Block, of: str = "") -> frozenset[int]:
-    """Numbers with which a block compares, by which it cuts whole numbers, and extents of memory other than global that it has; with `of`, a loop's
-    variable, only where what is compared, cut or an index comes from the variable, or from private whole numbers that the loop changes."""
+    """Numbers with which a block compares, by which it cuts whole numbers, and that their types cannot hold, and extents of memory other than global that
+    it has; with `of`, a loop's variable, only where what is compared, cut or an index comes from the variable, or from private whole numbers that the loop
+    changes."""
     out: set[int] = set()
     names = _from(body, of) if of else None
     for x in (x for s in body for x in walk(s)):
@@ -183,6 +184,8 @@ def limits(body: n.Block, of: str = "") -> frozenset[int]:
             case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
                 out |= {abs(e.value) for e, other in ((a, b), (b, a)) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)
                         and _about(other, names)}
+            case n.Cast(x=a, dtype=to) if to.is_integer and not to.is_bool and to.bits < 32 and _about(a, names):
+                out.add(_exact(to) + 1)
             case n.Buffer(space="shared" | "fragment" | "register" | "cluster") if names is None:
                 out |= {v for d in x.shape if (v := int_value(d))}
             case n.Region(buffer=buffer) if names is not None and buffer.space not in ("global", "constant"):

@@ -21,7 +21,7 @@ from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, PARTIAL, SEVERAL, 
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.canonical import content_hash
-from kir.ir.types import DType
+from kir.ir.types import DType, dtype_of
 from kir.ir.visit import walk
 from kir.problem import Problem
 from kir.problem.ordering import Ordering
@@ -49,6 +49,7 @@ SECONDS = 1.0
 RESTS = (0, 1, -1)
 """What a size may have beyond full tiles: nothing, one element, all but one."""
 MOST_TILE = 512
+MOST_PARTS = 8
 MOST_EDGES, EDGE_SECONDS = 4, 0.3
 """Shapes at edges, and the interpreted time that they may take together."""
 WEIGHT: Mapping[str, Mapping[int, float]] = {
@@ -87,6 +88,8 @@ class Plan:
     """Few and cheap sizes on the other side of what the program compares with, where the shapes are not."""
     edges: tuple[Sizes, ...] = ()
     """Few and cheap sizes next to where comparisons turn and tiles end."""
+    counting: tuple[Sizes, ...] = ()
+    """Those of the far ones at which a count may be more than its type holds."""
 
 
 def of_problem(program: n.Program, problem: Problem, names: Mapping[str, str], most: int = MOST_ELEMENTS) -> Space:
@@ -244,7 +247,8 @@ def solved(program: n.Program, space: Space, also: Sequence[n.Program] = ()) -> 
     shapes = (_widened(program, space, pool[chosen[0]], seconds[0]), *(pool[i] for i in chosen[1:]))
     far = _far(program, space, shapes, values, moduli)
     edges = _edges(program, space, [*shapes, *far], values)
-    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure), far, edges)
+    counting = tuple(at for at in far if any(v > c for v in at.values() for c in _narrow(program)))
+    return Plan(shapes, _ordering(found, pool, space.names), frozenset(found[0].reached), frozenset(found[0].unsure), far, edges, counting)
 
 
 def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]], moduli: Sequence[int]) -> tuple[Sizes, ...]:
@@ -255,8 +259,6 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
     pool = list(chosen)
     if not all(values.values()):
         return ()
-    narrow = {2 << x.dtype.bits for k in program.kernels for x in walk(k) if isinstance(x, n.Buffer) and x.space in ("register", "fragment", "shared")
-              and x.dtype.is_integer and x.dtype.bits <= 8}  # where a count of half of what there is does not fit
     base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
     for name in space.names:
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, ladder)])
@@ -272,10 +274,26 @@ def _far(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapp
         if vectors:
             several = np.array([math.prod(at.values()) for at in pool]) > column
             wanted |= {(PAST, name, -k): where for k in (1, 2, 4, 8) if (where := several & (column % (2 * k) == k)).any() and not where[near].any()}
-        wanted |= {("narrow", name, c): where for c in narrow if (where := column > c).any()}
+        wanted |= {("narrow", name, c): where for c in _narrow(program) if (where := column > c).any()}
         wanted |= {(PAST, name, c): where for c in _limits(program) if not (where := column > c + c // 8)[near].any() and where.any()}
     out = _few(wanted, found.seconds, near, MOST_FAR, FAR_SECONDS)
     return tuple(pool[i] for i in out)
+
+
+def _narrow(program: n.Program) -> set[int]:
+    """Sizes beyond which a count of half of what there is does not fit where a program may count."""
+    return {2 << bits for k in program.kernels for x in walk(k) if (bits := _counts(x))}
+
+
+def _counts(x: n.Node) -> int:
+    """The bits of a number that may be a count: few, and made of whole numbers."""
+    match x:
+        case n.Buffer(space="register" | "fragment" | "shared", dtype=of) if of.is_integer and of.bits <= 16:
+            return of.bits
+        case n.Cast(x=a, dtype=of) if of.is_integer and not of.is_bool and of.bits <= 16 and dtype_of(a.type).is_integer and dtype_of(a.type).bits > of.bits:
+            return of.bits
+        case _:
+            return 0
 
 
 def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Mapping[str, Sequence[int]]) -> tuple[Sizes, ...]:
@@ -285,7 +303,7 @@ def _edges(program: n.Program, space: Space, chosen: Sequence[Sizes], values: Ma
     base = {name: next((v for v in of if v >= 3), of[-1]) for name, of in values.items()}
     tiles = sorted(c for c in constants((program,)) if MOST_TILE >= c > 2)
     pool = [*chosen, *_allowed(space, [dict.fromkeys(space.names, v) for v in (FEW, *(c + r for c in tiles for r in RESTS))])]
-    turns = sorted({c + by for c in _limits(program) for by in (-1, 0, 1)})
+    turns = sorted({v for c in _limits(program) for by in (-1, 0, 1) for v in (c + by, *(k * (c + by) for k in parts(program)))})
     for name in space.names:
         pool += _allowed(space, [{**base, name: v} for v in space.plausible(name, turns)])
     found = predicted(program, [space.own(at) for at in pool])
@@ -321,6 +339,20 @@ def _limits(program: n.Program) -> frozenset[int]:
     of = [limits(k.body) for k in program.kernels]
     grids = [x for k in program.kernels for axis in k.grid for x in walk(axis.extent) if isinstance(x, n.Binary) and x.op in ("min", "max")]
     return frozenset().union(*of, {v for x in grids for e in (x.a, x.b) if (v := int_value(e)) and v > 1})
+
+
+def parts(program: n.Program) -> tuple[int, ...]:
+    """Into how many parts a program cuts its sizes: few, by which it divides what is no constant."""
+    found = set()
+    for x in walk(program):
+        match x:
+            case n.Binary(op="floordiv" | "tdiv" | "ceildiv", b=n.Const(value=int() as c)) if 2 <= c <= MOST_PARTS:
+                found.add(c)
+            case n.Binary(op="shr", b=n.Const(value=int() as c)) if 1 <= c <= 3:
+                found.add(1 << c)
+            case _:
+                pass
+    return tuple(sorted(found)[:3])
 
 
 def _widened(program: n.Program, space: Space, at: Sizes, seconds: float) -> Sizes:

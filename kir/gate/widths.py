@@ -1,7 +1,8 @@
 """Whole numbers that a machine cannot hold: where a program's indices, bounds and conditions part from the numbers that they mean.
 
 Nothing is run at these sizes. The values of sizes are as large as the facts allow; CTAs, threads, elements of tiles and iterations are the first and the
-last of each; every whole number is worked out twice, as a machine of its dtype has it and exactly. What depends on data is not known.
+last of each; every whole number is worked out twice, as a machine of its dtype has it and exactly. Of data only
+numbers that name places are known: the last.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic
+from kir.gate.inputs.places import Places, places
 from kir.gate.shapes import Space
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
@@ -34,6 +36,8 @@ LEAST, MOST = 1 << 22, 1 << 36
 """Elements of the largest tensor at sizes that are tried."""
 ROOM = 1 << 25
 """So far below that rounding up to tiles stays there."""
+BEYOND_FLOAT, NUDGES = 1 << 25, (1, 3, 2, 6, 4, 8, 16, 32, 64)
+"""Whole numbers above that f32 does not hold all even ones, and what is added to such sizes."""
 TEAMS = ("warpgroup", "warp", "thread")
 FLOATS: Mapping[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
@@ -54,10 +58,11 @@ def narrow(program: n.Program, space: Space, against: n.Program | None = None) -
     """What refuses (KIR-G135): a number that is another one at sizes at which every tensor has fewer than 2^31 elements, unless a reference has such a
     number as well; and what is only said (KIR-G136): one at larger sizes that the facts allow. `space` says where sizes may lie, however large."""
     small, large = _sets(program, space)
-    found = _parted(program, [space.own(at) for at in small])
-    if found is not None and (against is None or _parted(against, small) is None):
+    known = places(against) if against is not None else {}
+    found = _parted(program, [space.own(at) for at in small], known)
+    if found is not None and (against is None or _parted(against, small, known) is None):
         return [_said("KIR-G135", program, found, "another way to the number, or a wider type")], []
-    beyond = _parted(program, [space.own(at) for at in large])
+    beyond = _parted(program, [space.own(at) for at in large], known)
     return [], [_said("KIR-G136", program, beyond, "an index of 64 bits, or a fact about the sizes", "warning")] if beyond is not None else []
 
 
@@ -89,13 +94,25 @@ def _sets(program: n.Program, space: Space) -> tuple[list[Sizes], list[Sizes]]:
     small = [pool[i] for i in order if allowed[i] and most[i] < FIT]
     large = [pool[i] for i in order if allowed[i] and most[i] >= FIT]
     picked = small[::max(1, len(small) // MOST_SETS)]
-    return [*picked, *(at for at in small[-MOST_SETS // 2:] if at not in picked)], large[:MOST_SETS // 2]
+    picked += [at for at in small[-MOST_SETS // 2:] if at not in picked]
+    return [*picked, *_between(program, space, picked)], large[:MOST_SETS // 2]
+
+
+def _between(program: n.Program, space: Space, picked: Sequence[Sizes]) -> list[Sizes]:
+    """Sizes a little above those, between what floats of 24 bits hold: by the least that the facts allow."""
+    of = [at for at in picked if any(v >= BEYOND_FLOAT for v in at.values())]
+    tried = [{name: v + by if v >= BEYOND_FLOAT else v for name, v in at.items()} for at in of[-MOST_SETS // 2:] for by in NUDGES]
+    if not tried:
+        return []
+    fine = space.allowed(tried) & (_elements(program, [space.own(at) for at in tried]) < FIT)
+    rows = fine.reshape(-1, len(NUDGES))
+    return [tried[i * len(NUDGES) + int(np.argmax(row))] for i, row in enumerate(rows) if row.any()]
 
 
 def _elements(program: n.Program, sets: Sequence[Sizes]) -> Array:
     """Elements of the largest tensor at each of the sizes."""
     env = _host(program, sets)
-    worker, most = _Worker(env, {}), np.zeros(len(sets))
+    worker, most = _Worker({}), np.zeros(len(sets))
     for b in [*(p.of for p in program.params), *(w.buffer for w in program.workspaces)]:
         if isinstance(b, n.Buffer):
             total = np.ones(len(sets))
@@ -111,7 +128,7 @@ def _host(program: n.Program, sets: Sequence[Sizes]) -> Env:
     for p in program.params:
         if isinstance(p.of, DType) and all(p.name in s for s in sets):
             env[p.name] = _given(np.array([s[p.name] for s in sets]))
-        elif isinstance(p.of, DType) and p.value is not None and (found := _Worker(env, {}).value(p.value, env)) is not None:
+        elif isinstance(p.of, DType) and p.value is not None and (found := _Worker({}).value(p.value, env)) is not None:
             env[p.name] = found
     return env
 
@@ -160,8 +177,8 @@ def _wrapped(x: Array, to: DType) -> Array:
 class _Worker:
     """Works out expressions over lanes."""
 
-    def __init__(self, env: Env, known: dict[int, Two | None]) -> None:
-        self.env, self.known = env, known
+    def __init__(self, loaded: Mapping[str, Two]) -> None:
+        self.loaded = loaded
 
     def value(self, e: n.Expr, env: Env) -> Two | None:
         """An expression, or None where it is not known."""
@@ -175,6 +192,8 @@ class _Worker:
                 return Two(np.array([v], kind), np.array([v], np.bool_ if of.is_bool else np.longdouble))
             case n.Var(name=name):
                 return env.get(name)
+            case n.Load(at=n.Region(buffer=n.Buffer(name=name))):
+                return self.loaded.get(name)
             case n.Cast(x=x, dtype=to, rounding=rounding):
                 return self._cast(x, to, env) if rounding == "rn" or to.is_integer else None
             case n.Unary(op=op, x=x):
@@ -268,14 +287,14 @@ def _over(*arrays: Array) -> tuple[Array, ...]:
 
 # ------------------------------------------------------------------------------------------------------------------------------- a walk
 
-def _parted(program: n.Program, sets: Sequence[Sizes]) -> Parted | None:
-    """The first expression that the program reaches with another number than it means, at the first of the sizes."""
+def _parted(program: n.Program, sets: Sequence[Sizes], known: Mapping[str, Places]) -> Parted | None:
+    """The first expression that the program reaches with another number than it means, at the first of the sizes. `known` says what it loads."""
     if not sets:
         return None
     names = {id(s): text for text, _, s in anchors(program)}
     found: list[tuple[int, Parted]] = []
     for k in program.kernels:
-        walker = _Walk(program, sets, names)
+        walker = _Walk(program, sets, names, known)
         walker.kernel(k)
         found += walker.found
     return min(found, key=lambda f: f[0])[1] if found else None
@@ -284,13 +303,25 @@ def _parted(program: n.Program, sets: Sequence[Sizes]) -> Parted | None:
 class _Walk:
     """A walk over a kernel with lanes; `live` says which of them come to a statement."""
 
-    def __init__(self, program: n.Program, sets: Sequence[Sizes], names: Mapping[int, str]) -> None:
+    def __init__(self, program: n.Program, sets: Sequence[Sizes], names: Mapping[int, str], known: Mapping[str, Places]) -> None:
         self.sets, self.names = sets, names
         self.found: list[tuple[int, Parted]] = []
         self.host = _host(program, sets)
+        self.last = {name: last for name, of in known.items() if (last := self.largest(program, name, of)) is not None}
+        self.loaded: dict[str, Two] = {}
+
+    def largest(self, program: n.Program, name: str, of: Places) -> Array | None:
+        """The largest number that an input holds, at each of the sizes."""
+        dtype = next((p.of.dtype for p in program.params if p.name == name and isinstance(p.of, n.Buffer) and p.of.dtype.is_integer), None)
+        ends = [_Worker({}).value(e, self.host) for e in of.below]
+        if dtype is None or any(v is None for v in ends):
+            return None
+        most = 1 << dtype.bits - (not dtype.name.startswith("u"))
+        found = np.min([np.broadcast_to(v.exact, (len(self.sets),)) for v in ends if v is not None], axis=0)
+        return np.asarray(np.minimum(found, most) - 1)
 
     def kernel(self, k: n.Kernel) -> None:
-        env, worker = dict(self.host), _Worker(self.host, {})
+        env, worker = dict(self.host), _Worker({})
         corners = list(product((False, True), repeat=len(k.grid)))[:16]
         self.set = np.tile(np.arange(len(self.sets)), len(corners))
         env = {name: Two(v.machine[self.set], v.exact[self.set]) if len(v.machine) == len(self.sets) else v for name, v in env.items()}
@@ -300,6 +331,7 @@ class _Walk:
                 last = np.repeat([c[i] for c in corners], len(self.sets))
                 count = np.broadcast_to(extent.exact, (len(self.sets),))[self.set]
                 env[axis.name] = _given(np.where(last, count - 1, 0))
+        self.loaded = {name: _given(last[self.set]) for name, last in self.last.items()}
         self.block(k.body, env, np.ones(len(self.set), np.bool_))
 
     def block(self, body: n.Block, env: Env, live: Array) -> Array:
@@ -311,14 +343,16 @@ class _Walk:
                 self.compare(e, s, env, live)
             match s:
                 case n.Let(names=(name,)):
-                    value = _Worker(env, {}).value(s.value, env) if isinstance(s.value.type, (DType, TileType)) else None
+                    value = _Worker(self.loaded).value(s.value, env) if isinstance(s.value.type, (DType, TileType)) else None
                     env.pop(name, None)
                     if value is not None:
                         env[name] = value
+                case n.View(buffer=n.Buffer(name=name, dtype=of), at=n.Region(buffer=base)) if base.name in self.loaded and of == base.dtype:
+                    self.loaded[name] = self.loaded[base.name]
                 case n.For():
                     self.loop(s, env, live)
                 case n.If():
-                    cond = _Worker(env, {}).value(s.cond, env)
+                    cond = _Worker(self.loaded).value(s.cond, env)
                     if cond is None or cond.exact.ndim > 1:
                         self.block(s.then, dict(env), live)
                         self.block(s.orelse, dict(env), live)
@@ -339,7 +373,7 @@ class _Walk:
 
     def loop(self, s: n.For, env: Env, live: Array) -> None:
         """Its first and its last iteration."""
-        worker = _Worker(env, {})
+        worker = _Worker(self.loaded)
         bounds = [worker.value(x, env) for x in (s.lo, s.hi, s.step)]
         if any(b is None or b.exact.ndim > 1 for b in bounds):
             return
@@ -377,7 +411,7 @@ class _Walk:
         """Note an expression that has another value than it means where lanes come to it."""
         if not isinstance(e.type, (DType, TileType)) or isinstance(e, n.Const):
             return
-        value = _Worker(env, {}).value(e, env)
+        value = _Worker(self.loaded).value(e, env)
         if value is None:
             return
         machine, exact = _over(value.machine, value.exact)
@@ -396,7 +430,7 @@ class _Walk:
     def _inside(self, e: n.Expr, env: Env, live: Array) -> tuple[n.Expr, Array, Array, Array] | None:
         """Of a condition that turns out otherwise, the number in it that does."""
         for x in walk(e):
-            if isinstance(x, n.Expr) and isinstance(x.type, DType) and x.type.is_integer and (v := _Worker(env, {}).value(x, env)) is not None:
+            if isinstance(x, n.Expr) and isinstance(x.type, DType) and x.type.is_integer and (v := _Worker(self.loaded).value(x, env)) is not None:
                 rows = np.broadcast_to((np.abs(v.machine - v.exact) > 0.5).reshape(v.machine.shape[0], -1).any(1), live.shape)
                 if (rows & live).any():
                     return x, v.machine, v.exact, rows & live

@@ -85,6 +85,16 @@ AROUND = "around "
 """A distribution of this name and a number: the usual draw, with values that stand about that number and its negative."""
 
 
+TIMES = "times "
+"""A distribution of this name and a number: the usual draw of floats, multiplied by it."""
+
+
+def times(a: Array, value: float) -> Array:
+    """An array of floats times a number; no zero has a sign."""
+    with np.errstate(over="ignore"):
+        return (a.astype(np.float64) * value + 0.0).astype(a.dtype)
+
+
 def around(a: Array, value: float, random: np.random.Generator, turn: int = 0) -> Array:
     """An array of floats some slices of which (along the first axis; all of one axis as one slice, which `turn` counts) lie beyond a number and some below
     its negative, all elements of them; of the others the first element is the number, and one in four that or a value next to it. What the dtype cannot

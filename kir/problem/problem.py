@@ -23,7 +23,7 @@ from kir.ir.types import DTYPES, DType, PointerType, TileType, Type
 from kir.ir.visit import substitute, transform
 from kir.problem import comparison
 from kir.problem.comparison import Comparison
-from kir.problem.draws import AROUND, around, draw, generator, numpy_dtype, smallest_step, unit_roundoff
+from kir.problem.draws import AROUND, TIMES, around, draw, generator, numpy_dtype, smallest_step, times, unit_roundoff
 from kir.problem.ordering import INDEPENDENT, ordered, split
 from kir.problem.schema import Draw, Number, ProblemFile, SetWithTies, Shape, State, Tensor, WorkItem, evaluate
 
@@ -173,11 +173,12 @@ class Problem:
 
     def inputs(self, shape: Shape | str, seed: int = 0, distribution: str = "normal") -> Arrays:
         """The arrays of `in` and `inout` tensors; the same for the same arguments, everywhere. A distribution may say in which order
-        (`kir.problem.ordering`), or be called `around` and a number (`kir.problem.draws.around`). Raises KirError KIR-G902, KIR-G903."""
+        (`kir.problem.ordering`), or be called `around` or `times` and a number (`kir.problem.draws`). Raises KirError KIR-G902, KIR-G903."""
         at = self.shape(shape) if isinstance(shape, str) else shape
         base, ordering = split(distribution)
         value = base.removeprefix(AROUND) if base.startswith(AROUND) and base not in self.spec.distributions else ""
-        if value:
+        scale = base.removeprefix(TIMES) if base.startswith(TIMES) and base not in self.spec.distributions else ""
+        if value or scale:
             base = "normal"
         if base not in self.spec.distributions:
             raise usage("KIR-G903", f"problem '{self.name}' has no distribution '{base}'",
@@ -193,6 +194,9 @@ class Problem:
                 out[t.name] = draw(how(t).at(at.sizes), self.tensor_shape(t, at), self.tensor_dtype(t), random)
         if value and (largest := self.widest_drawn(out)):
             out[largest] = around(out[largest], float(value), generator(self.spec.name, value, seed, largest), seed)
+        for t in self.spec.tensors if scale else ():
+            if t.name in out and unit_roundoff(self.tensor_dtype(t)) and self.usual_draw(t).kind in INDEPENDENT:
+                out[t.name] = times(out[t.name], float(scale))
         return out if ordering is None else ordered(out, self.spec.tensors, ordering, seed, how)
 
     def drawn(self, shape: Shape, seed: int, distribution: str) -> Mapping[str, Array]:

@@ -39,7 +39,7 @@ from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite.base import Effect, Precondition, Site
 from kir.rewrite.edit import block_at
-from kir.rewrite.match.materialize import Materialize, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, inside_where_it_is_read, writes_before_last_use
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class RetainTile(Materialize):
     catalogue: ClassVar[tuple[int, ...]] = (3,)
     claim: ClassVar[str] = "Data that is used again stays in registers, so global memory is read once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),)
+        Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),
+        Precondition("KIR-P031", "validity", "bounds", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
 
     def admits(self, e: n.Expr) -> bool:
         """A load from global memory, turned round or not."""

@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from benchmarks.crashes import Clock, Row, damaged, ended, files_of, page, started, whole_lines
+from benchmarks.crashes import Clock, Row, damaged, ended, files_of, page, started, together, whole_lines
 from kir.base.store import Store
 
 
@@ -46,3 +46,11 @@ def test_what_does_not_end_is_killed() -> None:
 def test_the_page_counts_points_and_faults() -> None:
     text = page({"learn": Row(3, 1, faults=["learn: x.json: half"])}, [("full disk", "exit code 1", True)])
     assert "3 points, 0 kills, 1 faults" in text and "| full disk | exit code 1 | yes |" in text
+
+
+def test_shares_of_several_processes_are_one_row_a_command() -> None:
+    first, second = Row(points=3, finished=1, faults=["tune: lost"]), Row(points=2)
+    first.counts["killed"], second.counts["killed"] = 2, 4
+    whole = together([{"tune": first}, {"tune": second, "learn": Row(points=1)}])
+    assert whole["tune"].points == 5 and whole["tune"].counts["killed"] == 6 and whole["tune"].faults == ["tune: lost"] and whole["learn"].points == 1
+    assert "6 points, 6 kills, 1 faults." in page(whole, (), 2)

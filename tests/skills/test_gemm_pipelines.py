@@ -62,8 +62,8 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
     ("bmm_tilelang", {"rows": 128, "columns": 128, "depth": 32, "stages": 3, "threads": 128, "raster": 8}),
     ("gemm_fp8_triton", {"rows": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("gemm_fp8_tilelang", {"rows": 128, "stages": 3, "threads": 256, "raster": 8}),
-    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128}),
-    ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128}),
+    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
+    ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
 ])
 def test_batches_groups_and_scaled_tiles_in_a_tile_language_are_right_and_emitted(name: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", "f8e4m3" if "fp8" in name else "bf16", **point)

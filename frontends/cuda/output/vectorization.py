@@ -123,6 +123,7 @@ def elementwise(s: n.For) -> n.Store | None:
     store = inlined(s.body)
     if store is None or not store.at.index:
         return None
+    store = _counted_once(store, s.var, count)
     store, wholes = _whole(store, s.var, count)
     if waits(store.value):
         return None
@@ -161,6 +162,17 @@ def elementwise(s: n.For) -> n.Store | None:
     if mask is not None and (uses(mask, s.var) or gathers(mask)):
         return None
     return n.Store(at, _in_place(value, wholes), mask, cache=store.cache, label=s.label or store.label, origin=s.origin)
+
+
+def _counted_once(store: n.Store, var: n.Var, count: int) -> n.Store:
+    """A store whose places name a loop's counter, converted several times, converted once: all its values are small, and none is negative."""
+    def leave(_: n.Node, e: n.Node) -> n.Node:
+        x = e.x if isinstance(e, n.Cast) and e.dtype.is_integer and not e.dtype.is_symbolic and isinstance(e.x, n.Cast) else None
+        if x is None or x.x != var or not x.dtype.is_integer or x.dtype.is_symbolic or count > 1 << x.dtype.bits - 1 or not isinstance(e, n.Cast):
+            return e
+        return build.cast(var, e.dtype)
+    made: n.Store = transform(store, leave)
+    return made
 
 
 def _whole(store: n.Store, var: n.Var, count: int) -> tuple[n.Store, dict[str, n.Expr]]:

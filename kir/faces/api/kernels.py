@@ -214,7 +214,7 @@ def run(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | No
     """Run a kernel on the CPU: under a problem at one of its shapes, judged by its oracle in float64, or on random inputs at `sizes`."""
     program = read(kernel).program
     arrays, scalars, judged = inputs_of(program, problem, shape, distribution, seed, dict(sizes or {}))
-    ran = interpret(program, arrays, scalars, mode="check" if check else "fast")
+    ran = interpret(program, arrays, scalars, mode="check" if check else "fast", traffic=check)
     return Ran(ran, scalars, judged(ran.outputs) if judged is not None else None)
 
 

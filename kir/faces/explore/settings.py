@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, usage
-from kir.gate.cases import size_sets
+from kir.gate.inputs.sets import size_sets
 from kir.hardware.target import Target, target
 from kir.ir.build import const
 from kir.ir.nodes import Const, Program

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
-from kir.gate.cases import RelativeCase, expected_of, rounded_to, size_sets
+from kir.gate.cases import RelativeCase, expected_of
+from kir.gate.inputs.close import rounded_to
+from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import MOST_ELEMENTS
 from kir.ir import nodes as n
 from kir.ir.build import int_value

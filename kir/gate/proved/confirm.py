@@ -7,7 +7,7 @@ from dataclasses import replace
 from kir.analysis.proof.decide import Contradiction, KernelProof, Obligation, decided
 from kir.analysis.proof.sites import KINDS, Kind
 from kir.base.diagnostic import KirError, Origin, error
-from kir.gate.cases import size_sets
+from kir.gate.inputs.sets import size_sets
 from kir.gate.proved.drawn import random_inputs
 from kir.gate.proved.verdict import Finding, Proved, Status
 from kir.interp import run

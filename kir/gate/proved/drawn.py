@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kir.base.diagnostic import usage
-from kir.gate.cases import size_sets
+from kir.gate.inputs.sets import size_sets
 from kir.interp.numerics.number import storage
 from kir.ir import nodes as n
 from kir.ir.build import const, int_value

@@ -121,7 +121,8 @@ class Checker(Happened):
             g, lanes = self._touch(place, f, want)
             self._read(place.memory, g, lanes, f)
         self._widths(place, f, want)
-        count_traffic(self.m.counters, place, f, want)
+        if self.m.traffic:
+            count_traffic(self.m.counters, place, f, want)
         return self.validity(place.memory, place.index, storage(place.dtype).itemsize)
 
     def on_write(self, place: Place, f: Frame, want: Mask, value: Val) -> None:
@@ -146,7 +147,8 @@ class Checker(Happened):
         if memory.shadow is not None:
             self._write(memory, g, at[0], f, new, _same_bits(new, memory.typed(place.dtype)[elements]))
             self._widths(place, f, want)
-            count_traffic(self.m.counters, place, f, want)
+            if self.m.traffic:
+                count_traffic(self.m.counters, place, f, want)
         self._in_registers(memory, f)
         assert memory.valid is not None
         if value.ok is None:

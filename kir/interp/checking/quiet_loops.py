@@ -1,8 +1,8 @@
 """Loops at which the checking mode has nothing to say, which may therefore be run compiled (`kir.interp.native.checked`).
 
-Such a loop is run by CTAs as a whole. It reads registers of their own and tensors that the kernel never writes, all of them defined; it writes registers of
-their own, and elements of tensors that nobody has touched, no two CTAs the same one. What it wrote is told afterwards as any write is. Where that does not
-come out, the loop is undone, and runs statement by statement.
+Such a loop is run by CTAs as a whole, or by threads that run side by side. It reads registers of their own and tensors that the kernel never writes, all of
+them defined; it writes registers of their own, and elements of tensors that nobody has touched, no two instances the same one. What it wrote is told
+afterwards as any write is. Where that does not come out, the loop is undone, and runs statement by statement.
 """
 from __future__ import annotations
 
@@ -19,9 +19,17 @@ PRIVATE = ("register", "fragment")
 
 def quiet(c: Happened, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
     """Whether nothing can be found where a frame reads and writes these buffers, but for writes to tensors, which `untouched` judges."""
-    if f.level != "cta" or f.parent is not None or f.proxy or f.since is not None or c.multiplies or c.lookahead.busy:
+    if not _together(c, f) or f.proxy or f.since is not None or c.multiplies or c.lookahead.busy:
         return False
-    return all(map(_private, (h for h in writes if h.memory.space != "global"), (f,) * len(writes))) and all(_readable(c, h, f) for h in reads)
+    return all(_private(h, f) for h in writes if h.memory.space != "global") and all(_readable(c, h, f) for h in reads)
+
+
+def _together(c: Happened, f: Frame) -> bool:
+    """Whether a frame is CTAs, or their threads side by side where nobody asks how a warp's accesses lie."""
+    above = f.parent
+    if above is None:
+        return f.level == "cta"
+    return f.level == "thread" and f.scope and not (f.split or f.diverged or c.m.traffic) and above.level == "cta" and above.parent is None
 
 
 def _private(h: Handle, f: Frame) -> bool:

@@ -19,7 +19,7 @@ from kir.interp.numerics import number
 from kir.interp.state.coverage import EMPTY, FULL, MORE, ONE, SKIPPED, TAKEN, TWO, ZERO, Kind
 from kir.ir import nodes as n
 from kir.ir.types import BOOL, F32, F64, I64, DType, dtype_of
-from kir.ir.visit import statements
+from kir.ir.visit import statements, transform
 
 WORDS = ("lanes", "most", "mask", "scratch", "bits", "trips", "bytes")
 """Words at the start of the table: lanes, the most statements that may run, and addresses."""
@@ -76,6 +76,7 @@ class Emitter:
         self.env: dict[str, _Slot] = {}
         self.ready: dict[int, _Slot] = {}
         self.used: list[Outside] = []
+        self.inner: dict[int, tuple[n.Region, n.Region]] = {}
         self.site: n.Stmt = of.loop
         table = self.function.args[0]
         def word(i: int) -> Value:
@@ -220,7 +221,20 @@ class Emitter:
             case _:
                 raise AssertionError(e)
 
+    def _inner(self, r: n.Region) -> n.Region:
+        """The place that a place in a functional view stands for."""
+        shown = self.places[r.buffer.name][0].shown
+        if shown is None:
+            return r
+        if id(r) not in self.inner:
+            by = dict(zip(shown.axes, r.index, strict=True))
+            made = transform(shown.at, lambda _, new: by.get(new.name, new) if isinstance(new, n.Var) else new)
+            assert isinstance(made, n.Region)
+            self.inner[id(r)] = r, made
+        return self.inner[id(r)][1]
+
     def _one_place(self, r: n.Region) -> bool:
+        r = self._inner(r)
         return self.places[r.buffer.name][0].lanes == "one" and all(self.uniform(i) for i in r.index if isinstance(i, n.Expr))
 
     def _parts(self, e: n.Expr) -> list[n.Expr]:
@@ -232,7 +246,8 @@ class Emitter:
             case n.Select():
                 return [e.cond, e.a, e.b]
             case n.Load():
-                return [*(i for i in e.at.index if isinstance(i, n.Expr)), *(x for x in (e.mask, e.other) if x is not None)]
+                places = (e.at,) if self._inner(e.at) is e.at else (e.at, self._inner(e.at))
+                return [*(i for r in places for i in r.index if isinstance(i, n.Expr)), *(x for x in (e.mask, e.other) if x is not None)]
             case n.Call():
                 return [a for a in e.args if isinstance(a, n.Expr)]
             case _:
@@ -363,9 +378,15 @@ class Emitter:
         """The element, and whether it is touched (None: it is). Out of bounds is noted."""
         b = self.b
         offset, inside = self._place(r, lane)
+        own, fill = inside, self.places[r.buffer.name][0].shown
+        if (through := self._inner(r)) is not r:
+            assert own is not None and fill is not None
+            offset, there = self._place(through, lane)
+            inside = own if there is None else b.and_(own, there)
+            own = inside if fill.fill is None else own
         want = None if mask is None else self.value(mask, lane)
         if not clip and inside is not None:
-            out = b.not_(inside)
+            out = b.not_(inside if own is None else own)
             b.store(b.or_(b.load(self.bad), out if want is None else b.and_(want, out)), self.bad)
         told = want
         if clip and inside is not None:
@@ -384,9 +405,11 @@ class Emitter:
         if safe is not None:
             offset = b.select(safe, offset, self._c(0))
         got = self.s.load(b, held.dtype, b.load(b.gep(base, [offset])))
-        if e.mask is None and not e.clip:
+        fill = held.shown.fill if held.shown else None
+        if e.mask is None and not e.clip and fill is None:
             return got
-        instead = self.s.constant(held.dtype, number.poison(held.dtype)) if e.other is None else self.value(e.other, lane)
+        other = fill if e.other is None else e.other
+        instead = self.s.constant(held.dtype, number.poison(held.dtype)) if other is None else self.value(other, lane)
         return got if safe is None else b.select(safe, got, instead)
 
     def _reads(self, *expressions: n.Expr | None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
 from kir.interp.native.compiled import Compiled, available, compiled, converts_half
-from kir.interp.native.signature import counts_alike, found, lanes_of, names, quiet, signature, taken
+from kir.interp.native.signature import counts_alike, found, lanes_of, names, quiet, seen_through, shown, signature, taken
 from kir.interp.numerics.number import Array, every, storage
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import Frame
@@ -18,7 +18,7 @@ from kir.interp.state.memory import Handle
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.types import dtype_of
-from kir.ir.visit import blocks_of, once, statements
+from kir.ir.visit import blocks_of, once, statements, walk
 
 LEAST = 1500
 """Statements that loops of one text have run, or will run, from which on they are compiled: that takes about as long as NumPy takes for so many."""
@@ -94,7 +94,9 @@ def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[
     buffers: list[Handle] = []
     for name, buffer in used.items():
         h = found(m, name, f)
-        if not isinstance(h, Handle) or not h.direct or h.buffer.dtype != buffer.dtype or len(h.shape) != len(buffer.shape) or h.buffer.name != name:
+        if not isinstance(h, Handle) or h.buffer.dtype != buffer.dtype or len(h.shape) != len(buffer.shape) or h.buffer.name != name:
+            return None
+        if not h.direct and not _through(m, s, name, h, used, outer, values, buffers, f):
             return None
         buffers.append(h)
     stored = {x.at.buffer.name for x in statements((s,)) if isinstance(x, n.Store)}
@@ -108,11 +110,31 @@ def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[
 
 def _nothing_to_say(m: Machine, s: n.For, values: _Values, buffers: list[Handle], written: list[Handle], f: Frame) -> bool:
     """Whether the checking mode need not look on: every value is defined, and so is what is read."""
-    if any(v.ok is not None and not every(v.ok) for _, _, v in values):
+    if any(not h.direct for h in buffers) or any(v.ok is not None and not every(v.ok) for _, _, v in values):
         return False
     own = {a.buffer.name for a in once(s, "_names", lambda: names(s))[2]}
     outer = [h for h in buffers if h.buffer.name not in own]
     return m.checker.quiet(f, [h for h in outer if h not in written or h.memory.space != "global"], written)
+
+
+def _through(m: Machine, s: n.For, name: str, h: Handle, used: dict[str, n.Buffer], outer: dict[str, n.Var], values: _Values, buffers: list[Handle],
+             f: Frame) -> bool:
+    """Whether a buffer is a functional view that the loop is read through; adds what it shows, and the values that its places are worked out of."""
+    what = shown(h)
+    if what is None or not seen_through(s, name):
+        return False
+    base = found(m, what.at.buffer.name, f)
+    if not isinstance(base, Handle) or not base.direct or base.memory is not h.memory or base.buffer.name != what.at.buffer.name:
+        return False
+    if base.buffer.name not in used and base not in buffers:
+        buffers.append(base)
+    for var in {x.name: x for i in what.at.index for x in walk(i) if isinstance(x, n.Var) and x.name not in what.axes}.values():
+        v = found(m, var.name, f)
+        if not isinstance(v, Val) or v.data.ndim != 1 or v.data.dtype != storage(dtype_of(var.type)) or v.data.shape[0] not in (1, f.lanes):
+            return False
+        if var.name not in outer and all(var.name != other for other, _, _ in values):
+            values.append((var.name, dtype_of(var.type), v))
+    return True
 
 
 def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list[Handle], written: list[Handle], f: Frame) -> bool:
@@ -137,7 +159,7 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
             alive.append(table := np.ascontiguousarray(mapped, np.int64))
         mark = marks[id(h)].ctypes.data if id(h) in marks else 0
         words += [h.memory.data.ctypes.data, h.memory.size // storage(h.buffer.dtype).itemsize, 0 if table is None else table.ctypes.data, mark,
-                  *h.strides, *h.shape]
+                  *(h.strides if h.direct else h.shape), *h.shape]  # a view has no strides, and none are used
     before = [(h.memory, h.memory.data.copy()) for h in written]
     packed = np.array(words, np.int64)
     wrong = code.call(packed.ctypes.data) or code.failed or count[code.of.counted.index("steps")] > most

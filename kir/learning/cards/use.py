@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice, product
 
 from kir.base.dataclass import dataclass
@@ -22,7 +22,7 @@ from kir.learning.cards.card import Card, Move, Parameter, Relation
 from kir.learning.cards.facts import expressions, facts_at, holds, kind, solved
 from kir.rewrite import Context, Pass, Pipeline, Site, Step, judge, pass_class, run, sites
 from kir.rewrite.anchor import anchor_text
-from kir.rewrite.base import found_sites
+from kir.rewrite.base import found_sites, parameter_types
 from kir.rewrite.driver import apply
 from kir.rewrite.edit import Path, node_at, places
 from kir.rewrite.verdict import ANYWHERE, Verdict
@@ -190,7 +190,7 @@ def _is_there(move: Move, program: Program) -> bool:
 
 def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterator[tuple[Site, tuple[str, ...]]]:
     """The sites of a step with parameters in the card's ranges, each with the validity conditions that do not hold there; those at which the
-    card's relations hold first."""
+    card's relations hold first. Where there is none, each switch that no kernel turned is tried turned: what a kernel needs it for others may lack."""
     try:
         cls = pass_class(move.step)
     except KirError:
@@ -210,6 +210,21 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
                 yield site, _refusals(program, site, context)
     for site in later:
         yield site, _refusals(program, site, context)
+    if not seen:
+        for site in dict.fromkeys(_turned(cls, move, card, program)):
+            yield site, _refusals(program, site, context)
+
+
+def _turned(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Site]:
+    """The sites of a step with one switch (a truth value that was the same in every use) turned."""
+    known = {each.name: each for each in move.parameters}
+    switches = [name for name, of in parameter_types(cls).items() if of is bool and (name not in known or len(known[name].values) == 1)]
+    for name in switches:
+        rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name)})
+        for item in _choices(cls, move, card, program):
+            for site in sites(replace(item, **{name: not getattr(item, name)}), program):
+                if _fits(rest, site.params):
+                    yield site
 
 
 def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:

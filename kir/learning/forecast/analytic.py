@@ -81,7 +81,7 @@ def _program(pair: Pair, side: int, compiled: bool) -> _Program:
     costs = (modelled(program, tuple(sorted(pair.sizes.items())), pair.target, pair.surface) if made is None
              else program_cost(program, pair.sizes, pair.target, made, pair.surface))
     rest = unhidden(costs, made if compiled else None)
-    refusals = illegal(program, pair.target.architecture) + refused(program, pair.target.architecture, pair.surface)
+    refusals = illegal(program, pair.target.architecture) + refused(program, pair.target.architecture, pair.surface, pair.sizes)
     return _Program(costs, sum(c.seconds for c in costs) + rest, {**_parts(costs), "not hidden": rest}, stored(costs), refusals)
 
 

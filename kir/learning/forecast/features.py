@@ -53,7 +53,7 @@ def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface:
     sized(program, sizes)
     costs = program_cost(program, sizes, target, artifact, surface)
     out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target)),
-           "l.refused": float(refused(program, target.architecture, surface))}
+           "l.refused": float(refused(program, target.architecture, surface, sizes))}
     out["t.unhidden"] = unhidden(costs, artifact)
     out["t.total"] += out["t.unhidden"]
     if out.get("s.all") and out.get("p.code"):

@@ -32,6 +32,8 @@ LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
 ONE_FAMILY = {"matmul": "gemm"}
 """Families that a part of the data still names otherwise: what is left out of training must be the whole family."""
+NOT_MADE = "TimeoutError"
+"""How the fault of a program begins that `benchmarks.effects` stopped preparing."""
 Wanted = tuple[str, str, str]
 """A program, a device, sizes as JSON."""
 
@@ -174,7 +176,7 @@ def code_version() -> str:
 
 def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     """The matrices of all pairs whose programs have features, and those pairs in the same order."""
-    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after))]
+    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
     asked = [Asked((p.before, p.device, at), (p.after, p.device, at), p.step, data.programs[p.after].surface) for p in pairs
              for at in (sizes_text(p.sizes),)]
     names, used = names_of(asked, found)
@@ -195,6 +197,13 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
                 np.array([ONE_FAMILY.get(p.family, p.family) for p in pairs], dtype=object), about)
     return made, pairs
+
+
+def unsettled(data: Data, p: PairRow) -> bool:
+    """Whether a pair's later program counts as one that does not compile, and yet compiled in another part of the data, or was not made in the time that the
+    host gave it: nothing is known of it."""
+    row = data.compiled.get((p.after, target_of(p.device).architecture.name))
+    return p.fault == "compile" and row is not None and (row.ok or row.fault.startswith(NOT_MADE))
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,10 @@ def illegal(program: n.Program, architecture: Architecture) -> int:
     return once(program, f"_illegal {architecture.name}", lambda: len(legalize(program, architecture)))
 
 
-def refused(program: n.Program, architecture: Architecture, surface: str) -> int:
+def refused(program: n.Program, architecture: Architecture, surface: str, sizes: Mapping[str, int] | None = None) -> int:
     """How much of a program is known to fail on its surface before a compiler is asked: what its backend cannot say, waits for fewer groups than none, places
-    beyond a shared array, and shared memory that Triton's pipelines would take beyond a CTA's."""
+    beyond a shared array (at `sizes`, where they are given), shared memory that Triton's pipelines would take beyond a CTA's, and registers that TileLang would
+    have to index by lanes."""
     def found() -> int:
         try:
             said = len(backend(surface).accepts(program))
@@ -72,9 +73,20 @@ def refused(program: n.Program, architecture: Architecture, surface: str) -> int
             said = 0
         waits = [x.args[0] for k in program.kernels for x in walk(k) if isinstance(x, n.Call) and x.fn in WAITS and x.args]
         said += sum(isinstance(x, n.Expr) and (int_value(x) or 0) < 0 for x in waits)
-        said += outside(program)
+        said += sum(by_lanes(k) for k in program.kernels) if surface == "tilelang" else 0
         return said + (surface == "triton" and staged(program) > architecture.shared_per_cta)
-    return once(program, f"_refused {architecture.name} {surface}", found)
+    at = tuple(sorted((sizes or {}).items()))
+    return once(program, f"_refused {architecture.name} {surface}", found) + once(program, f"_outside {at}", lambda: outside(program, sizes))
+
+
+def by_lanes(k: n.Kernel) -> int:
+    """Statements of tiles that read registers of a CTA's only thread: TileLang writes them as parallel loops, whose variables may not index such a buffer
+    ("Local buffers are thread-private"); of more threads it makes a fragment (all ten programs of `benchmarks/data/effects` that have one)."""
+    if (int_value(k.threads) or 1) > 1:
+        return 0
+    def reads(e: n.Expr) -> bool:
+        return any(isinstance(x, n.Load) and x.at.buffer.space == "register" and bool(shape_of(x.type)) for x in walk(e))
+    return sum(isinstance(s, n.Store) and s.at.buffer.space == "global" and reads(s.value) for s in statements(k.body))
 
 
 def staged(program: n.Program) -> float:
@@ -97,14 +109,14 @@ def _bytes(e: n.Expr) -> float:
     return float(math.prod(d or 0 for d in extents)) * dtype_of(e.type).bytes if extents else 0.0
 
 
-def outside(program: n.Program) -> int:
-    """How many statements reach beyond a shared array, found by trying: every thread of CTA 0 at the ends of every loop. Each is sure, and that there is none
-    proves nothing (`kir check` decides)."""
-    return sum(_seen(k) for k in program.kernels)
+def outside(program: n.Program, sizes: Mapping[str, int] | None = None) -> int:
+    """How many statements reach beyond a shared array, found by trying: every thread of CTA 0 at the ends of every loop, at `sizes` where they are given. Each
+    is sure, and that there is none proves nothing (`kir check` decides)."""
+    return sum(_seen(k, sizes or {}) for k in program.kernels)
 
 
-def _seen(k: n.Kernel) -> int:
-    values: dict[str, Value | n.Expr] = {axis.name: 0 for axis in k.grid}
+def _seen(k: n.Kernel, sizes: Mapping[str, int]) -> int:
+    values: dict[str, Value | n.Expr] = {**sizes, **{axis.name: 0 for axis in k.grid}}
     found = {i for last in (False, True) for i in _beyond(k.body, values, 1, last)}
     return len(found)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error, usage
-from kir.gate.cases import elements_of, size_sets
+from kir.gate.cases import elements_of
 from kir.gate.goals import predicted
 from kir.gate.gpu.relative import ProgramProblem, program_problem
+from kir.gate.inputs.sets import size_sets
 from kir.ir.binding import Binding
 from kir.ir.nodes import Program
 from kir.learning.tune.device import with_shape

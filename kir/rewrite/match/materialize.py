@@ -7,10 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kir.analysis.access import Aliases
 from kir.analysis.access import buffers_written as buffers_written
+from kir.analysis.clipping import hangs_over, ranges_of
 from kir.analysis.elements import NotElementwise, element
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
+from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
@@ -18,7 +21,7 @@ from kir.ir.types import TileType
 from kir.ir.visit import children, names_read, once, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
-from kir.rewrite.precondition import Verdict, proved, refuted
+from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
 
 def is_pure(e: n.Expr) -> bool:
@@ -103,9 +106,8 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     last = next(k for k in reversed(range(i, params.end(block, i))) if _evaluated(block[k])[value])
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
-    named = _viewed(kernel_of(program, site.path))
-    memory = {_root(name, named) for name in written}
-    clash = sorted(name for name in buffers_read(value) if _root(name, named) in memory)
+    memory = Aliases(program)
+    clash = sorted(name for name in buffers_read(value) if any(memory.may_be_one(name, other) for other in written - {"*"}))
     if "*" in written:
         return refuted("opaque text between the uses may write anything", expr_text(value))
     if clash:
@@ -113,18 +115,43 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     return proved("nothing that the value reads is written while it is kept")
 
 
-def _viewed(kernel: n.Kernel) -> Mapping[str, str]:
-    """Of each view of a kernel the memory that it is another name for."""
-    return once(kernel, "_viewed", lambda: {s.buffer.name: s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View)})
+def inside_where_it_is_read(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether what the named value reads is in its buffers where the name will stand: it is evaluated there anyhow, or its indices say so."""
+    params = site.params
+    assert isinstance(params, Materialize)
+    block, i = block_at(program, site.path), int(site.path[-1])
+    value = params.found(block, i)
+    assert value is not None
+    if any(_always(s, value) for s in block[i:params.end(block, i)]):
+        return proved("it is evaluated in any case")
+    ranges = ranges_of(kernel_of(program, site.path))
+    for x in walk(value):
+        if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.shape and hangs_over(x.at, ranges, program.facts, sums=True):
+            return unknown(f"{expr_text(x)} stands under conditions, and may lie outside its buffer without them",
+                           needs="a site within the condition, or facts that keep its indices inside")
+    return proved("its indices stay inside their buffers")
 
 
-def _root(name: str, named: Mapping[str, str]) -> str:
-    """The memory that a name stands for, through views of views."""
-    seen = {name}
-    while name in named and named[name] not in seen:
-        name = named[name]
-        seen.add(name)
-    return name
+def _always(s: n.Stmt, value: n.Expr) -> bool:
+    """Whether a statement evaluates a value whatever conditions and lengths of loops in it are."""
+    if not _evaluated(s)[value]:
+        return False
+    match s:
+        case n.If():
+            return any(x == value for x in walk(s.cond)) or (_within(s.then, value) and _within(s.orelse, value))
+        case n.For():
+            trips = build.int_value(build.sub(s.hi, s.lo)) if s.hi.type == s.lo.type else None
+            return any(x == value for e in (s.lo, s.hi, s.step) for x in walk(e)) or (trips is not None and trips > 0 and _within(s.body, value))
+        case n.While():
+            return any(x == value for x in walk(s.cond))
+        case n.Roles():
+            return False
+        case _:
+            return True
+
+
+def _within(block: n.Block, value: n.Expr) -> bool:
+    return any(_always(s, value) for s in block)
 
 
 @dataclass(frozen=True)

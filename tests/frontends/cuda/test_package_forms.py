@@ -27,6 +27,22 @@ def result(tmp_path: Path, source: str) -> np.ndarray:
 
 
 T = np.arange(64)
+
+
+def drawn(seed: int, row: int, at: int) -> int:
+    """Number `at` of Philox4x32-10's stream `row` under a seed of 64 bits."""
+    c, k = [at // 4, 0, row, 0], [seed & 0xFFFFFFFF, seed >> 32]
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [b >> 32 ^ c[1] ^ k[0], b & 0xFFFFFFFF, a >> 32 ^ c[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c[at % 4]
+
+
+def test_the_stream_is_the_published_one() -> None:
+    assert [drawn(0, 0, k) for k in range(4)] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # Random123, kat_vectors
+
+
 COMPUTED = {
     "a store through a view is kept": (
         "", "  unsigned long long both;\n  unsigned* half = reinterpret_cast<unsigned*>(&both);\n  half[0] = t;\n  half[1] = t + 7;\n"
@@ -60,6 +76,24 @@ COMPUTED = {
         "struct Either { using enum Whole::type; enum type : long { MINUS = -EIGHT }; };\n"
         "template <long N, long M = Either::EIGHT> __device__ float sum() { return N + M; } }\n",
         "  using enum a::Either::type;\n  y[t] = x[t] + a::sum<MINUS>() + a::sum<3>();\n", X[:64] + 11),
+    "an operator that a class defines and does not own, and an object that is a number": (
+        "struct D { unsigned d; unsigned m;\n  __host__ __device__ explicit D(unsigned by) : d(by), m(0) {}\n"
+        "  __host__ __device__ operator unsigned() const { return d; }\n"
+        "  template <typename X> __host__ __device__ friend X operator/(X x, D by) { return x / by.d + 1; }\n};\n",
+        "  D d(5);\n  y[t] = x[t] * 0.f + t / d + d;\n", T // 5 + 6),
+    "what the C++ library holds: an array, something or nothing, a divisor": (
+        "__device__ std::optional<int> half(int t) { if (t % 2) return std::nullopt; return t / 2; }\n",
+        "  std::array<float, 3> own;\n  for (int i = 0; i < own.size(); ++i) own.data()[i] = x[t] + i;\n  cuda::fast_mod_div<unsigned> by(7u);\n"
+        "  auto found = half(t);\n  y[t] = own[2] + found.value_or(100) + unsigned(t) / by + unsigned(t) % by + (found.has_value() ? 0 : 1000);\n",
+        X[:64] + 2 + np.where(T % 2, 1100, T // 2) + T // 7 + T % 7),
+    "cuRAND's counter-based generator": (
+        "", "  curandStatePhilox4_32_10_t state;\n  curand_init(0x123456789ull, t / 8, t % 8, &state);\n  unsigned got = 0;\n"
+            "  for (int i = 0; i < 3; ++i) got = curand(&state);\n  y[t] = float(got >> 8) + x[0] * 0.f;\n",
+        np.array([drawn(0x123456789, t // 8, t % 8 + 2) >> 8 for t in range(64)])),
+    "four random numbers at once, across a block of them": (
+        "", "  curandStatePhilox4_32_10_t state;\n  curand_init(5ull, t, 1, &state);\n  const float4 a = curand_uniform4(&state);\n"
+            "  y[t] = a.w * 4294967296.f + x[0] * 0.f;\n",
+        np.array([np.float32(np.float32(drawn(5, t, 4)) * np.float32(2.3283064e-10) + np.float32(2.3283064e-10 / 2)) * np.float32(2**32) for t in range(64)])),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -100,6 +134,22 @@ def test_random_bits_are_a_word_where_they_are_philox(tmp_path: Path, key: str, 
 
 
 WRITTEN = {
+    "vectors of more bytes than one access moves, filled where a mask leaves them out": (
+        "__global__ void k(const half* x, half* y, unsigned n) {\n  const unsigned t = threadIdx.x;\n  half own[16];\n"
+        "  for (int i = 0; i < 16; ++i) own[i] = 0.f;\n  if (t * 16 < n) {\n#pragma unroll\n"
+        "    for (size_t i = 0; i < 2; ++i) ((uint4*)own)[i] = ((const uint4*)(x + t * 16))[i];\n  }\n"
+        "#pragma unroll\n  for (int i = 0; i < 16; ++i) own[i] = __float2half(__half2float(own[i]) * 2.f);\n"
+        "  if (t * 16 < n) {\n#pragma unroll\n    for (size_t i = 0; i < 2; ++i) ((uint4*)(y + t * 16))[i] = ((uint4*)own)[i];\n  }\n}\n"
+        "void go(const half* x, half* y, unsigned n) { k<<<1, 64>>>(x, y, n); }\n"),
+    "values that a function returns through pointers, for each element of a vector": (
+        "__global__ void k(const float4* x, float4* y, float r) {\n  const int t = threadIdx.x;\n  float own[4];\n  *(float4*)own = x[t];\n"
+        "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    float s, c, at = own[i] * r;\n    __sincosf(at, &s, &c);\n"
+        "    own[i] = own[i] * c + (t < 8 ? -own[i] : own[i]) * s;\n"
+        "  }\n  y[t] = *(float4*)own;\n}\nvoid go(const float4* x, float4* y, float r) { k<<<1, 64>>>(x, y, r); }\n"),
+    "an index that is widened twice": (
+        "__global__ void k(const float* x, const int* rows, float* y, unsigned stride) {\n  const size_t row = rows[threadIdx.x];\n"
+        "  y[threadIdx.x] = x[row * stride + threadIdx.x];\n}\n"
+        "void go(const float* x, const int* rows, float* y, unsigned s) { k<<<1, 64>>>(x, rows, y, s); }\n"),
     "a masked vector that zeroes itself": (
         "__device__ void get(void* to, const void* from, bool wanted) {\n  uint4* p = reinterpret_cast<uint4*>(to);\n"
         '  asm volatile("{.reg .pred q;\\n setp.ne.b32 q, %5, 0;\\n mov.b32 %0, 0;\\n mov.b32 %1, 0;\\n mov.b32 %2, 0;\\n mov.b32 %3, 0;\\n"\n'

@@ -4,11 +4,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, size_sets, tensor_names
+from kir.gate.cases import ProblemCase, problem_plan, problem_tests, relative_tests, tensor_names
 from kir.gate.correctness import check
 from kir.gate.covered import _bits, covered
 from kir.gate.goals import Goal, predicted, promised
 from kir.gate.gpu.relative import program_problem
+from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import of_problem, of_programs
 from kir.interp import run
 from kir.interp.state.coverage import MORE, ONE, TWO

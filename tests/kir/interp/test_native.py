@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
 from kir.interp import Result, run
+from kir.interp.launch import largest_value
 from kir.interp.native import loops
 from kir.interp.native.signature import taken
 from kir.interp.numerics.number import storage
@@ -245,15 +246,16 @@ program p
   in J: i32[8]
   out Y: f32[8, 8]
   inout W: f32[8]
-kernel main grid (c: 8) threads {threads}
-  register acc: f32{init}
-  register known: f32 = 1.0
-  {before}
-  for i in 0..8
-    {body}
-  {after}
+kernel main {team}
+{deep}register acc: f32{init}
+{deep}register known: f32 = 1.0
+{deep}{before}
+{deep}for i in 0..8
+{deep}  {body}
+{deep}{after}
 """
 """Kernels of which `told` says whether the checking mode leaves the loop to compiled code, `found` what it finds."""
+TEAMS = ("grid (c: 8) threads 1", "grid (c: 8) threads 64", "grid (b: 2) threads 4\n  for t in 0..4 parallel thread\n    let c = b * 4 + t")
 LOOPS = [
     ("acc = acc + X[c, i]", " = 0.0", "", "Y[c, 0] = acc", True, {"KIR-I012"}),
     ("acc = acc + exp(X[c, i] - known) * known", " = 0.0", "", "Y[c, 0] = acc", True, {"KIR-I012"}),
@@ -269,15 +271,17 @@ LOOPS = [
     ("Y[c, i + c] = X[c, i]", " = 0.0", "", "", False, {"KIR-I010", "KIR-I012"}),
     ("acc = acc + W[i]", " = 0.0", "", "W[c] = acc", False, {"KIR-I012", "KIR-I014"}),
     ("Y[c, i] = Y[c, i] + known", " = 0.0", "", "", False, {"KIR-I012"}),
-    ("Y[c, i] = X[c, i]\n    Y[c, 7] = known", " = 0.0", "", "", False, set()),
+    ("Y[c, i] = X[c, i]\n{deep}  Y[c, 7] = known", " = 0.0", "", "", False, set()),
 ]
 
 
 @pytest.mark.parametrize(("body", "init", "before", "after", "told", "found"), LOOPS, ids=[f"{x[0][:34]} {i}" for i, x in enumerate(LOOPS)])
-@pytest.mark.parametrize("threads", [1, 64])
-def test_the_checking_mode_finds_what_it_found(body: str, init: str, before: str, after: str, told: bool, found: set[str], threads: int,
+@pytest.mark.parametrize("team", TEAMS)
+def test_the_checking_mode_finds_what_it_found(body: str, init: str, before: str, after: str, told: bool, found: set[str], team: str,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "\n".join(line for line in CHECKED.format(body=body, init=init, before=before, after=after, threads=threads).splitlines() if line.strip())
+    deep = "    " if "thread\n" in team else "  "
+    whole = CHECKED.format(body=body.replace("{deep}", deep), init=init, before=before, after=after, team=team, deep=deep)
+    text = "\n".join(line for line in whole.splitlines() if line.strip())
     p = parse_program(text, "p.kir")
     called, ended = loops._called, list[bool]()
 
@@ -307,3 +311,42 @@ def test_zeros_of_either_sign_are_told_apart_wherever_they_lie() -> None:
     text = OUTSIDE.format(end="8", store="Y[c, i] = max(X[i], -X[i])")
     made = run(parse_program(text, "p.kir"), {"X": np.array([0.0, -0.0] * 4, np.float32)}, {})
     assert not np.signbit(made.outputs["Y"]).any()
+
+
+THROUGH = """kir 1
+program p
+  size W: i32
+  in X: f32[4, 8]
+  inout Y: f32[4, 12]
+kernel main grid (c: 4) threads 32
+  view global V(i, j): f32[8, 10] at X[i // 2, i % 2 + j * W - 1]{fill}
+  register s: f32 = 0.0
+  for j in 0..{end}
+    s = s + {load}
+    {store}
+"""
+
+
+@pytest.mark.parametrize(("fill", "end", "load", "store", "compiled", "fault"), [
+    (" fill -1.0", 10, "V[c * 2, j]", "Y[c, j] = s", True, False),  # places outside X are the fill
+    (" fill -1.0", 10, "load(V[c * 2 - 1, j + 1] else 5.0 clip)", "Y[c, j] = s where s > 3.0", True, False),
+    (" fill -1.0", 11, "V[c, j]", "Y[c, j] = s", True, True),  # outside the view itself
+    ("", 8, "V[c * 2 + 1, j]", "Y[c, j] = s", True, False),
+    ("", 9, "V[c * 2 + 1, j]", "Y[c, j] = s", True, True),  # outside X, and nothing is said of that
+    ("", 8, "V[c * 2 + 1, j]", "X[c, j] = s", True, False),
+    ("", 8, "V[c * 2 + 1, j]", "V[c * 2 + 1, j] = s", False, False),
+])
+def test_functional_views(fill: str, end: int, load: str, store: str, compiled: bool, fault: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = THROUGH.format(fill=fill, end=end, load=load, store=store)
+    p = parse_program(text.replace("in X", "inout X") if store.startswith("X") else text, "p.kir")
+    ended: list[bool] = []
+    called = loops._called
+    monkeypatch.setattr(loops, "_called", lambda *words: [ended.append(called(*words)), ended[-1]][1])
+    arrays = {"X": np.arange(32, dtype=np.float32).reshape(4, 8), "Y": np.zeros((4, 12), np.float32)}
+    same(p, arrays, {"W": 1})
+    assert ended == ([not fault] if compiled else [])
+
+
+def test_what_a_view_shows_is_not_held_by_a_cta() -> None:
+    p = parse_program(THROUGH.format(fill=" fill 0.0", end=8, load="V[c, j]", store="Y[c, j] = s"), "p.kir")
+    assert largest_value(p.kernels[0]) == 1

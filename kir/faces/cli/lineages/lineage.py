@@ -21,7 +21,7 @@ from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
     from kir.faces.api.pipelines import Stored
-    from kir.lineage.records.record import Lineage
+    from kir.lineage.walk import Budget
 
 MOST_SHOWN = 12
 """Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
@@ -95,8 +95,9 @@ def command(
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
     first = folder.root / "states" / "K00.kir"
-    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_suggestion(lineage, problem, seconds),
-                        attempt="" if lineage.outcome.ended == "budget" else f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
+    needs = _larger(lineage.outcome.reason, budget) if lineage.outcome.ended == "budget" else _suggestion({each.clause for each in left}, problem)
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=needs,
+                        attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
         {**summary(lineage), "replay_exact": replayed.ok, "files": files},
@@ -119,11 +120,17 @@ def _along(file: str, problem: str, bind: Path | None, against: str, numbers: li
     return stored(file, problem, {name: value for name, _, value in given}, (*targets, AIM)[0])
 
 
-def _suggestion(lineage: Lineage, problem: str, seconds: float) -> str:
-    """What would bring a walk further that ended before naive: more of what it ran out of, or what the clauses of N say that are violated at its end."""
-    if lineage.outcome.ended == "budget":
-        return f"more time than {seconds:g} s: the same command goes on from here" if seconds else "a larger --steps or --attempts, with --restart"
-    clauses = {each.clause for each in lineage.outcome.violations}
+def _larger(reason: str, budget: Budget) -> str:
+    """What a walk needs that its budget ended: passes may be there that were not tried."""
+    most = {"steps": budget.steps, "attempts": budget.attempts}
+    spent = next((name for name in ("steps", "attempts") if f" {name} " in reason), "seconds")
+    if spent == "seconds":
+        return f"more time than {budget.seconds:g} s: the same command goes on from here, where passes were not tried yet"
+    return f"a larger budget (--{spent} {2 * most[spent]:g} --restart): it ended the walk, and what was not tried yet may take these nodes back"
+
+
+def _suggestion(clauses: set[str], problem: str) -> str:
+    """What would bring a walk further that ended before naive, from the clauses of N that are violated at its end."""
     arrays = f"a problem whose work item has such arrays as its state{'' if problem else ' (--problem)'}"
     if clauses == {"state"}:
         return f"passes that take these arrays back, or {arrays}"

@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.rebuild.promote import pure
 from kir.ir.types import I32, I64, DType, TileType, dtype_of
 from kir.ir.visit import substitute, transform, walk
+from kir.learning.corpus.roundtrip.equal import same_program, settled
+
+
+def same_thread(a: n.Program, b: n.Program) -> bool:
+    """Whether two programs of threads are one, up to what a language must name and another need not; the second may have zeros where the first says nothing."""
+    one, filled_in, other = thread_form(a), thread_form(filled(a)), thread_form(b)
+    # A value that is named once stands where it is used only when names are settled; conversions that then meet are one.
+    return same_program(one, other) or same_program(filled_in, other) or same_program(thread_form(settled(filled_in)), thread_form(settled(other)))
 
 
 def thread_form(p: n.Program) -> n.Program:
@@ -49,7 +58,7 @@ def _single(body: n.Block) -> n.Block:
 
 
 def _loaded(body: n.Block) -> n.Block:
-    """The block with integers named as they are loaded, and narrowed where they are used."""
+    """The block with values named as they are loaded: integers are narrowed, and what is used once is computed, where they are used."""
     out: list[n.Stmt] = []
     rest = list(body)
     while rest:
@@ -60,8 +69,24 @@ def _loaded(body: n.Block) -> n.Block:
             (name,) = s.names
             rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
             s = replace(s, value=x)
+        elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
+            (name,) = s.names
+            used = transform(s.value, lambda old, new, alone=alone, name=name: n.Var(name, alone.type) if new == alone else new)
+            rest = [substitute(t, {name: used}) for t in rest]
+            s = replace(s, value=alone)
         out.append(s)
     return tuple(out)
+
+
+def _of_one_load(e: n.Expr) -> n.Load | None:
+    """The load that a value is computed from, where that is the only thing in memory that it reads."""
+    found = [x for x in walk(e) if isinstance(x, n.Load)]
+    own = all(x.of is None and table()[x.fn].level == "element" for x in walk(e) if isinstance(x, n.Call))  # lanes that meet stay where they do
+    return found[0] if len(found) == 1 and found[0] != e and own and pure(e) else None
+
+
+def _times(name: str, body: Sequence[n.Stmt]) -> int:
+    return sum(isinstance(x, n.Var) and x.name == name for s in body for x in walk(s))
 
 
 def _numbers(body: n.Block) -> n.Block:

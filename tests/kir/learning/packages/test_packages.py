@@ -142,6 +142,13 @@ def test_a_run_that_is_broken_off_keeps_what_it_found_and_resumes_within_its_bud
     assert optimized(asked(package, budget=Budget(1, 100.0))).ended == "the budget is used up"
 
 
+def test_calls_that_come_to_a_run_are_searched_beside_what_was_found(package: Path) -> None:
+    first = optimized(asked(package, budget=Budget(2, 100.0)))
+    (package / "bindings" / "another-1.toml").write_text(BINDING.format(file=package / "site" / "sums" / "rows.py", columns=500))
+    both = optimized(asked(package, budget=Budget(4, 100.0)))
+    assert {r["binding"] for r in both.rows} == {"row_sum-1", "another-1"} and first.rows[0] in both.rows
+
+
 def test_a_kernel_is_tried_with_other_numbers_of_threads_and_one_whose_statements_count_them_is_not(package: Path) -> None:
     program, setting = call_of(package).read().program, Setting(cast(Any, None), cast(Any, None), H200, "triton")
     plans = [*ThreadsSource().plans(program, setting)]
@@ -175,7 +182,7 @@ def test_searches_run_side_by_side_and_one_whose_worker_is_lost_is_begun_once_mo
     (package / "bindings" / "row_sum-2.toml").write_text(BINDING.format(file=package / "site" / "sums" / "rows.py", columns=500))
     engine = Losing(losses)
     found = optimized(asked(package, budget=Budget(4, 100.0), engine=engine))
-    searches = [key for key in engine.begun if key[0].isdigit()]
+    searches = [key for key in engine.begun if key.startswith("search ")]
     assert len(searches) == 4 and len(engine.begun) == 8 and len(found.rows) == 2 and found.ended == "every call was searched"
     assert [r["binding"] for r in found.rows] == ["row_sum-1", "row_sum-2"] and sum(len(r["tried"]) for r in found.rows) <= 4
     assert {r["remark"] for r in found.rows} == ({""} if losses == 1 else {"it ends the process that searches it"})

@@ -1,0 +1,64 @@
+"""Whether two programs gave the same, up to rounding and to the order of sums."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.ir import nodes as n
+from kir.ir.types import dtype_of
+from kir.ir.visit import statements
+from kir.problem import Comparison
+
+Array = NDArray[Any]
+ROUNDED = {"f16": 2.0**-11, "bf16": 2.0**-8}
+"""Relative rounding to a dtype."""
+LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
+"""Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
+
+
+def rounded_to(program: n.Program) -> Mapping[str, float]:
+    """Relative rounding of the dtype that a program rounds an output to before it stores it wider, where each store does."""
+    stored: dict[str, list[float | None]] = {}
+    for s in (s for k in program.kernels for s in statements(k.body) if isinstance(s, n.Store) and s.at.buffer.space == "global"):
+        narrow = dtype_of(s.value.x.type) if isinstance(s.value, n.Cast) and s.at.buffer.dtype.is_float else s.at.buffer.dtype
+        stored.setdefault(s.at.buffer.name, []).append(ROUNDED.get(narrow.name) if narrow.bits < s.at.buffer.dtype.bits else None)
+    return {name: max(found) for name, all_ in stored.items() if None not in all_ and (found := [x for x in all_ if x is not None])}
+
+
+def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None) -> Comparison:
+    if exact.size == 0 or np.array_equal(got.astype(np.float64), exact.astype(np.float64), equal_nan=True):
+        return Comparison(True, 0.0, name, 0.0)
+    a, b = got.astype(np.float64), exact.astype(np.float64)
+    floating = got.dtype.kind == "f" or got.dtype.kind == "V" or got.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+    finite = np.isfinite(b)
+    scale = float(np.max(np.abs(b[finite]), initial=0.0))
+    roundoff = {1: 2.0**-3, 2: 2.0**-8 if got.dtype.name == "bfloat16" else 2.0**-11, 4: 2.0**-24}.get(got.dtype.itemsize, 2.0**-53)
+    narrow = rounded is not None or got.dtype.itemsize <= 2
+    roundoff = rounded or roundoff
+    bound = (2 * roundoff * np.abs(b) + 2.0**-16 * scale) if floating else np.zeros_like(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b) if also is None else np.maximum(np.minimum(b, also) - a, a - np.maximum(b, also)).clip(0)
+        ratio = np.where(same, 0.0, np.where(bound > 0, apart / bound, np.inf))
+    ratio = np.where(np.isnan(ratio), np.inf, ratio)
+    place = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+    worst, where = float(ratio[place]), f"{name}[{', '.join(str(int(i)) for i in place)}]"
+    reason = "" if worst <= 1 else f"{where} is {float(a[place])!r}, the reference program says {float(b[place])!r}"
+    if worst <= 1 and floating and also is None and narrow and (side := _one_sided(a, b)):
+        return Comparison(False, worst, name, float(bound[place]), f"{name} differs from the reference program {side}: it is rounded in another direction")
+    return Comparison(worst <= 1, worst, where, float(bound[place]), reason)
+
+
+def _one_sided(a: Array, b: Array) -> str:
+    """To which side most of the elements that differ lie, where that are many: rounding to nearest, at whatever place, leaves about as many on either."""
+    apart = (a != b) & np.isfinite(a) & np.isfinite(b)
+    count = int(apart.sum())
+    if count < LEAST_APART or count < SHARE_APART * a.size:
+        return ""
+    for what, more in (("toward zero", np.abs(a) < np.abs(b)), ("away from zero", np.abs(a) > np.abs(b)), ("downward", a < b), ("upward", a > b)):
+        if int((apart & more).sum()) >= ONE_SIDED * count:
+            return f"in {count} of {a.size} elements, {what} in nearly all of them"
+    return ""

@@ -1,0 +1,187 @@
+"""What the whole numbers of an input may be, where a program finds memory by them or counts by them: indices, offsets, lengths.
+
+A program says it only by what it does. So it is run at small sizes with one such input rising to a bound, for bounds that follow from its own extents;
+the largest that it takes without a fault is what the input's numbers stay below, at whatever sizes.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
+from kir.gate.inputs.sets import size_sets
+from kir.gate.shapes import MOST_ELEMENTS, constants
+from kir.interp import run
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import const, int_value
+from kir.ir.types import I64, DType
+from kir.ir.visit import once, substitute, walk
+from kir.problem.draws import draw, generator, numpy_dtype
+from kir.problem.schema import Draw
+
+Array = NDArray[Any]
+BASE, BETWEEN = (24, 8, 1), 7
+"""Where sizes begin at which a program is tried, and how far apart they are, so that extents differ."""
+MOST_TRIPS = 2048
+"""A number that says how often a loop runs is not drawn larger."""
+MOST_CONSTANTS = 4
+
+
+@dataclass(frozen=True)
+class Places:
+    """The numbers of an input: from 0, or from -1 (`skips`), to below the least of `below`; `counts` where loops run by them."""
+
+    below: tuple[n.Expr, ...]
+    skips: bool
+    counts: bool
+
+    def end(self, sizes: Mapping[str, n.Expr], dtype: DType) -> int:
+        """One more than the largest number at these sizes, 0 where there is none; what the dtype can hold."""
+        found = [v for e in self.below if (v := int_value(substitute(e, sizes))) is not None]
+        most = min(int(np.iinfo(numpy_dtype(dtype.name)).max) + 1, MOST_TRIPS if self.counts else MOST_ELEMENTS)
+        return max(0, min([most, *found]))
+
+    def drawn(self, shape: tuple[int, ...], sizes: Mapping[str, n.Expr], dtype: DType, random: np.random.Generator, turn: int) -> Array | None:
+        """Numbers over the whole extent, the first and the last among them: in any order, rising, each once as far as they go, or falling; by turns. None
+        where there are no two."""
+        end, count = self.end(sizes, dtype), math.prod(shape)
+        if end < 2 or not count:
+            return None
+        match turn % 4:
+            case 0:
+                out = random.integers(0, end, count)
+                out[-2:] = end - 1
+                out[:1] = 0 if count > 2 else out[:1]
+            case 1:
+                out = rising(shape, end, random).reshape(-1)
+            case 2:
+                out = end - 1 - random.permutation(max(end, count))[:count] % end
+                out[count // 2] = end - 1
+            case _:
+                out = rising(shape, end, random)[..., ::-1].reshape(-1)
+                if self.skips:
+                    out[random.integers(0, 3, count) == 0] = -1
+        return out.reshape(shape).astype(numpy_dtype(dtype.name))
+
+
+def rising(shape: tuple[int, ...], end: int, random: np.random.Generator) -> Array:
+    """Numbers that rise along the last axis, from 0 to `end` - 1 in each row."""
+    out = np.sort(random.integers(0, end, shape), axis=-1)
+    if out.shape[-1:] > (1,):
+        out[..., 0] = 0
+    out[..., -1:] = end - 1
+    return out
+
+
+def places(program: n.Program) -> Mapping[str, Places]:
+    """By name, the inputs of whole numbers that a program finds memory or counts by."""
+    return once(program, "_places", lambda: _places(program))
+
+
+def _places(program: n.Program) -> dict[str, Places]:
+    wanted = [p for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out" and p.of.dtype.is_integer and not p.of.dtype.is_bool]
+    roles = {p.name: role for p in wanted if (role := _used(program, p.name)) is not None}
+    if not roles or not (found := size_sets(program, BASE, BETWEEN)):
+        return {}
+    at = found[0]
+    known = {p.name: const(at[p.name], p.of) for p in program.params if isinstance(p.of, DType) and p.name in at}
+    arrays: dict[str, Array] = {}
+    scalars: dict[str, int | float] = {**at}
+    for p in program.params:
+        if isinstance(p.of, n.Buffer):
+            shape = tuple(int_value(substitute(d, known)) or 0 for d in p.of.shape)
+            if math.prod(shape) > MOST_ELEMENTS:
+                return {}
+            if p.role != "out":
+                how = Draw(kind="normal") if p.of.dtype.is_float else Draw(kind="integers", low=0, high=2)
+                arrays[p.name] = draw(how, shape, p.of.dtype.name, generator("places", p.name))
+        elif p.role == "scalar" and p.value is None and isinstance(p.of, DType):
+            scalars[p.name] = 0.5 if p.of.is_float else 1
+
+    def takes(name: str, values: Array) -> bool:
+        try:
+            with np.errstate(all="ignore"):
+                return not run(program, {k: (values if k == name else v).copy() for k, v in arrays.items()}, {**scalars}).errors
+        except (KirError, ArithmeticError, MemoryError):
+            return False
+
+    bounds: dict[int, list[n.Expr]] = {}
+    for e in _bounds(program):
+        if (v := int_value(substitute(e, known))) is not None and 2 < v <= MOST_ELEMENTS:
+            bounds.setdefault(v, []).append(e)
+    out: dict[str, Places] = {}
+    ends = sorted(bounds)
+    for p in wanted:
+        assert isinstance(p.of, n.Buffer)
+        if p.name not in roles:
+            continue
+        dtype, shape = numpy_dtype(p.of.dtype.name), arrays[p.name].shape
+        mine = [v for v in ends if v - 1 <= int(np.iinfo(dtype).max)]
+        few, many = -1, len(mine)  # taken, and not
+        while many - few > 1:
+            middle = (few + many) // 2
+            if takes(p.name, rising(shape, mine[middle], generator("places", p.name, middle)).astype(dtype)):
+                few = middle
+            else:
+                many = middle
+        if 0 <= few < len(mine) - 1:
+            skips = dtype.kind == "i" and takes(p.name, np.full(shape, -1, dtype))
+            out[p.name] = Places(tuple(bounds[mine[few]]), skips, roles[p.name] == "count")
+    return out
+
+
+def _bounds(program: n.Program) -> Iterator[n.Expr]:
+    """What the numbers may stay below: an extent, one more, a piece of one or several, two extents together."""
+    dims = list(dict.fromkeys(d for p in program.params if isinstance(p.of, n.Buffer) for d in p.of.shape))
+    dims += [d for d in dict.fromkeys(d for w in program.workspaces for d in w.buffer.shape) if d not in dims]
+    wide = [build.cast(d, I64) for d in dims]
+    steps = [const(c, I64) for c in constants((program,))[:MOST_CONSTANTS]]
+    found = [*wide, *(build.ceildiv(d, c) for d in wide for c in steps), *(build.mul(d, c) for d in wide for c in steps)]
+    found += [build.mul(a, b) for a, b in combinations_with_replacement(wide, 2)]
+    yield from (e for d in found for e in (d, build.add(d, 1)))
+
+
+def _used(program: n.Program, name: str) -> str | None:
+    """What numbers of a tensor are used for, by names that they go into: "count" where a loop runs by them, "index" where memory is found by them."""
+    found = None
+    for k in program.kernels:
+        names, nodes = {name}, [x for s in k.body for x in walk(s)]
+
+        def about(e: n.Node, names: set[str] = names) -> bool:
+            return any((isinstance(x, n.Var) and x.name in names) or (isinstance(x, n.Region) and x.buffer.name in names) for x in walk(e))
+        before = -1
+        while before < len(names):
+            before = len(names)
+            for x in nodes:
+                match x:
+                    case n.Let() if about(x.value):
+                        names.update(x.names)
+                    case n.Store() if x.at.buffer.space != "global" and about(x.value):
+                        names.add(x.at.buffer.name)
+                    case n.View() if x.at.buffer.name in names:
+                        names.add(x.buffer.name)
+                    case n.Copy() if x.dst.buffer.space != "global" and about(x.src):
+                        names.add(x.dst.buffer.name)
+                    case _:
+                        pass
+        for x in nodes:
+            match x:
+                case n.For() if any(about(e) for e in (x.lo, x.hi, x.step)):
+                    return "count"
+                case n.While() if about(x):
+                    return "count"
+                case n.Region() if any(about(i.lo if isinstance(i, n.Span) else i) for i in x.index):
+                    found = "index"
+                case _:
+                    pass
+    return found
+
+
+__all__ = ["Places", "places", "rising"]

@@ -1,0 +1,40 @@
+"""Sizes at which a program may be called, found from its facts alone."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kir.gate.goals import promised
+from kir.ir import nodes as n
+from kir.ir.build import const, known_value
+from kir.ir.types import DType
+from kir.ir.visit import names_read, substitute
+
+
+def size_sets(program: n.Program, bases: tuple[int, ...] = (3, 20, 64, 130), apart: int = 1) -> list[dict[str, int]]:
+    """Values of the sizes at which every fact holds: from each base upward, one size after the other, so far apart."""
+    sizes = [(p.name, p.of) for p in program.params if p.role == "size" and p.value is None and isinstance(p.of, DType)]
+    out: list[dict[str, int]] = []
+    facts = promised(program)
+    for base in bases:
+        values: dict[str, int] = {}
+        known: dict[str, n.Const] = {}
+        for offset, (name, of) in enumerate(sizes):
+            if any(_truth(fact, known) is False for fact in facts if name not in names_read(fact)):
+                continue  # whatever this size is
+            about = [fact for fact in facts if name in names_read(fact)]
+            for candidate in range(base + offset * apart, base + offset * apart + 4097):
+                trial = {**known, name: const(candidate, of)}
+                if not any(_truth(fact, trial) is False for fact in about):
+                    values[name], known = candidate, trial
+                    break
+        if len(values) == len(sizes) and all(_truth(fact, known) for fact in facts) and values not in out:
+            out.append(values)
+    return out
+
+
+def _truth(fact: n.Expr, at: Mapping[str, n.Const]) -> bool | None:
+    """What a fact says of sizes, None where they do not decide it."""
+    if (known := known_value(fact, at)) is not None:
+        return bool(known)
+    found = substitute(fact, at)
+    return bool(found.value) if isinstance(found, n.Const) else None
