@@ -13,7 +13,7 @@ from kir.analysis.algebra.equality import equal_over_reals
 from kir.analysis.target.legalize import lacking, unlaunchable
 from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
-from kir.base.working import doing
+from kir.base.working import doing, late
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import as_posed, problem_tests, relative_tests, tensor_names
 from kir.gate.claims import apart, refusals
@@ -70,7 +70,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
-            right = _correct(program, problem, against, also, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok, fresh)
+            right = _correct(program, problem, against, also, names or {}, runner,
+                             lambda: late() or (compiling.done() and not compiling.result()[0].ok), fresh)
             if algebra and right.ok and (judge := against if against is not None else _posed(problem)) is not None:
                 right = replace(right, algebra=_algebra(program, judge, problem, names or {}, right))
         interpreted = time.perf_counter() - begun
