@@ -395,7 +395,9 @@ def main(words: list[str]) -> int:
     until = time.monotonic() + float(given["--seconds"])
 
     def keep(row: dict[str, Any]) -> None:
-        key = {"list": _key, "package": lambda r: r["gpus"], "contexts": lambda r: (r["gpus"], r["each"])}[part]
+        keys: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "list": _key, "package": lambda r: r["gpus"], "contexts": lambda r: (r["gpus"], r["each"])}
+        key = keys[part]
         rows[part] = [r for r in rows[part] if key(r) != key(row)] + [row]
         write_atomic(files[part], "".join(json.dumps(r) + "\n" for r in rows[part]))
         done = {r["gpus"] for r in rows["list"]}
