@@ -355,8 +355,8 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
             lines.append("| " + " | ".join(map(str, row)) + " |")
     if opening:
         lines += ["", "## Contexts", "",
-                  "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. A candidate",
-                  "has one of its own, and one more in which its timed calls are made again.", "",
+                  "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. Each candidate",
+                  "has one of its own, and none is opened while another candidate is timed on its GPU.", "",
                   "| " + " | ".join(CONTEXT_COLUMNS) + " |", "|" + " --- |" * len(CONTEXT_COLUMNS)]
         lines += [f"| {r['gpus']} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {60 * r['processes'] / r['seconds']:.0f} | "
                   f"{r['machine']}, {r['when']} |" for r in sorted(opening, key=lambda r: (r["gpus"], r["each"]))]

@@ -84,7 +84,7 @@ _Values = list[tuple[str, Any, Val]]
 
 def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[Handle]] | None:
     """What the names of a loop stand for: values, buffers, and those of the buffers that it writes and did not declare."""
-    outer, used, allocs = once(s, "_used_outside", lambda: names(s))
+    outer, used, allocs = once(s, "_names_in_loop", lambda: names(s))
     values: _Values = []
     for name, var in outer.items():
         v = found(m, name, f)
@@ -112,7 +112,7 @@ def _nothing_to_say(m: Machine, s: n.For, values: _Values, buffers: list[Handle]
     """Whether the checking mode need not look on: every value is defined, and so is what is read."""
     if any(not h.direct for h in buffers) or any(v.ok is not None and not every(v.ok) for _, _, v in values):
         return False
-    own = {a.buffer.name for a in once(s, "_used_outside", lambda: names(s))[2]}
+    own = {a.buffer.name for a in once(s, "_names_in_loop", lambda: names(s))[2]}
     outer = [h for h in buffers if h.buffer.name not in own]
     return m.checker.quiet(f, [h for h in outer if h not in written or h.memory.space != "global"], written)
 

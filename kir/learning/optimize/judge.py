@@ -90,17 +90,17 @@ class CpuJudge:
 
 @dataclass
 class GpuJudge:
-    """Right at secret shapes and timed on a device. The interpreter and the panel are left out, as `kir gate --on gpu` has them; without `replays` so are
-    the timed calls, made again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went, by
-    the gate's stages; `turn` are those for which it waited for the device and `alone` those for which it had it alone, within the others. `shared` is what
-    a search's gates have in common."""
+    """Right at secret shapes and timed on a device. Of each candidate the interpreter and the panel are left out, as `kir gate --on gpu` has them, and but
+    with `replays` the timed calls made again in a process of their own and compared at their whole size, which takes longer than all else: `again` has all
+    of these, and what it refuses is no result. `spent` says where the last candidate's seconds went, by the gate's stages; `turn` are those for which it
+    waited for the device and `alone` those for which it had it alone, within the others. `shared` is what a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
     seconds: float = 0.3
     name: str = "gpu"
     measures: bool = True
-    replays: bool = True
+    replays: bool = False
     shared: Shared | None = None
     spent: dict[str, float] = field(default_factory=dict)
 
