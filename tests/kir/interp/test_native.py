@@ -341,7 +341,11 @@ def test_functional_views(fill: str, end: int, load: str, store: str, compiled: 
     p = parse_program(text.replace("in X", "inout X") if store.startswith("X") else text, "p.kir")
     ended: list[bool] = []
     called = loops._called
-    monkeypatch.setattr(loops, "_called", lambda *words: [ended.append(called(*words)), ended[-1]][1])
+
+    def noted(*words: Any) -> bool:
+        ended.append(called(*words))
+        return ended[-1]
+    monkeypatch.setattr(loops, "_called", noted)
     arrays = {"X": np.arange(32, dtype=np.float32).reshape(4, 8), "Y": np.zeros((4, 12), np.float32)}
     same(p, arrays, {"W": 1})
     assert ended == ([not fault] if compiled else [])
