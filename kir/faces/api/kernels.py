@@ -286,7 +286,7 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     held = read(kernel)
     other = read(against).program if against is not None else None
     own = surface or own_surface(held.program, held.surface)
-    return gate_cpu(held.program, load_problem(problem) if problem else None, own, [named(t) for t in targets], other)
+    return gate_cpu(held.program, load_problem(problem) if problem else None, own, [named(t) for t in targets], other, algebra=True)
 
 
 def nvcc_would(program: Program, surface: str) -> bool:
