@@ -516,7 +516,8 @@ def _read(kernel: n.Kernel, block: n.Block, ctas: int) -> _Read:
     """A role's walk. Raises NoRing where it is another than `_Walk.around` writes."""
     other = NoRing("a role does something else than a walk over the tiles of groups")
     before = done = n.Buffer("", I32, (), "register")
-    order = after = None
+    order: n.Expr | None = None
+    after: n.Expr | None = None
     match block:
         case (n.For(var=group, hi=groups, body=(*lets, n.Let(names=(seen,), value=order), n.Let(names=(height,), value=along),
                                                  n.For(var=number, hi=tiled, body=tiles))),):
