@@ -163,6 +163,8 @@ class FuseEpilogue(Pass):
             return None
         if len(node.at.buffer.shape) > 3:
             return Miss("a grid has at most three axes")
+        if others := [k.name for k in program.kernels for x in walk(k) if isinstance(x, n.Stmt) and x is not node and _sets(x, node.at.buffer.name)]:
+            return Miss(f"'{node.at.buffer.name}' is written elsewhere too, in kernel '{others[0]}'")
         taken = names_at(program, path) | {k.name for k in program.kernels}
         params = FuseEpilogue(fresh(self.kernel, set(taken)), fresh(self.workspace, set(taken)))
         try:
@@ -198,6 +200,9 @@ class FuseEpilogue(Pass):
         left = names_read(mapped) - {a.name for a in grid} - {p.name for p in program.params}
         if left or any(isinstance(x, n.Load) and x.at.buffer.space != "global" for x in walk(mapped)):
             raise NotElementwise(f"the value also depends on '{sorted(left)[0]}'" if left else "the value depends on several local results")
+        tensors = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {raw.name}
+        if inner := sorted({x.at.buffer.name for x in walk(mapped) if isinstance(x, n.Load)} - tensors):
+            raise NotElementwise(f"the value is read through '{inner[0]}', which is a name of this kernel")
         kernel = n.Kernel(self.kernel, tuple(reversed(grid)), build.const(1), (n.Store(n.Region(c, place.index), mapped),))
         return replace(s, at=build.region(raw, *s.at.index), value=source), kernel, n.Workspace(raw)
 
@@ -209,6 +214,19 @@ class FuseEpilogue(Pass):
         order = [k.name for k in made.kernels].index(str(site.path[0])) + 1
         kernels = (*made.kernels[:order], kernel, *made.kernels[order:])
         return Rewritten(replace(made, kernels=kernels, workspaces=(*made.workspaces, workspace)), (self.kernel,))
+
+
+def _sets(s: n.Stmt, name: str) -> bool:
+    """Whether a statement itself writes a tensor: stores, copies there, or updates it together with others."""
+    match s:
+        case n.Store():
+            return s.at.buffer.name == name
+        case n.Copy():
+            return s.dst.buffer.name == name
+        case n.Let(value=n.Call() as call) | n.Eval(call=call):
+            return any(isinstance(x, n.Region) and x.buffer.name == name for x in call.args)
+        case _:
+            return False
 
 
 def is_local(e: n.Expr) -> bool:
@@ -233,6 +251,9 @@ def _fused(store: n.Store, consumer: n.Store, w: n.Workspace) -> n.Store:
     read = next(x for x in walk(consumer.value) if isinstance(x, n.Load) and x.at.buffer == w.buffer)
     values = {i.name: at for i, at in zip(read.at.index, place.index, strict=True) if isinstance(i, n.Var) and isinstance(at, n.Expr)}
     value = element(store.value, index) if isinstance(store.value.type, TileType) else store.value
+    rest = [x for x in walk(consumer.value) if isinstance(x, n.Load) and x != read and x.mask is None and not x.clip and names_read(x) & set(values)]
+    if store.clip and rest:
+        raise NotElementwise(f"the producer's store is clipped, and the epilogue reads '{rest[0].at.buffer.name}' as far")
     held = n.Var("%held", read.type)
     scalar: Any = substitute(transform(consumer.value, lambda old, new: held if new == read else new), values)
     scalar = substitute(scalar, {held.name: value})
