@@ -4,8 +4,9 @@ as many as the cores allow when all GPUs work), or on a Ray cluster, and writes 
 GPU and each core was, where the time went, and how far a kernel's time differs when it is gated again with nothing beside it; the runs share the seconds
 as they need them, those of a package alike, those repeats and the start of processes apart. ``--lose 3`` ends a worker of the last GPU three times in each
 run, as a GPU that fails does.
-``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead. Counts that the machine does
-not have are left out, and named.
+``python -m benchmarks.gpu_pool package [--calls 6] [--gpus ..] [--seconds N]`` optimizes recorded calls of a package instead, and ``python -m
+benchmarks.gpu_pool contexts [--gpus ..]`` measures how many processes a minute get a context of a GPU when several ask at once, which bounds how many
+candidates can have one of their own. Counts that the machine does not have are left out, and named.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu
 from kir.gate.gpu.oracle import sharing
 from kir.hardware import machine
+from kir.hardware.device import turns
 from kir.hardware.device.clocks import load
 from kir.learning.optimize.pool import tasks
 from kir.learning.optimize.pool.cluster import LOCAL, Cluster
 from kir.learning.optimize.pool.devices import chosen
-from kir.learning.optimize.pool.engines import Begun, Devices, Engine, Lost
+from kir.learning.optimize.pool.engines import Devices, Engine, Lost
 from kir.learning.optimize.pool.judge import LIVES
 from kir.learning.optimize.pool.tasks import Task
 from kir.learning.tune.search import Measured
@@ -52,7 +54,8 @@ AGAIN = 5
 START = 90.0
 """Seconds that processes may take to come up."""
 PACKAGE = "liger_kernel"
-STAGES = {"compiling": ("cpu gate", "compile"), "starting": ("start",), "checking": ("correctness", "replay"), "timing": ("timing",), "its turn": ("turn",)}
+STAGES = {"compiling": ("cpu gate", "compile"), "starting": ("start",), "checking": ("correctness", "replay"), "timing": ("timing",), "its turn": ("turn",),
+          "alone": ("alone",)}
 """What the gate's stages are counted as; waiting for a turn is within the others."""
 STEP = 0.25
 """Seconds between two looks at the load."""
@@ -61,6 +64,11 @@ COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds
            "time beside others, of the time alone", "workers lost", "machine")
 
 PACKAGE_COLUMNS = ("GPUs", "calls", "candidates", "a minute", "faster", "seconds", "searching", "GPUs busy", "cores busy", "machine")
+
+
+CONTEXT_COLUMNS = ("GPUs", "at once, a GPU", "processes", "seconds to a context", "seconds to end it", "a minute", "machine")
+OPENED, AT_ONCE = 6, (1, 2, 4, 8)
+"""Contexts that a process opens one after another, and how many processes do on each GPU."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,37 @@ def judged(one: Noted) -> dict[str, Any]:
         line = json.dumps({"gpu": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "begun": begun, "ended": time.time(), "spent": said.get("spent", {})})
         with (Path(one.folder) / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as out:
             out.write(line + "\n")
+
+
+def opened(task: tuple[str, int, int]) -> dict[str, Any]:
+    """Processes with a context, opened and ended one after another: seconds of each. `task` has the cache's folder, a number of its own and how many."""
+    folder, number, count = task
+    turns.DOORS = number + 1  # none waits for another's
+    gpu, seconds = tasks._gpu(folder), dict[str, list[float]](opening=[], ending=[])
+    for _ in range(count):
+        begun = time.perf_counter()
+        child, _ = gpu.opened(number)
+        up = time.perf_counter()
+        child.close()
+        seconds["opening"].append(up - begun)
+        seconds["ending"].append(time.perf_counter() - up)
+    return seconds
+
+
+def contexts(numbers: tuple[int, ...], each: int, cache: str) -> dict[str, Any]:
+    """A row of how fast contexts are opened by `each` processes on each of some GPUs at once."""
+    engine = Devices(numbers, each)
+    try:
+        for warm in [engine.begin(opened, (cache, 0, 1)) for _ in range(len(numbers) * each)]:
+            engine.result(warm, START)
+        begun = time.perf_counter()
+        said = [engine.result(one, START) for one in [engine.begin(opened, (cache, k, OPENED)) for k in range(len(numbers) * each)]]
+        took = time.perf_counter() - begun
+    finally:
+        engine.close()
+    opening, ending = (statistics.median(x for r in said for x in r[name]) for name in ("opening", "ending"))
+    return {"gpus": len(numbers), "each": each, "processes": len(said) * OPENED, "opening": round(opening, 3), "ending": round(ending, 3),
+            "seconds": round(took, 2), **_here()}
 
 
 class Watch:
@@ -170,7 +209,7 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
     with tempfile.TemporaryDirectory(prefix="kir-pool-") as notes, sharing() as shared:
         own = {"cache": str(cache), "shared": None if cluster not in ("", LOCAL) else (shared.secret, str(shared.answers.folder))}
         sent = [Noted(Task(**{**{k: getattr(t, k) for k in Task.__dataclass_fields__}, **own}), notes) for t in candidates]
-        engine: Engine = Cluster(cluster, gpus=1.0 / each) if cluster else Devices(numbers, each)
+        engine: Engine = Cluster(cluster, gpus=1.0 / each, devices=len(numbers)) if cluster else Devices(numbers, each)
         _say(entered, f"{len(numbers)} GPUs, {each} processes each are started")
         limit = time.monotonic() + START
         for up in [engine.begin(ready, one.task) for one in sent[:len(numbers) * each]]:
@@ -185,17 +224,20 @@ def gated(candidates: list[Task], numbers: tuple[int, ...], each: int, cache: Pa
         killer.start()
         said, lost = [], 0
         while waiting and time.monotonic() < until:
-            one, begun, ends = waiting.popleft()
+            place = next((k for k, (_, begun, _) in enumerate(waiting) if engine.done(begun)), None)
+            if place is None:
+                time.sleep(STEP / 10)
+                continue
+            one, begun, ends = waiting[place]
+            del waiting[place]
             try:
-                said.append((one, Measured.from_json(engine.result(begun, max(1.0, until - time.monotonic())))))
+                said.append((one, Measured.from_json(engine.result(begun, 1.0))))
             except Lost:
                 lost += 1
                 if ends < LIVES:
                     waiting.append((one, engine.begin(judged, one), ends + 1))
             except Exception as gone:  # what one candidate does to its worker ends no run
                 _say(entered, f"{type(gone).__name__}: {gone}")
-        said += [(one, Measured.from_json(begun.said.result())) for one, begun, _ in waiting
-                 if isinstance(begun, Begun) and begun.said.done() and begun.said.exception() is None]
         took = time.time() - started
         _say(entered, f"{len(said)} candidates in {took:.0f} s")
         busy, cores = watch.end()
@@ -276,7 +318,8 @@ def _here() -> dict[str, str]:
     return {"machine": f"{len(found)} x {found[0].name}, {len(_cores())} cores", "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
 
 
-def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]], absent: Sequence[int]) -> str:
+def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]], absent: Sequence[int],
+         opening: Sequence[Mapping[str, Any]] = ()) -> str:
     """The table of what is kept."""
     lines = ["# Gating on the GPUs of one host", "",
              f"Made by `python -m benchmarks.gpu_pool`: the candidates of a fixed list of {MOST} (eight problems, three surfaces) gated by a pool of local",
@@ -296,10 +339,10 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         busy = ", ".join(f"{b:.0f} %" for b in r["gpus_busy"])
         left = f"; GPU {', '.join(r['retired'])} left" if r["retired"] else ""
         lost = f"{r['lost']} with a candidate, {r['ended']} ended by hand{left}" if r["lost"] else "0"
-        share = [f"{r['spent'][name]:.0%}" for name in STAGES]
+        share = [f"{r['spent'].get(name, 0.0):.0%}" for name in STAGES]
         cells = (r["gpus"], r["engine"], r["each"], r["candidates"], r["accepted"], r["seconds"], f"{rate:.1f}", times, busy,
                  f"{r['cores_busy']:.0f} %", f"{', '.join(share[:4])}; {share[4]}",
-                 f"{r['each'] * max(0.0, r['spent']['timing'] - r['spent']['its turn']):.0%} or more", beside, lost, f"{r['machine']}, {r['when']}")
+                 f"{r['each'] * r['spent']['alone']:.0%}" if "alone" in r["spent"] else "", beside, lost, f"{r['machine']}, {r['when']}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if packages:
         lines += ["", "## A package", "",
@@ -310,6 +353,13 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
             row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['seconds']:.1f}", r["faster"], r["seconds"], r["searching"],
                      ", ".join(f"{b:.0f} %" for b in r["gpus_busy"]), f"{r['cores_busy']:.0f} %", f"{r['machine']}, {r['when']}")
             lines.append("| " + " | ".join(map(str, row)) + " |")
+    if opening:
+        lines += ["", "## Contexts", "",
+                  "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. Each candidate",
+                  "has one of its own, and none is opened while another candidate is timed on its GPU.", "",
+                  "| " + " | ".join(CONTEXT_COLUMNS) + " |", "|" + " --- |" * len(CONTEXT_COLUMNS)]
+        lines += [f"| {r['gpus']} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {60 * r['processes'] / r['seconds']:.0f} | "
+                  f"{r['machine']}, {r['when']} |" for r in sorted(opening, key=lambda r: (r["gpus"], r["each"]))]
     return "\n".join(lines) + "\n"
 
 
@@ -326,7 +376,7 @@ def main(words: list[str]) -> int:
     """0, or 2 for words that are none."""
     if words == ["list"]:
         return make_list()
-    package, words = words[:1] == ["package"], words[words[:1] == ["package"]:]
+    part, words = (words[0], words[1:]) if words[:1] in (["package"], ["contexts"]) else ("list", words)
     given = {"--gpus": "1,2,4,8", "--candidates": str(MOST), "--seconds": "3600", "--cluster": "", "--out": str(RESULTS), "--each": "0", "--again": str(AGAIN),
              "--lose": "0",
              "--calls": "6"}
@@ -338,20 +388,28 @@ def main(words: list[str]) -> int:
         return 2
     out, there = Path(given["--out"]), chosen(machine.gpus()).numbers
     counts = [int(n) for n in given["--gpus"].split(",")]
-    files = {False: out / "gpu-pool.jsonl", True: out / "gpu-pool-packages.jsonl"}
+    files = {"list": out / "gpu-pool.jsonl", "package": out / "gpu-pool-packages.jsonl", "contexts": out / "gpu-pool-contexts.jsonl"}
     rows = {which: kept(file) for which, file in files.items()}
     runs = [count for count in counts if count <= len(there)]
     each = int(given["--each"]) or max(1, len(_cores()) // max(1, len(there)) - 1)
     until = time.monotonic() + float(given["--seconds"])
 
     def keep(row: dict[str, Any]) -> None:
-        rows[package] = [r for r in rows[package] if (r["gpus"] != row["gpus"] if package else _key(r) != _key(row))] + [row]
-        write_atomic(files[package], "".join(json.dumps(r) + "\n" for r in rows[package]))
-        done = {r["gpus"] for r in rows[False]}
-        write_atomic(out / "gpu-pool.md", page(rows[False], rows[True], [n for n in counts if n not in done]))
+        key = {"list": _key, "package": lambda r: r["gpus"], "contexts": lambda r: (r["gpus"], r["each"])}[part]
+        rows[part] = [r for r in rows[part] if key(r) != key(row)] + [row]
+        write_atomic(files[part], "".join(json.dumps(r) + "\n" for r in rows[part]))
+        done = {r["gpus"] for r in rows["list"]}
+        write_atomic(out / "gpu-pool.md", page(rows["list"], rows["package"], [n for n in counts if n not in done], rows["contexts"]))
     for place, count in enumerate(runs):
-        share = (until - time.monotonic()) / (len(runs) - place if package else count * sum(1 / n for n in runs[place:]))
-        if package:
+        share = (until - time.monotonic()) / (len(runs) - place if part == "package" else count * sum(1 / n for n in runs[place:]))
+        if part == "contexts":
+            with tempfile.TemporaryDirectory(prefix="kir-pool-cache-") as folder:
+                for at_once in AT_ONCE:
+                    row = contexts(there[:count], at_once, folder)
+                    keep(row)
+                    print(json.dumps(row), flush=True)
+            continue
+        if part == "package":
             row = package_run(int(given["--calls"]), there[:count], share)
         else:
             cache = Path(tempfile.mkdtemp(prefix="kir-pool-cache-"))

@@ -52,7 +52,7 @@ def way(surface: str, file: str, binding: str) -> Way:
     def note(frame: FrameType, event: str, _: Any) -> None:
         nonlocal reached
         module, code = str(frame.f_globals.get("__name__", "")), frame.f_code
-        if event != "call" or not module.startswith("kir.") or "<" in code.co_name or not code.co_flags & CO_OPTIMIZED:
+        if event != "call" or not module.startswith("kir.") or "<" in code.co_name + code.co_filename or not code.co_flags & CO_OPTIMIZED:
             return
         place = room_of(module)
         room = place.rpartition(".")[0]

@@ -2,10 +2,14 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
-from tests.test_layout import ROOT, python_files, source
+import pytest
+
+from tests.test_layout import CODE, ROOT, python_files, source
 
 FOLDERS = ("kir", "passes", "frontends", "backends")
+WAY = "docs/tables/way-of-a-text.md"
 
 
 def test_everything_public_has_a_docstring() -> None:
@@ -29,10 +33,68 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
-def test_what_the_architecture_points_at_is_there() -> None:
-    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    rows = re.search(r"## Where to look\n(.*?)\n## ", page, re.S)
-    assert rows is not None
-    filled = [each.replace("SURFACE", surface).replace("some_pass", "tile").replace("some_command", "opt")
-              for each in re.findall(r"`([\w/.\-]+/[\w/.\-]*)`", rows[1]) for surface in ("cuda", "triton", "tilelang")]
+def _page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _named_files(text: str) -> list[str]:
+    """The paths that a page names in backquotes, for each surface."""
+    return [each.replace("SURFACE", surface).replace("some_pass", "tile").replace("some_command", "opt")
+            for each in re.findall(r"`([\w/.\-]+/[\w/.\-]*)`", text) for surface in ("cuda", "triton", "tilelang")]
+
+
+def test_what_the_map_of_the_code_points_at_is_there() -> None:
+    filled = _named_files(_page("docs/extending/map.md"))
     assert len(filled) > 60 and [each for each in filled if not (ROOT / each).exists()] == []
+
+
+def test_what_the_architecture_and_the_first_change_point_at_is_there() -> None:
+    named = [each for page in ("ARCHITECTURE.md", "docs/extending/where.md") for each in _named_files(_page(page))]
+    new = {f"tests/passes/cases/{name}.toml" for name in ("my_padding", "tile")}
+    missing = [each for each in named if each not in new and not (ROOT / each).exists() and not any((ROOT / top / each).exists() for top in CODE)]
+    assert len(named) > 100 and missing == []
+
+
+def test_the_architecture_fits_two_pages_and_draws_the_house() -> None:
+    lines = _page("ARCHITECTURE.md").splitlines()
+    assert len(lines) <= 100 and max(map(len, lines)) <= 100
+    order = re.search(r"^Order: ([\w, ]+)\.$", _page("kir/__init__.py"), re.M)
+    drawn = [found[1] for line in lines if (found := re.match(r" │ (\w+) {2,}\w", line))]
+    assert order is not None and drawn == order[1].split(", ")[::-1]
+
+
+def test_the_readme_takes_a_screen_and_a_half_with_two_commands_and_a_picture_first() -> None:
+    lines = _page("README.md").splitlines()
+    assert sum(max(1, -(-len(line) // 100)) for line in lines) <= 75
+    assert [line.split()[:2] for line in lines[3:5]] == [["make", "demo"], ["make", "test"]] and any(line.startswith("![") for line in lines[:20])
+
+
+def test_functions_that_a_text_passes_exist() -> None:
+    """Those of the short list, and of the long one, which is written by a run."""
+    short = re.findall(r"^\| .* \| `(kir\.[\w.]+)` \|$", _page("ARCHITECTURE.md"), re.M)
+    long = [f"{'' if room.startswith('kir') else 'kir.'}{room}.{name}" for room, name in re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|$", _page(WAY), re.M)]
+    assert len(short) == 6 and len(long) > 40 and [name for name in (*short, *long) if not _is_there(name)] == []
+
+
+def _is_there(name: str) -> bool:
+    """Whether a dotted name leads to something that a module or a class of it defines."""
+    parts = name.split(".")
+    for k in range(len(parts) - 1, 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:k]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[k:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False
+
+
+@pytest.mark.parametrize(("question", "opened"), [
+    ("a pass that pads shared memory", "passes/layout/pad_shared.py"), ("a TileLang word", "frontends/tilelang/intrinsics/memory.py"),
+    ("a precondition", "passes/layout/pad_shared.py"), ("a command", "kir/faces/cli/rewriting/opt.py")])
+def test_a_newcomer_finds_the_file_from_the_readme_alone(question: str, opened: str) -> None:
+    assert "[how the code is laid out](ARCHITECTURE.md)" in _page("README.md") and "(docs/extending/where.md)" in _page("ARCHITECTURE.md")
+    (row,) = (line for line in _page("docs/extending/where.md").splitlines() if line.startswith(f"| {question} |") and opened in line)
+    assert (ROOT / opened).is_file() and all((ROOT / each).exists() for each in _named_files(row))
+    assert "KIR-P" not in row or re.findall(r"KIR-P\d+", row)[0] in _page(opened)

@@ -29,9 +29,15 @@ OPTIONAL = frozenset({
 })
 """Packages that are imported where they are used: not everybody has them, or their import takes longer than what is done with them."""
 
+SLOW = frozenset({"importlib.metadata", "importlib.resources", "tomllib"})
+"""Parts of the standard library that take a tenth as long as all passes, each; most commands start without them."""
+
 START_UP = {
     "kir/faces/cli": "a command imports what it runs",
     "passes/algorithms/_carrier.py": "the gate, for those who check an answer",
+    "passes/lowering/lower_tiles.py": "what writes and reads the code of threads, for those who lower",
+    "passes/lowering/_named_values.py": "the parser, for those who name a value by its text",
+    "passes/threads/deal_fragment.py": "the parser, for those who give a layout as text",
     "kir/rewrite": "the interpreter and the parser, for those who run a pass's cases",
     "kir/analysis": "the solver and the normal form, for those who prove",
     "kir/ir": "what specializes, for those who bind",
@@ -306,7 +312,8 @@ def test_imports_inside_functions_are_of_what_is_optional_or_for_a_quick_start(h
         place = str(file.relative_to(ROOT))
         if any(place == known or place.startswith(f"{known}/") for known in START_UP):
             continue
-        wrong += [f"{place}:{x.line} imports {x.written}" for x in source(file).imports if x.inside and x.written.partition(".")[0] not in OPTIONAL]
+        wrong += [f"{place}:{x.line} imports {x.written}" for x in source(file).imports if x.inside and x.name not in SLOW
+                  and x.written.partition(".")[0] not in OPTIONAL]
     assert wrong == []
 
 
@@ -341,6 +348,15 @@ def test_files_are_short() -> None:
     assert long == {}
 
 
+def test_what_is_kept_with_a_node_has_a_name_of_its_own() -> None:
+    """Two values of one name, kept by `once` with the same node, would be taken for one another."""
+    kept: dict[str, set[str]] = {}
+    for file in [f for folder in ("kir", *CODE) for f in (ROOT / folder).rglob("*.py") if not (folder == "kir" and f.relative_to(ROOT).parts[1] in LINKED)]:
+        for name in re.findall(r'\bonce\([^"\n]*"(\w+)"', file.read_text(encoding="utf-8")):
+            kept.setdefault(name, set()).add(file.relative_to(ROOT).as_posix())
+    assert len(kept) > 40 and {name: files for name, files in kept.items() if len(files) > 1} == {}
+
+
 def test_no_file_is_called_utils_or_helpers() -> None:
     words = re.compile(r"(^|[_-])(utils?|helpers?|misc|common)([_-]|$)")
     assert [name for name in tracked() if any(words.search(Path(part).stem) for part in Path(name).parts)] == []
@@ -353,6 +369,15 @@ def test_no_star_imports_and_no_unexplained_ignores() -> None:
             if re.search(r"\bimport \*", line) or re.search(r"#\s*type:\s*ignore(\[[\w-]+\])?\s*$", line):
                 wrong.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
     assert wrong == []
+
+
+def test_what_is_kept_with_a_node_has_a_name_of_one_file() -> None:
+    """Two files that keep something with a node under one name would be given one another's."""
+    kept: dict[str, set[str]] = {}
+    for file in python_files("kir", *CODE):
+        for key in re.findall(r'\bonce\([^,()]+, "(\w+)"', file.read_text(encoding="utf-8")):
+            kept.setdefault(key, set()).add(str(file.relative_to(ROOT)))
+    assert "_places" in kept and {key: sorted(files) for key, files in kept.items() if len(files) > 1} == {}
 
 
 def test_every_id_that_the_code_raises_is_explained_and_every_row_is_used() -> None:

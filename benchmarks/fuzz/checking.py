@@ -24,11 +24,12 @@ from kir.ir.canonical import alpha_equal, content_hash
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
+from kir.ir.types import dtype_of
 from kir.ir.visit import walk
 from kir.rewrite import apply, judge, passes, sites
 from kir.rewrite.base import Pass, parameter_types
 from kir.rewrite.driver import forward_site, rejection_reason, run_forward
-from kir.rewrite.meaning import difference
+from kir.rewrite.meaning import EPSILON, difference
 from kir.rewrite.pipelines.text import Direction
 from kir.surface import backend
 from tests.round_trips import ROUND_TRIPS
@@ -124,7 +125,13 @@ def _normal(p: n.Program, arrays: Arrays, r: random.Random, count: Counter[str])
 
 def _differs(p: n.Program, q: n.Program, arrays: Arrays, numerics: str = "bitwise") -> str:
     after = ran(q, arrays, mode="check")
-    return after.errors[0].diagnostic().message if after.errors else difference(_before(p, arrays), after, numerics)
+    if after.errors:
+        return after.errors[0].diagnostic().message
+    operands = "f32"
+    if numerics == "rounding-moved(operand)":
+        operands = max(("f32", *(dtype_of(x.type).name for k in (*p.kernels, *q.kernels) for x in walk(k) if isinstance(x, n.Cast) and
+                                 dtype_of(x.type).name in EPSILON)), key=lambda name: EPSILON[name])
+    return difference(_before(p, arrays), after, numerics, operands)
 
 
 @lru_cache(maxsize=4)

@@ -31,6 +31,12 @@ EXPERTS = {
     "gemm-triton": ("gemm", ["skills/experts/gemm/triton.py::gemm_persistent", "--bind", "skills/bindings/triton_gemm.toml"]),
     "gemm-tilelang": ("gemm", ["skills/experts/gemm/tilelang.py::gemm_pipelined", "--bind", "skills/bindings/tilelang_gemm.toml"]),
     "rmsnorm-tilelang": ("rmsnorm", ["skills/experts/rmsnorm/tilelang.py::rmsnorm_row", "--bind", "skills/bindings/tilelang_rmsnorm.toml"]),
+    "conv2d-triton": ("conv2d", ["conv2d_triton"]),
+    "conv2d-tilelang": ("conv2d", ["conv2d_tilelang"]),
+    "conv2d-sm90": ("conv2d", ["conv2d_sm90"]),
+    "grouped-triton": ("gemm_grouped", ["gemm_grouped_triton"]),
+    "grouped-tilelang": ("gemm_grouped", ["gemm_grouped_tilelang"]),
+    "gdn-tilelang": ("gdn_d128", ["gdn_d128_tilelang"]),
 }
 WORKLOADS = ("gemm", "rmsnorm", "softmax", "conv2d", "gdn", "topk", "fmha", "fmha_causal")
 
@@ -61,7 +67,7 @@ def panel(s: Session) -> None:
 
 
 def lineage(s: Session) -> None:
-    """`kir lineage --on gpu` for GEMM and RMSNorm."""
+    """`kir lineage --on gpu` for experts and stored pipelines."""
 
     def rows() -> Iterator[Row]:
         for name, (problem, words) in s.mine(x for x in EXPERTS.items() if s.wanted(x[0])):

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu_workloads.cublaslt import algorithms
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -154,6 +154,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
         try:
             if isinstance(found, str):
                 raise OSError(found)
+            begun(point)
             way = replay(lambda x, y, c, f=found: launcher(f[0], {"A": x, "B": y, "C": c}, row.sizes, executable=f[1]))  # type: ignore[misc]  # as above
             way()
             if said := wrong(None):

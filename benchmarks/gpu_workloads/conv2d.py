@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -236,6 +236,7 @@ def _cases(n: int, h: int, w: int, c: int, f: int, kind: Kind, made: dict[Key, M
             try:
                 if isinstance(found, str):
                     raise OSError(found)
+                begun(point)
                 calls = []
                 for a, b, y in used[: 1 if hot else None]:
                     call = launcher(found[0], {"X": a, "Wt": b if taps > 1 else b.view(f, c), "Y": y}, sizes, executable=found[1])

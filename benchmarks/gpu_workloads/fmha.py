@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import STOPPED, Case, fastest, told
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import Made, kept
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -169,9 +169,7 @@ def _case(row: Row, made: dict[Kernel, Made]) -> Case:
             if isinstance(found, str):
                 raise OSError(found)
             call = writing(launcher(found[0], {"Q": q, "K": k, "V": v, "O": o}, row.sizes, found[1]), o)
-            if kernel.title in STOPPED:
-                raise OSError(STOPPED[kernel.title])
-            told(kernel.title)
+            begun(kernel.title)
             if said := wrong(call()):
                 raise OSError(said)
             pools.setdefault(kernel.title if kernel.expert else kernel.surface, {})[kernel.title] = call

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.gpu_workloads.fmha import MOST_WRONG, writing
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import STOPPED, Case, fastest, told
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import Made, key, of_rows, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -155,9 +155,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
     for point in (p for p in POINTS if suits(p, row)):
         try:
             call = ours(made[key(point, row)])
-            if point in STOPPED:
-                raise OSError(STOPPED[point])
-            told(point)
+            begun(point)
             if said := wrong(call()):
                 raise OSError(said)
             pools.setdefault(surface(point), {})[point] = call

@@ -1,5 +1,5 @@
 """The gated delta rule, forward, with heads of 128, beside FLA and FlashQLA: the experts on CUDA and Triton, which are what the stored
-pipelines make of the naive program.
+pipelines make of the naive program, and what the pipeline for TileLang makes of it.
 
 The result of each way is compared with a run in float64, token by token, within the problem's own bound. All are timed as graphs where a graph takes them.
 """
@@ -12,19 +12,26 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_parts.session import ROOT
-from benchmarks.gpu_workloads.launching import compiled, launcher
-from benchmarks.gpu_workloads.measuring import Case
+from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
+from benchmarks.gpu_workloads.measuring import Case, begun
 from benchmarks.gpu_workloads.replaying import Made, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
+from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
+from kir.learning.tune.rank import built
+from kir.learning.tune.space import find_space
+from kir.problem import load_problem
 
 SHAPES = ((1, 4096, 16, 3), (4, 1024, 16, 3), (1, 8192, 16, 3), (1, 1000, 16, 3), (2, 2048, 16, 1))
 """B, L, the heads of q and k, and how many heads of v each serves."""
-KERNELS = (("gdn_d128_sm90", "cuda"), ("gdn_d128_sm90_pair", "cuda"), ("gdn_d128", "triton"))
-"""The experts: the name of a file, and the surface that it is written to."""
+Shape = tuple[int, int, int, int]
+Kernel = tuple[str, str, Shape | None]
+"""The name of an expert's file, or of a pipeline, the surface that it is written to, and the shape for TileLang, whose launcher takes sizes."""
+KERNELS: tuple[Kernel, ...] = (("gdn_d128_sm90", "cuda", None), ("gdn_d128_sm90_pair", "cuda", None), ("gdn_d128", "triton", None),
+                               *(("gdn_d128_tilelang", "tilelang", shape) for shape in SHAPES))
 ROUNDOFF = 2.0**-8
 """The unit roundoff of bf16."""
 FOREIGN = 4.0
@@ -38,18 +45,26 @@ def cases() -> Iterator[Case]:
         yield _case(b, length, h, g, made)
 
 
-def program(kernel: tuple[str, str]) -> Program:
-    """An expert's program."""
+def program(kernel: Kernel) -> Program:
+    """An expert's program, or what a pipeline makes of the naive one. Raises KirError where a step does not apply."""
+    if kernel[2] is not None:
+        space, problem = find_space(kernel[0]), load_problem("gdn_d128")
+        return built(space, space.values({"form": "tiles"}, {"dtype": "bf16"}), problem, target("h200"))
     file = ROOT / "skills" / "experts" / "gdn" / f"{kernel[0]}.kir"
     return parse_program(file.read_text(), str(file))
 
 
-def executable(kernel: tuple[str, str], program: Program) -> Executable:
-    """A kernel's program, compiled for its surface."""
-    return compiled(program, kernel[1])
+def executable(kernel: Kernel, program: Program) -> Executable:
+    """A kernel's program, compiled for its surface. Raises KirError."""
+    if kernel[2] is None:
+        return compiled(program, kernel[1])
+    b, length, h, g = kernel[2]
+    keys, values, gates = (b, length, h, 128), (b, length, h * g, 128), (b, length, h * g)
+    shapes = {"q": keys, "k": keys, "v": values, "o": values, "g": gates, "beta": gates}
+    return compiled_for(program, kernel[1], {"B": b, "L": length, "H": h, "G": g}, shapes)
 
 
-def _case(b: int, length: int, h: int, g: int, made: dict[tuple[str, str], Made]) -> Case:
+def _case(b: int, length: int, h: int, g: int, made: dict[Kernel, Made]) -> Case:
     import torch
 
     tensors = _inputs(b, length, h, g)
@@ -70,11 +85,14 @@ def _case(b: int, length: int, h: int, g: int, made: dict[tuple[str, str], Made]
             missing[name] = f"{type(absent).__name__}: {str(absent).splitlines()[0] if str(absent) else ''}"
     ours = []
     for kernel, found in made.items():
+        if kernel[2] not in (None, (b, length, h, g)):
+            continue
         name = f"{kernel[0]}, {kernel[1]}"
         ours.append(name)
         try:
             if isinstance(found, str):
                 raise OSError(found)
+            begun(name)
             run = launcher(found[0], {**tensors, "o": o}, {"B": b, "L": length, "H": h, "G": g}, executable=found[1])
             ways[name] = replayed([_writing(run, o)])
         except (KirError, CudaError, OSError) as refused:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -53,6 +53,14 @@ POINTS = (
     "gemm_fp8_sm90 rows=64 stages=6 raster=16 rounds=1",
     "gemm_fp8_sm90 rows=192 stages=5 raster=8 rounds=2",
     "gemm_fp8_sm90_multicast rows=192 stages=5 size=2 raster=8 rounds=2",
+    "gemm_fp8_sm90 rows=128 stages=4 raster=8 rounds=1",
+    "gemm_fp8_sm90_pairs rows=128 stages=6 raster=8 rounds=2",
+    "gemm_fp8_sm90_pairs rows=128 stages=6 raster=16 rounds=2",
+    "gemm_fp8_sm90_pairs rows=128 stages=4 raster=8 rounds=2",
+    "gemm_fp8_sm90_pairs rows=64 stages=6 raster=16 rounds=2",
+    "gemm_fp8_sm90_split_pairs rows=64 stages=6 parts=2",
+    "gemm_fp8_sm90_split_pairs rows=64 stages=6 parts=4",
+    "gemm_fp8_sm90_split_pairs rows=128 stages=4 parts=2",
     "gemm_fp8_sm90_split rows=64 stages=6 parts=2",
     "gemm_fp8_sm90_split rows=64 stages=6 parts=4",
     "gemm_fp8_sm90_split rows=128 stages=4 parts=2",
@@ -157,6 +165,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
         try:
             if isinstance(found, str):
                 raise OSError(found)
+            begun(point)
             way = replayed([launcher(found[0], {"A": x, "B": y, "SA": sa, "SB": sb, "C": c}, sizes, executable=found[1]) for x, y, c in sets])
             way()
             if said := wrong(None):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import COLD, Made, key, of_rows, replayed, surface
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -75,11 +75,17 @@ POINTS = (
     "gemm_grouped_sm90_few rows=32 columns=128 stages=5",
     "gemm_grouped_sm90_few rows=64 columns=128 stages=4",
     "gemm_grouped_sm90_few rows=32 columns=64 stages=8",
-    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256",
-    "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256",
-    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128",
-    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256",
-    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256 ctas=1",
+    "gemm_grouped_triton rows=128 columns=128 stages=3 threads=256 ctas=2",
+    "gemm_grouped_triton rows=128 columns=256 stages=3 threads=256 ctas=1",
+    "gemm_grouped_triton rows=128 columns=256 stages=4 threads=256 ctas=1",
+    "gemm_grouped_triton rows=64 columns=256 stages=4 threads=128 ctas=1",
+    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=1",
+    "gemm_grouped_triton rows=64 columns=128 stages=4 threads=128 ctas=2",
+    "gemm_grouped_tilelang rows=128 columns=128 stages=3 threads=256 ctas=2",
+    "gemm_grouped_tilelang rows=128 columns=256 stages=3 threads=256 ctas=1",
+    "gemm_grouped_tilelang rows=128 columns=256 stages=4 threads=256 ctas=1",
+    "gemm_grouped_tilelang rows=64 columns=128 stages=4 threads=128 ctas=2",
 )
 FEW, MANY = 96, 24
 """Rows of a group on average, up to which points for few rows are tried, and from which points for many are."""
@@ -171,6 +177,7 @@ def case(row: Row, made: dict[Key, Made]) -> Case:
         try:
             if isinstance(found, str):
                 raise OSError(found)
+            begun(point)
             way = replayed([launcher(found[0], {"A": x, "B": y, "offsets": at, "C": c}, sizes, executable=found[1]) for x, y, c in sets])
             way()
             if said := wrong(None):

@@ -87,6 +87,13 @@ def fastest(ways: Mapping[str, Callable[[], Any]], rounds: int = 3) -> str:
     return min(samples, key=lambda way: statistics.median(samples[way]))
 
 
+def begun(way: str) -> None:
+    """Says that a way is run next. Raises OSError for one that is not run again."""
+    if way in STOPPED:
+        raise OSError(STOPPED[way])
+    told(way)
+
+
 def told(way: str) -> None:
     """Says to those who listen which way is run next."""
     for listener in LISTENERS:

@@ -254,7 +254,7 @@ def measured_more(gpu: Gpu, one: Asked, proposed: Sequence[Proposed], before: Ma
         if first["candidate"] not in proposals:  # of an earlier version
             row["tried"] = [t for t in row["tried"] if t is not first]
             continue
-        said = _judged(GpuJudge(gpu, setting), proposals[first["candidate"]])
+        said = _judged(GpuJudge(gpu, setting, replays=True), proposals[first["candidate"]])
         row["tried"] = [{**t, "gated": True, **said} if t is first else t for t in row["tried"]]
     right = [t for t in row["tried"] if t["accepted"] and t.get("gated", True)]
     if right:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -19,16 +20,22 @@ from benchmarks.optimize.calls import CALLS
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware import machine
+from kir.learning.optimize.pool.devices import SEARCHING, workers_each
 from kir.surface.reading import located
 
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
+EACH = 2
+"""Bindings of a kernel that are kept."""
+WEIGHT = {"liger_kernel": 1, "fla": 3, "flag_gems": 2}
+"""How the processes that record are shared out."""
 CAPTURING, LEAST_CAPTURING = 0.28, 20.0
 """The part of the seconds, and how many at least, in which calls are recorded; tuners time meanwhile, in turns."""
 LEFT = 12.0
 """Seconds that are left to end searches that are at a candidate."""
 ENOUGH = 1.1
 """How many times as fast counts."""
-CANDIDATES = 4000
+RATE = 6
+"""Candidates that one GPU judges a second, where a dozen searches share it: as many are allowed, so that every call has its part."""
 
 
 def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str = "") -> int:
@@ -41,7 +48,10 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
         calls, found = state / "calls", state / "found"
         if seconds > 0:
             _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers)
-            budget = f"candidates={CANDIDATES},seconds={max(10.0, until - time.monotonic() - LEFT):g}"
+            left, gpus = max(10.0, until - time.monotonic() - LEFT), max(1, len(machine.gpus()))
+            before = [json.loads(file.read_text(encoding="utf-8")) for file in (found / "results").glob("*.json")]  # which the budget of a run counts
+            seconds_of_all = left + sum(r["took"] for r in before) / (gpus * workers_each(gpus, SEARCHING))
+            budget = f"candidates={round(RATE * gpus * left) + sum(len(r['tried']) for r in before)},seconds={seconds_of_all:g}"
             with contextlib.suppress(subprocess.TimeoutExpired):  # what was found by then is there
                 subprocess.run([*KIR, "optimize", str(calls), "--package", "any", "--on", "gpu", "--budget", budget, "-o", str(found),
                                 "--cache", str(state / "cache")], check=False, timeout=max(20.0, until - time.monotonic() + LEFT))
@@ -50,22 +60,33 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
 
 
 def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
-    """The calls of packages, recorded anew where none lie in the folder that are of files of this machine."""
-    with contextlib.suppress(KirError):
-        if [located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml")]:
-            return
-    processes, recording = max(1, (workers or len(os.sched_getaffinity(0))) // len(wanted)), max(LEAST_CAPTURING, CAPTURING * seconds)
+    """The calls of packages that were not made yet, recorded beside those that lie in the folder; all of them where those are of files of another machine. Of
+    a kernel with many bindings the first ones are kept."""
+    lie = [*calls.glob("*.toml")]
+    if lie and not any(map(_located, lie)):
+        shutil.rmtree(calls.parent / "found", ignore_errors=True)
+        shutil.rmtree(calls, ignore_errors=True)
+    calls.mkdir(parents=True, exist_ok=True)
+    cores, recording = workers or len(os.sched_getaffinity(0)), max(LEAST_CAPTURING, CAPTURING * seconds)
+    shares = {p: max(1, cores * WEIGHT[p] // sum(WEIGHT[x] for x in wanted)) for p in wanted}
     with tempfile.TemporaryDirectory(prefix="kir-calls-") as name:
         capturing = [subprocess.Popen([*KIR, "capture", "--package", p, "--seconds", f"{recording:g}", "-o", str(Path(name) / p), "--",
-                                       sys.executable, "-m", "benchmarks.optimize.calls", p, "--processes", str(processes)]) for p in wanted]
+                                       sys.executable, "-m", "benchmarks.optimize.calls", p, "--processes", str(shares[p]),
+                                       "--done", str(calls / f"{p}.txt")]) for p in wanted]
         for each in capturing:
             each.wait()
-        shutil.rmtree(calls.parent / "found", ignore_errors=True)  # of other calls
-        shutil.rmtree(calls, ignore_errors=True)
-        calls.mkdir(parents=True)
+        known = {file.read_text(encoding="utf-8") for file in calls.glob("*.toml")}
         for p in wanted:
             for file in sorted((Path(name) / p).glob("*-*.toml")):
-                shutil.copyfile(file, calls / f"{p}-{file.name}")
+                if file.read_text(encoding="utf-8") not in known and len([*calls.glob(f"{p}-{file.stem.rpartition('-')[0]}-*.toml")]) < EACH:
+                    shutil.copyfile(file, next(x for k in itertools.count() if not (x := calls / f"{p}-{file.stem}{f'-{k}' * bool(k)}.toml").exists()))
+
+
+def _located(binding: Path) -> bool:
+    """Whether the kernel of a recorded call is on this machine."""
+    with contextlib.suppress(KirError):
+        return bool(located(binding.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()))
+    return False
 
 
 def _table(out: Path, found: Path, seconds: float) -> int:
@@ -78,8 +99,9 @@ def _table(out: Path, found: Path, seconds: float) -> int:
         return 1
     order = json.loads((found / "order.json").read_text(encoding="utf-8"))["calls"] if (found / "order.json").is_file() else []
     skipped = json.loads(report.read_text(encoding="utf-8"))["skipped"] if report.is_file() else []
-    about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": machine.gpus()[0].name, "when": time.strftime("%Y-%m-%d"),
-             "calls": len(order), "skipped": len(skipped)} if seconds > 0 else before["about"]
+    device = next((gpu.name for gpu in machine.gpus()), "no device")
+    about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": device, "when": time.strftime("%Y-%m-%d"),
+             "calls": len(order), "skipped": len(skipped)} if seconds > 0 or not before["about"] else before["about"]
     write_atomic(file, json.dumps({"about": about, "rows": [*rows.values()]}, indent=1) + "\n")
     write_atomic(out / "optimize-packages.md", "\n".join(page([*rows.values()], about)) + "\n")
     print("\n".join(page([*rows.values()], about)))
@@ -100,15 +122,17 @@ def _row(r: Mapping[str, Any]) -> dict[str, Any]:
 def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterator[str]:
     """The table."""
     faster = [r["speedup"] for r in rows if r["plan"]]
+    kernels, enough = {r["kernel"] for r in rows}, {r["kernel"] for r in rows if r["plan"] and r["speedup"] >= ENOUGH}
     yield "# Kernels of packages, at calls that were recorded"
     yield ""
+    mean = math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0
     yield (
-        f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded on the device and read, {about['skipped']} "
-        "were not read; tuners had chosen their configurations. A kernel's launch as it was recorded, and what `kir optimize --package` found for it: "
-        f"medians of many launches in a row, in turns; all outputs compared on random tensors. {len(rows)} were searched with "
-        f"{sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} are at least {ENOUGH:g} times as fast, {len(faster)} faster at all "
-        f"(geometric mean {math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0:.3f}); where nothing is faster, the overlay leaves the "
-        "kernel alone."
+        f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded and read, {about['skipped']} were not read; "
+        "where a tuner chooses a configuration, it had done so on the device. A kernel's launch as it was recorded, and what `kir optimize --package` found "
+        "for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time "
+        f"it is. {len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} "
+        f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is "
+        "faster, the overlay leaves the kernel alone."
     )
     yield ""
     yield "| kernel | call | its own | found | times as fast | by | candidates | remark |"

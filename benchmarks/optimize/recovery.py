@@ -1,6 +1,7 @@
 """Recovery: from the naive program of every problem, on every surface, back to the speed of its expert, with arms that lack a part of the search.
 
-The expert's time and what is found are modelled alike on the CPU: this compares ways to search, and promises no figure of a device.
+The cost model stands for the device: the expert's time and what is found are modelled alike, and a candidate's time is known once it is gated, while the order
+is the forecaster's. This compares ways to search, and promises no figure of a device.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import json
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.gate.cost import DRAM_SHARE, LAUNCH, program_cost
 from kir.hardware.target import target
+from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.learning.forecast import Analytic, Forecast, Pair
@@ -28,10 +32,14 @@ from kir.lineage.records.folder import Folder
 from kir.problem import load_problem, numpy_dtype
 
 PROBLEMS = ("gemm", "fmha", "topk", "gdn", "conv2d", "softmax", "rmsnorm", "layernorm", "fmha_causal")
+WORKLOADS = PROBLEMS[:5]
+"""Those that are tried with every seed."""
 SEEDS = 5
-ARMS = ("whole", "without skills", "without forecasts", "without the policy", *(f"random order {k}" for k in range(SEEDS)))
-ORDER = (*(a for a in ARMS if not a.startswith("random") and a != "without skills"), "random order 0", "without skills", *ARMS[-SEEDS + 1:])
-"""In which the arms are run: each kind once, before the other seeds."""
+TRIES, RANDOM = (tuple(f"{what} {k}" for k in range(SEEDS)) for what in ("try", "random order"))
+"""Whole searches whose forecasts are drawn from what the forecaster thinks possible, and searches in an order that is drawn."""
+ARMS = ("whole", *TRIES, "without skills", "without forecasts", "without the policy", *RANDOM)
+ORDER = (*TRIES, ARMS[0], "without forecasts", "without the policy", RANDOM[0], "without skills", *RANDOM[1:])
+"""In which the arms are run: the tries, then each kind once, before the other orders."""
 ENOUGH = 0.95
 """The part of the expert's speed that counts as recovered."""
 BUDGET = Budget(candidates=4, seconds=180.0, plans=48)
@@ -46,12 +54,27 @@ class Blind:
         self.seed = seed
 
     def __call__(self, pair: Pair) -> Forecast:
-        from hashlib import sha256
-
-        from kir.ir.canonical import content_hash
-
-        drawn = 0.5 if self.seed is None else int(sha256(f"{self.seed} {content_hash(pair.after)}".encode()).hexdigest()[:8], 16) / 2**32
+        drawn = 0.5 if self.seed is None else _share(self.seed, pair)
         return Forecast((0.5,), (0.0,), model="blind", seconds=(1.0, 1e-6 * (1.0 + drawn)))
+
+
+class Drawn:
+    """The analytic forecaster, of whose distribution one time is drawn for each program by a seed."""
+
+    name = "drawn"
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.of = seed, Analytic()
+
+    def __call__(self, pair: Pair) -> Forecast:
+        said = self.of(pair)
+        speedup = said.quantile(_share(self.seed, pair))
+        return replace(said, seconds=(said.seconds[0], said.seconds[0] / speedup), model="drawn")
+
+
+def _share(seed: int, pair: Pair) -> float:
+    """A number from 0 to 1 for a program."""
+    return int(sha256(f"{seed} {content_hash(pair.after)}".encode()).hexdigest()[:8], 16) / 2**32
 
 
 def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
@@ -59,7 +82,8 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
     file = out / "optimize-recovery.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.is_file() else []
     done = {(r["problem"], r["surface"], r["arm"]) for r in rows}
-    tasks = [(p, s, a, str(out)) for a in ORDER for p in PROBLEMS for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))]
+    tasks = [(p, s, a, str(out)) for a in ORDER for p in PROBLEMS for s in SURFACES if (p, s, a) not in done and any(w in p for w in only.split(","))
+             and (a not in TRIES or p in WORKLOADS)]
     for (name, surface, arm, _), row in each(one, tasks, workers, seconds):
         rows.append({"problem": name, "surface": surface, "arm": arm, **row})
         rows.sort(key=lambda r: (PROBLEMS.index(r["problem"]), SURFACES.index(r["surface"]), ARMS.index(r["arm"])))
@@ -72,11 +96,11 @@ def recovery(out: Path, only: str, seconds: float, workers: int = 1) -> int:
 def one(name: str, surface: str, arm: str, folder: str) -> dict[str, Any]:
     """The row of one search. The policy is the one that `turns` left in the folder, where it did."""
     sources = (PassSource(),) if arm == "without skills" else (PipelineSource(), LineageSource(), PassSource())
-    seed = int(arm.rpartition(" ")[2]) if arm.startswith("random") else None
-    forecaster = Blind() if arm == "without forecasts" else Blind(seed) if seed is not None else Analytic()
+    seed = int(arm.rpartition(" ")[2]) if arm in (*TRIES, *RANDOM) else None
+    forecaster = Drawn(seed) if arm in TRIES and seed is not None else Blind(seed) if seed is not None or arm == "without forecasts" else Analytic()
     own = Path(folder) / "optimize-policy.json"
-    policy = NO_POLICY if arm == "without the policy" or seed is not None else load(own if own.is_file() else None)
-    return search(name, surface, sources, BUDGET, forecaster, policy)[1]
+    policy = NO_POLICY if arm == "without the policy" or arm in RANDOM else load(own if own.is_file() else None)
+    return search(name, surface, sources, BUDGET, forecaster, policy, measures=True)[1]
 
 
 def experts(surface: str) -> dict[str, float]:
@@ -112,9 +136,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield ""
     yield (
         f"Made by `python -m benchmarks.optimize recovery` on the modelled H200: {BUDGET.candidates} candidates and {BUDGET.plans} plans a search, from the "
-        "problem's naive program alone. A cell is the speed over the expert's of that surface, which is thought no faster than moving each tensor once; "
-        "where there is none, over the best that any arm found; an empty cell was not run. "
-        f"{ENOUGH:.0%} counts as recovered. All of it is modelled; what is found is gated by the interpreter."
+        "problem's naive program alone. A cell is the speed over the expert's of that surface (where it has none, of the surface that is named), which is "
+        f"thought no faster than moving each tensor once; an empty cell was not run. {ENOUGH:.0%} counts as recovered. All of it is modelled: a candidate's "
+        "time is known once it was gated by the interpreter. A try draws each forecast, by its number, from what the forecaster thinks possible."
     )
     yield ""
     yield "| problem | surface | expert | " + " | ".join(ARMS) + " |"
@@ -122,18 +146,21 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by = {(r["problem"], r["surface"], r["arm"]): r["seconds"] for r in rows}
     known = {s: experts(s) for s in SURFACES}
     goal = dict[tuple[str, str], float]()
+    whose = {p: {s: known[s][p] for s in SURFACES if p in known[s]} for p in PROBLEMS}
     for problem, surface in dict.fromkeys((r["problem"], r["surface"]) for r in rows):
         times = [by.get((problem, surface, arm)) for arm in ARMS]
-        expert, best = known[surface].get(problem), min((t for t in times if t), default=None)
-        goal[problem, surface] = expert or best or 0.0
+        there = whose[problem]
+        by_whom = surface if surface in there else min(there, key=lambda s: there[s], default="")
+        goal[problem, surface] = there.get(by_whom, 0.0)
         asked = ((problem, surface, arm) in by for arm in ARMS)
-        cells = (f"{goal[problem, surface] / t:.2f}" if t else "none" if there else "" for t, there in zip(times, asked, strict=True))
-        yield f"| {problem} | {surface} | {f'{expert * 1e6:.1f} us' if expert else 'none: the best'} | " + " | ".join(cells) + " |"
+        cells = (f"{goal[problem, surface] / t:.2f}" if t else "none" if ran else "" for t, ran in zip(times, asked, strict=True))
+        expert = f"{goal[problem, surface] * 1e6:.1f} us{f' ({by_whom})' * (by_whom != surface)}" if by_whom else "none"
+        yield f"| {problem} | {surface} | {expert} | " + " | ".join(cells) + " |"
     yield ""
-    for arm in ARMS:
-        mine = [(p, s) for p, s, a in by if a == arm and known[s].get(p)]
-        won = sum(1 for p, s in mine if (t := by[p, s, arm]) and t * ENOUGH <= goal[p, s])
-        yield f"- {arm}: {won} of {len(mine)} at {ENOUGH:.0%} or more, of those whose surface has an expert"
+    for what, arms in (("tries", TRIES), *((a, (a,)) for a in ARMS if a not in (*TRIES, *RANDOM)), ("random order", RANDOM)):
+        mine = [(p, s, a) for p, s, a in by if a in arms and goal[p, s]]
+        won = sum(1 for key in mine if (t := by[key]) and t * ENOUGH <= goal[key[:2]])
+        yield f"- {what}: {won} of {len(mine)} at {ENOUGH:.0%} or more"
     whole = [r for r in rows if r.get("took") and r["arm"] == "whole"]
     if whole:
         share = sum(r["took"] - r["gate"] for r in whole) / sum(r["took"] for r in whole)

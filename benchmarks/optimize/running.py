@@ -41,6 +41,10 @@ class Clocked:
         finally:
             self.seconds += time.process_time() - begun
 
+    def again(self, program: Any, surface: str) -> Measured:
+        """As the judge."""
+        return self.judge_.again(program, surface)
+
 
 def search(
     problem: str,
@@ -49,12 +53,14 @@ def search(
     budget: Budget,
     forecaster: Forecaster | None = None,
     policy: Policy = NO_POLICY,
+    measures: bool = False,
 ) -> tuple[Found | None, dict[str, Any]]:
     """A search from a problem's naive program at its timed shape on a modelled H200, and its row: seconds of the naive program and of the best (None:
-    nothing was faster), what was built and gated, and how much of the processor's time the gate took."""
+    nothing was faster), what was built and gated, and how much of the processor's time the gate took. With `measures` the model stands for a device: what it
+    says of a candidate is known once that was gated, and the order is the forecaster's."""
     posed = load_problem(problem)
     setting = Setting(posed, posed.tagged("timed")[0], target("h200"), surface)
-    judge = Clocked(CpuJudge(setting, compiles=False))
+    judge = Clocked(CpuJudge(setting, compiles=False, measures=measures))
     made = Search(
         posed.naive, setting, judge, tuple(sources), forecaster or Analytic(), policy, budget, Recorder(), from_starts=[Start("the naive program", posed.naive)]
     )
@@ -66,7 +72,7 @@ def search(
     best = found.best.measured.seconds if found.best is not None and found.best.measured is not None else None
     took = time.process_time() - begun
     return found, {
-        "given": found.baseline.seconds,
+        "given": found.baseline.measured.seconds if found.baseline.measured is not None else found.baseline.seconds,
         "seconds": best,
         "gated": len(found.tried),
         "built": found.built,

@@ -311,7 +311,7 @@ def _body(r: Reading, p: Parameters, fn: Function, scope: Scope, geometry: Geome
     if any(isinstance(x, n.Opaque) for s in body for x in walk(s)):
         return unmarked(joined(body))
     body = _settled(joined(body), r, apart)
-    body = _settled(guarded(distributed(body, r.m.fresh)), r, apart)
+    body = _settled(guarded(distributed(vectorized(body), r.m.fresh)), r, apart)
     if not may_have_roles(body):
         return unmarked(body)
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from functools import cache, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -263,6 +261,9 @@ def explanations() -> Mapping[str, Explanation]:
 
     Raises :class:`KirError` (KIR-X001) for a row that is declared twice, has a wrong id, or lacks one of its fields.
     """
+    import tomllib
+    from importlib import resources
+
     rows: dict[str, Explanation] = {}
     folder = resources.files("kir.grammars") / "diagnostics"
     for file in sorted(folder.iterdir(), key=lambda each: each.name):

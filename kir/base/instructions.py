@@ -4,9 +4,7 @@ The rows live in `grammars/instructions.toml`, so that no mapping between surfac
 """
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib import resources
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import did_you_mean, error
@@ -44,6 +42,9 @@ class Instruction:
 @cache
 def table() -> dict[str, Instruction]:
     """All rows by name."""
+    import tomllib
+    from importlib import resources
+
     rows = tomllib.loads(resources.files("kir.grammars").joinpath("instructions.toml").read_text(encoding="utf-8"))
     out = {}
     for name, row in rows.items():

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from importlib import metadata
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Literal
@@ -180,11 +180,45 @@ def registry(group: Group) -> Registry:
 def _installed(group: Group) -> Sequence[Source]:
     """The packages that installed distributions offer to ``group``, KIR's own first, each package once."""
     sources: dict[str, Source] = {group: Source(group, DISTRIBUTION, kir.__version__)}
+    if not _others(group):
+        return tuple(sources.values())
+    from importlib import metadata
+
     for point in sorted(metadata.entry_points(group=group), key=lambda each: each.value):
         package = point.value.partition(":")[0].strip()
         if package not in sources and point.dist is not None:
             sources[package] = Source(package, point.dist.name, point.dist.version)
     return tuple(sources.values())
+
+
+def _others(group: Group) -> bool:
+    """Whether the files of installed distributions may name a package of this group beside KIR's own: reading them right takes as long as a
+    third of all passes. Where they are kept otherwise than in folders, they may."""
+    finders = [each for each in sys.meta_path if hasattr(each, "find_distributions") and each is not PathFinder]
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or ".")
+        except NotADirectoryError:
+            return True
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info", ".egg")):
+                for place in ("entry_points.txt", "EGG-INFO/entry_points.txt"):
+                    with suppress(OSError), open(os.path.join(folder, name, place), encoding="utf-8", errors="replace") as held:
+                        if any(package != group for package in _named(held, group)):
+                            return True
+    return bool(finders)
+
+
+def _named(lines: Iterable[str], group: Group) -> Iterator[str]:
+    """What the lines of an `entry_points.txt` name in a group."""
+    section = ""
+    for line in map(str.strip, lines):
+        if line.startswith("["):
+            section = line.strip("[] ")
+        elif section == group and "=" in line:
+            yield line.partition("=")[2].partition(":")[0].strip()
 
 
 def _package_path(package: str) -> Sequence[str] | None:
@@ -228,12 +262,13 @@ def _modules(locations: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """Names and files of the public modules and packages in the folders, in order of name."""
     seen: dict[str, Path] = {}
     for location in locations:
-        folder = Path(location)
-        for item in folder.iterdir() if folder.is_dir() else ():
-            init = item / "__init__.py"
-            file = item if item.suffix == ".py" else init if init.is_file() else None
-            if file is not None and item.stem.isidentifier() and not item.name.startswith("_"):
-                seen.setdefault(item.stem, file)
+        for name in os.listdir(location) if os.path.isdir(location) else ():
+            stem, dot, kind = name.rpartition(".")
+            init = os.path.join(location, name, "__init__.py")
+            file = name if dot and kind == "py" else init if name.isidentifier() and os.path.isfile(init) else None
+            stem = stem if file == name else name
+            if file is not None and stem.isidentifier() and not name.startswith("_"):
+                seen.setdefault(stem, Path(location, file))
     return iter(sorted(seen.items()))
 
 

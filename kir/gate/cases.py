@@ -47,6 +47,10 @@ TIMES_RUN = 2.5
 """Of a case that another program judges: it runs too, and once for several states of a walk in float64."""
 FAIR = 0.5
 """What share of its bound a reference may be off what it gives in float64, for inputs to be fair."""
+LEAST_APART, SHARE_APART, ONE_SIDED = 64, 0.2, 0.98
+"""Of elements that differ from a reference by their last rounding: how many, and which share, tell something; and which share of them on one side does."""
+FRESH = 3
+"""What is added to the seeds of all cases for inputs that a program has not seen."""
 MOST_AROUND, MOST_SCALED, SCALED_SEEDS, LARGEST = 4, 2, (0, 1, 2), 2.0**17
 """Numbers of a program about which inputs are drawn, beyond which outputs are brought, and the magnitude that none reaches: beyond what f16 holds they
 stand for infinity."""
@@ -161,11 +165,11 @@ def as_posed(program: n.Program, problem: Problem, given: Mapping[str, str]) -> 
     return replace(program, params=tuple(params)) if tuple(params) != program.params else program
 
 
-def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = ()) -> Tests:
+def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str], also: Sequence[n.Program] = (), fresh: int = 0) -> Tests:
     """The cases of a problem for a program, at sizes at which the program and those of `also` do all that they can do, and at the problem's own.
 
     Never left out: each solved shape, the first of them in two turns of the orders; the problem's first uneven shape; one distribution that is
-    adversarial, by turns of the program's hash. The others as long as there is time."""
+    adversarial, by turns of the program's hash. The others as long as there is time. `fresh` is added to all seeds."""
     names = tensor_names(program, problem, given)
     plan = problem_plan(program, problem, given, also)
     own = [s for s in problem.shapes_for(program) if "timed" not in s.tags and elements_of(problem, s) <= MOST_ELEMENTS]
@@ -187,16 +191,16 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
     place, naive = (shapes or [uneven])[0], _naive(problem)
-    scaled = _scaled(program, naive, lambda seed, by: _given(naive[0], problem, place, by, seed)) if naive else []
-    may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(_around(program, *naive), 1)), *scaled) if _fair(problem, place, d, i)]
-    if _fair(problem, place, f"{TIMES}0.0", 0):
+    scaled = _scaled(program, naive, lambda seed, by: _given(naive[0], problem, place, by, seed + fresh)) if naive else []
+    may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(_around(program, *naive), 1)), *scaled) if _fair(problem, place, d, i + fresh)]
+    if _fair(problem, place, f"{TIMES}0.0", fresh):
         may.insert(0, (place, f"{TIMES}0.0", 0))
     may[:0] = [*((s, f"{d}{in_order.removeprefix('normal')}", TURNS[1]) for d, s in _turns([d for d in adverse if problem.orderable(d)], far)),
                *((s, in_order, TURNS[(i + 1) % 2]) for i, s in enumerate(far))]
     may += [(s, "normal", 1) for s in own if s not in shapes and s != uneven]
     kept, left = _affordable(program, [s.sizes for s, _, _ in must], [s.sizes for s, _, _ in may], lambda at: _program_sizes(program, problem, names, at))
     chosen = [*must, *(may[i] for i in kept)]
-    cases = tuple(ProblemCase(problem, s, d, seed, problem.drawn(s, seed, d), names) for s, d, seed in chosen)
+    cases = tuple(ProblemCase(problem, s, d, seed + fresh, problem.drawn(s, seed + fresh, d), names) for s, d, seed in chosen)
     return Tests(cases, _checked(program, cases, lambda at: _program_sizes(program, problem, names, at), longest=True),
                  tuple(f"{may[i][0].name} {may[i][1]} {may[i][2]}" for i in left), plan)
 
@@ -424,8 +428,9 @@ LATER_TURNS = (1, 2, 3, 4, 5)
 """Seeds of further orders at the most telling shape, as long as there is time."""
 
 
-def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Program] = ()) -> Tests:
-    """Cases at sizes that both programs allow and at which both do all that they can do, judged by what `against` makes of them."""
+def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Program] = (), fresh: int = 0) -> Tests:
+    """Cases at sizes that both programs allow and at which both do all that they can do, judged by what `against` makes of them. `fresh` is added to all
+    seeds."""
     plan = solved(program, of_programs(program, against), (against, *also))
     if plan is None:
         return Tests(())
@@ -452,7 +457,8 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
            *((at, f"normal{by_size}", TURNS[0]) for at in plan.shapes if at not in shapes),
            *((at, "normal", 1) for at in size_sets(program) if at not in plan.shapes)]
     kept, left = _affordable(program, [at for at, _, _ in must], [at for at, _, _ in may], lambda at: at, TIMES_RUN)
-    cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)] if (made := _relative(against, at, distribution, seed)) is not None]
+    cases = [made for at, distribution, seed in [*must, *(may[i] for i in kept)]
+             if (made := _relative(against, at, distribution, seed + fresh)) is not None]
     return Tests(tuple(cases), _checked(program, cases, lambda at: at), tuple(f"{_label(may[i][0])} {may[i][1]} {may[i][2]}" for i in left), plan)
 
 
@@ -486,7 +492,7 @@ def _outputs(against: n.Program, sizes: Sizes, by: float, seed: int) -> Mapping[
     return found.expected if found is not None else {}
 
 
-@lru_cache(maxsize=48)
+@lru_cache(maxsize=96)
 def _made(against: n.Program, at: tuple[tuple[str, int], ...], distribution: str, seed: int) -> RelativeCase | None:
     """A case and what the reference makes of it, kept for the next program of a walk. None for one with too large arrays, for inputs other than
     normal ones of which the reference makes something else in float64 (they would test its rounding), and for whole numbers that it reads beyond its

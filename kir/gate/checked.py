@@ -71,13 +71,14 @@ def named(c: ProblemCase) -> str:
     return f"{c.shape} {c.distribution}" + (f" seed {c.seed}" if c.seed else "")
 
 
-def checked(program: n.Program, chosen: Sequence[ProblemCase], given: Mapping[str, int | float] | None = None) -> Iterator[Checked]:
-    """The cases in turn, ending with the first that is not right. `given` are scalars that stand for the problem's. Raises KirError as the
-    interpreter does, of a program that cannot be run."""
+def checked(program: n.Program, chosen: Sequence[ProblemCase], given: Mapping[str, int | float] | None = None,
+            traffic: bool = False) -> Iterator[Checked]:
+    """The cases in turn, ending with the first that is not right. `given` are scalars that stand for the problem's; `traffic` is that of a run.
+    Raises KirError as the interpreter does, of a program that cannot be run."""
     wanted = {p.name for p in program.params if isinstance(p.of, DType)}
     for case in chosen:
         scalars = {k: v for k, v in {**case.scalars, **(given or {})}.items() if k in wanted}
-        result = run(program, case.arrays, scalars, mode="check")
+        result = run(program, case.arrays, scalars, mode="check", traffic=traffic)
         verdict = case.compare(result.outputs)
         found = Checked(case, result, verdict, None if verdict.ok or result.errors else _wrong(case, result, verdict))
         yield found

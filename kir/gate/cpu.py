@@ -13,7 +13,7 @@ from kir.analysis.algebra.equality import equal_over_reals
 from kir.analysis.target.legalize import lacking, unlaunchable
 from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
-from kir.base.working import doing
+from kir.base.working import doing, late
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import as_posed, problem_tests, relative_tests, tensor_names
 from kir.gate.claims import apart, refusals
@@ -44,17 +44,18 @@ PREFERRED = ("triton", "cuda", "tilelang")
 
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
              names: Mapping[str, str] | None = None, cache: Path | ArtifactCache | None = None, interpret: bool = True, runner: Runner | None = None,
-             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "", also: Sequence[Program] = (), algebra: bool = False) -> Verdict:
+             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "", also: Sequence[Program] = (), fresh: int = 0,
+             algebra: bool = False) -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
     it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
-    `instead`, where that is given and takes it. Sizes are solved from the structure of the program and of those of `also`. With `algebra` the record also
-    says whether the program is equal over the reals, for all inputs at small sizes, to `against` or the problem's own program.
-    Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only
-    when neither a problem nor a program to compare with is given."""
+    `instead`, where that is given and takes it. Sizes are solved from the structure of the program and of those of `also`; `fresh` is added to the seeds
+    of their inputs. With `algebra` the record also says whether the program is equal over the reals, for all inputs at small sizes, to `against` or the
+    problem's own program. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only when neither a problem nor a
+    program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
@@ -69,7 +70,8 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
-            right = _correct(program, problem, against, also, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok)
+            right = _correct(program, problem, against, also, names or {}, runner,
+                             lambda: late() or (compiling.done() and not compiling.result()[0].ok), fresh)
             if algebra and right.ok and (judge := against if against is not None else _posed(problem)) is not None:
                 right = replace(right, algebra=_algebra(program, judge, problem, names or {}, right))
         interpreted = time.perf_counter() - begun
@@ -197,18 +199,18 @@ def _over_grids(program: Program, problem: Problem | None, shapes: Sequence[Shap
 # ------------------------------------------------------------------------------------------------------------- correctness, profile
 
 def _correct(program: Program, problem: Problem | None, against: Program | None, also: Sequence[Program], names: Mapping[str, str],
-             runner: Runner | None, stopped: Callable[[], bool]) -> CorrectnessRecord:
+             runner: Runner | None, stopped: Callable[[], bool], fresh: int) -> CorrectnessRecord:
     try:
         if problem is not None:
             program = as_posed(program, problem, names)
             also = (*also, *((against,) if against is not None else ()))
-            tests = problem_tests(program, problem, names, also)
+            tests = problem_tests(program, problem, names, also, fresh)
             right = check(program, tests, problem.name, runner=runner, stopped=stopped)
             broken = refusals(program, problem, names, tests.cases, right.reached) if right.ok else ()
             space, judge = of_problem(program, problem, tensor_names(program, problem, names), ANY), None
         else:
             assert against is not None
-            tests = relative_tests(program, against, also)
+            tests = relative_tests(program, against, also, fresh)
             right = check(program, tests, f"program {content_hash(against)[:12]}", relative=True, runner=runner, stopped=stopped)
             broken = ()
             space, judge = of_programs(program, against, ANY), against

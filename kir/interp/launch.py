@@ -48,26 +48,28 @@ _WAITS = frozenset({"mbar_wait", "named_barrier_sync", "named_barrier_arrive", "
 
 def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None, *,
         mode: Literal["fast", "check"] = "fast", most_steps: int = sys.maxsize, cover: bool = False, compiles: bool = True,
-        one_error: bool = False, ends: bool = False) -> Result:
+        one_error: bool = False, ends: bool = False, traffic: bool = False) -> Result:
     """Runs a specialized program on NumPy arrays.
 
     `arrays` holds every `in` and `inout` tensor (and may hold `out` tensors, for their shape only) in its logical shape; bf16 and fp8 as
     ml_dtypes. Sizes come from shapes, the rest from `scalars`. Checking mode also runs every asynchronous operation as late as it may,
     and compares, and runs the CTAs from the last to the first where one may learn from an atomic operation how many came before it, unless the first run has
     found errors. With `one_error` it ends with the first error that it finds, and has no outputs then. With `cover`
-    the result says what the run reached, with `ends` how far into each tensor. Unless `compiles` is false, long loops of plain mode are compiled
+    the result says what the run reached, with `ends` how far into each tensor; with `traffic` checking mode counts sectors and bank conflicts, which takes a
+    tenth of its time. Unless `compiles` is false, long loops of plain mode are compiled
     where llvmlite is installed; they give the same bits. Raises KirError KIR-I001 (cannot be run), KIR-I003 (generic),
     KIR-I008 (arguments do not fit), and KIR-I007 when one run takes more than `most_steps` statements."""
     _must_run(program)
-    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage(ends) if cover or ends else None, compiles and not ends, one_error)
+    first = _once(program, arrays, scalars or {}, mode, False, most_steps, Coverage(ends) if cover or ends else None, compiles and not ends, one_error,
+                  traffic=traffic)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "check" and not wrong and _takes_turns(program):
-        other = _once(program, arrays, scalars or {}, mode, False, most_steps, one_error=one_error, backward=True)[0].findings
+        other = _once(program, arrays, scalars or {}, mode, False, most_steps, None, compiles, one_error, True)[0].findings
         first[0].findings.update({k: v for k, v in other.items() if k not in first[0].findings})
         wrong = any(x.severity == "error" for x in other.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
-    second = _once(program, arrays, scalars or {}, mode, True, most_steps, one_error=one_error)
+    second = _once(program, arrays, scalars or {}, mode, True, most_steps, None, compiles, one_error)
     return _agreeing(first, second, program)
 
 
@@ -132,9 +134,9 @@ def _takes_turns(program: n.Program) -> bool:
 
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
           lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False, one_error: bool = False,
-          backward: bool = False) -> tuple[Machine, dict[str, Array]]:
-    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and mode == "fast" and loops.available(),
-                    one_error=one_error, backward=backward)
+          backward: bool = False, traffic: bool = False) -> tuple[Machine, dict[str, Array]]:
+    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and loops.available(),
+                    one_error=one_error, backward=backward, traffic=traffic)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)
     if mode == "check":
@@ -314,9 +316,11 @@ def _splits(m: Machine, k: n.Kernel) -> bool:
 
 
 def largest_value(k: n.Kernel) -> int:
-    """Elements of the largest value or buffer that a CTA holds; extents that are not known count as 64."""
-    most = 1
+    """Elements of the largest value or buffer that a CTA holds; extents that are not known count as 64. What a view shows is not held."""
+    most, shown = 1, {id(x.at) for x in walk(k) if isinstance(x, n.View)}
     for x in walk(k):
+        if id(x) in shown:
+            continue
         shape: tuple[Any, ...] = ()
         if isinstance(x, n.Buffer) and x.space in ("shared", "fragment", "register"):
             shape = x.shape

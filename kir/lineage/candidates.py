@@ -16,7 +16,7 @@ from kir.ir.measures.measure import Measure, measure
 from kir.ir.nodes import Program
 from kir.lineage.carrier import declared
 from kir.lineage.order import Declared, peel_ranks
-from kir.rewrite import Pass, Site, pass_class, passes, sites
+from kir.rewrite import Pass, Site, each_site, pass_class, passes
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.driver import tried
 from kir.rewrite.edit import Path, Place, node_at
@@ -87,7 +87,7 @@ def component(program: Program, simpler: Program, whole: bool) -> float:
 def candidates(program: Program, cls: type[Pass]) -> Iterator[Candidate]:
     """Every place from which a pass's forward direction restores the program exactly."""
     named = _Names(program, cls)
-    for site in sites(cls.with_options({}), program, "backward"):
+    for site in each_site(cls.with_options({}), program, "backward"):
         yield named.candidate(site)
 
 

@@ -26,7 +26,7 @@ from kir.lineage.plan import plan
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage
 from kir.lineage.records.record import Step as Recorded
-from kir.rewrite import Context, Pass, Path, Site, Step, apply, pass_class, passes, sites
+from kir.rewrite import Context, Pass, Path, Site, Step, apply, each_site, pass_class, passes
 from kir.rewrite.anchor import anchor_text
 from kir.rewrite.base import Option
 from kir.rewrite.driver import forward_site
@@ -104,7 +104,7 @@ def _met(lineage: Lineage, wanted: Program, program: Program) -> tuple[Program, 
     if common_form(program) == wanted:
         return program, ""
     for cls in passes():
-        for site in sites(cls.with_options({}), program, "backward"):
+        for site in each_site(cls.with_options({}), program, "backward"):
             back = _back(program, site)
             if back is not None and common_form(back) == wanted:
                 return back, _named(program, site)

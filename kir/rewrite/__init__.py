@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kir.rewrite.base import Effect, Found, Miss, Pass, Precondition, Rewritten, Site, Witness, forward_site
     from kir.rewrite.catalog import summaries
-    from kir.rewrite.driver import Applied, Record, apply, judge, misses, sites
+    from kir.rewrite.driver import Applied, Record, apply, each_site, judge, misses, sites
     from kir.rewrite.edit import Path, Place
     from kir.rewrite.pipelines.pipeline import Trace, TraceStep, find_site, run
     from kir.rewrite.pipelines.text import Pipeline
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "base": ("Effect", "Found", "Miss", "Pass", "Precondition", "Rewritten", "Site", "Witness", "forward_site",),
     "catalog": ("summaries",),
-    "driver": ("Applied", "Record", "apply", "judge", "misses", "sites",),
+    "driver": ("Applied", "Record", "apply", "each_site", "judge", "misses", "sites",),
     "edit": ("Path", "Place",),
     "pipelines.pipeline": ("Trace", "TraceStep", "find_site", "run",),
     "registry": ("pass_class", "pass_names", "passes",),
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Applied", "Context", "Direction", "Effect", "Found", "Miss", "Pass", "Path", "Pipeline", "Place", "Precondition", "Record",
-    "Residue", "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "find_site",
+    "Residue", "Rewritten", "Site", "Step", "Trace", "TraceStep", "Verdict", "Witness", "apply", "decided", "each_site", "find_site",
     "forward_site", "guarded", "judge", "misses", "pass_class", "pass_names", "passes", "proved", "refuted", "run", "sites",
     "summaries", "unknown", "unless",
 ]

@@ -5,7 +5,7 @@ where forward applies. A backward step therefore proves, with its inverse restor
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -76,9 +76,15 @@ class Applied:
 
 def sites(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[Site, ...]:
     """Where a pass applies. Backward, only places from which `forward` restores the program exactly."""
+    return tuple(each_site(item, program, direction))
+
+
+def each_site(item: Pass, program: n.Program, direction: Direction = "forward") -> Iterator[Site]:
+    """`sites` one after the other: who wants the first few need not have the others tried."""
     if direction == "forward":
-        return tuple(item.sites(program))
-    return tuple(t for s in item.inverse_sites(program) if (t := tried(program, s)) is not None)
+        yield from item.sites(program)
+    else:
+        yield from (t for s in item.inverse_sites(program) if (t := tried(program, s)) is not None)
 
 
 def misses(item: Pass, program: n.Program, direction: Direction = "forward") -> tuple[tuple[Path, str], ...]:

@@ -42,6 +42,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from kir.analysis.access import Aliases, buffers_written
+from kir.analysis.clipping import hangs_over, zero
 from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_region
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -76,10 +78,18 @@ def _consumer(program: n.Program, kernel: n.Kernel) -> tuple[n.Store, n.Workspac
 
 def _producer(program: n.Program, w: n.Workspace) -> tuple[Path, n.Store] | str:
     """The one store of a workspace."""
-    found = [(path, s) for path, s in places(program) if isinstance(s, n.Store) and s.at.buffer.name == w.buffer.name]
+    found = _writers(program, w.buffer.name)
     if len(found) != 1:
         return f"{len(found)} statements write '{w.buffer.name}'"
-    return found[0]
+    path, s = found[0]
+    return (path, s) if isinstance(s, n.Store) and s.at.buffer.name == w.buffer.name else f"'{w.buffer.name}' is not filled by a store"
+
+
+def _writers(program: n.Program, name: str) -> list[tuple[Path, n.Stmt]]:
+    """The statements that write, or may write, a buffer under any of its names."""
+    memory = Aliases(program)
+    return [(path, s) for path, s in places(program) if isinstance(s, n.Stmt) and not isinstance(s, (n.For, n.While, n.If, n.Roles))
+            and any(memory.may_be_one(name, other) for other in buffers_written((s,)))]
 
 
 def _only_reader(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -163,8 +173,6 @@ class FuseEpilogue(Pass):
             return None
         if len(node.at.buffer.shape) > 3:
             return Miss("a grid has at most three axes")
-        if others := [k.name for k in program.kernels for x in walk(k) if isinstance(x, n.Stmt) and x is not node and _sets(x, node.at.buffer.name)]:
-            return Miss(f"'{node.at.buffer.name}' is written elsewhere too, in kernel '{others[0]}'")
         taken = names_at(program, path) | {k.name for k in program.kernels}
         params = FuseEpilogue(fresh(self.kernel, set(taken)), fresh(self.workspace, set(taken)))
         try:
@@ -198,11 +206,19 @@ class FuseEpilogue(Pass):
         scalar = element(s.value, index) if isinstance(s.value.type, TileType) else s.value
         mapped: n.Expr = substitute(transform(scalar, lambda old, new: n.Load(place) if new == own else new), values)
         left = names_read(mapped) - {a.name for a in grid} - {p.name for p in program.params}
+        ends = {a.name: a.extent for a in grid}
+
+        def plain(old: n.Node, new: n.Node) -> n.Node:
+            inside = isinstance(new, n.Load) and new.clip and new.mask is None and not hangs_over(new.at, ends, program.facts)
+            return n.Load(new.at) if isinstance(new, n.Load) and inside else new
+        mapped = transform(mapped, plain)
+        known = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces}
+        if strange := sorted(({x.at.buffer.name for x in walk(mapped) if isinstance(x, n.Load)} | {c.name}) - known - {raw.name}):
+            raise NotElementwise(f"'{strange[0]}' is a name of this kernel's own")
+        if len(_writers(program, c.name)) > 1:
+            raise NotElementwise(f"'{c.name}' is written by other statements too, which the new kernel would write over")
         if left or any(isinstance(x, n.Load) and x.at.buffer.space != "global" for x in walk(mapped)):
             raise NotElementwise(f"the value also depends on '{sorted(left)[0]}'" if left else "the value depends on several local results")
-        tensors = {p.name for p in program.params} | {w.buffer.name for w in program.workspaces} | {raw.name}
-        if inner := sorted({x.at.buffer.name for x in walk(mapped) if isinstance(x, n.Load)} - tensors):
-            raise NotElementwise(f"the value is read through '{inner[0]}', which is a name of this kernel")
         kernel = n.Kernel(self.kernel, tuple(reversed(grid)), build.const(1), (n.Store(n.Region(c, place.index), mapped),))
         return replace(s, at=build.region(raw, *s.at.index), value=source), kernel, n.Workspace(raw)
 
@@ -214,19 +230,6 @@ class FuseEpilogue(Pass):
         order = [k.name for k in made.kernels].index(str(site.path[0])) + 1
         kernels = (*made.kernels[:order], kernel, *made.kernels[order:])
         return Rewritten(replace(made, kernels=kernels, workspaces=(*made.workspaces, workspace)), (self.kernel,))
-
-
-def _sets(s: n.Stmt, name: str) -> bool:
-    """Whether a statement itself writes a tensor: stores, copies there, or updates it together with others."""
-    match s:
-        case n.Store():
-            return s.at.buffer.name == name
-        case n.Copy():
-            return s.dst.buffer.name == name
-        case n.Let(value=n.Call() as call) | n.Eval(call=call):
-            return any(isinstance(x, n.Region) and x.buffer.name == name for x in call.args)
-        case _:
-            return False
 
 
 def is_local(e: n.Expr) -> bool:
@@ -242,6 +245,12 @@ def _local_source(e: n.Expr) -> n.Expr:
     return found.pop()
 
 
+def _clipped(old: n.Node, new: n.Node) -> n.Node:
+    if isinstance(new, n.Load) and new.mask is None and not new.clip and new.at.buffer.space == "global":
+        return build.load(new.at, None, zero(new.at), clip=True)
+    return new
+
+
 def _fused(store: n.Store, consumer: n.Store, w: n.Workspace) -> n.Store:
     """The producer's store with the consumer's function applied."""
     shape = shape_of(store.at.type)
@@ -251,11 +260,10 @@ def _fused(store: n.Store, consumer: n.Store, w: n.Workspace) -> n.Store:
     read = next(x for x in walk(consumer.value) if isinstance(x, n.Load) and x.at.buffer == w.buffer)
     values = {i.name: at for i, at in zip(read.at.index, place.index, strict=True) if isinstance(i, n.Var) and isinstance(at, n.Expr)}
     value = element(store.value, index) if isinstance(store.value.type, TileType) else store.value
-    rest = [x for x in walk(consumer.value) if isinstance(x, n.Load) and x != read and x.mask is None and not x.clip and names_read(x) & set(values)]
-    if store.clip and rest:
-        raise NotElementwise(f"the producer's store is clipped, and the epilogue reads '{rest[0].at.buffer.name}' as far")
     held = n.Var("%held", read.type)
     scalar: Any = substitute(transform(consumer.value, lambda old, new: held if new == read else new), values)
+    if store.clip:  # the producer reaches over the edge, where the kernel of its own never read
+        scalar = transform(scalar, _clipped)
     scalar = substitute(scalar, {held.name: value})
     at = tile_region(substitute(consumer.at, values), axes)
     if at is None or at[1] != list(range(len(axes))):

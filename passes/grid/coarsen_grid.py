@@ -41,10 +41,10 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32
-from kir.ir.visit import names_read, statements, substitute, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.ir.visit import blocks_of, names_read, statements, substitute, walk
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import element_name, fresh, kernel_of, names_in, replace_kernel, tile_name
-from kir.rewrite.match import counting, fresh_var, is_counted, matched, matched_as
+from kir.rewrite.match import counting, fresh_var, is_counted, matched, matched_as, params_as
 
 from .tile import divides_exactly
 
@@ -53,10 +53,39 @@ PLACES: tuple[Where, ...] = ("around", "first", "last", "stores", "stores last")
 
 
 def _on_its_own(program: n.Program, site: Site, context: Context) -> Verdict:
-    for s in statements(kernel_of(program, site.path).body):
-        if isinstance(s, n.Jump) and s.kind == "return":
-            return refuted("an item may end the thread early", "the items after it would not be computed", needs="a branch instead")
-    return proved("every item runs to its end")
+    kernel = kernel_of(program, site.path)
+    of_item, of_data = {kernel.grid[params_as(site, CoarsenGrid).axis].name}, set[str]()  # what an item's place decides, and what is read there
+
+    def read(e: n.Node) -> bool:
+        return not names_read(e).isdisjoint(of_data) or any(isinstance(x, n.Load) and not names_read(x.at).isdisjoint(of_item) for x in walk(e))
+    apart = begun = False
+    for s in statements(kernel.body):
+        names, asked = _bound(s)
+        begun |= not isinstance(s, (n.Let, n.For, n.If, n.While, n.Alloc, n.Jump))
+        for e in asked:
+            of_data |= names if read(e) else set()
+            of_item |= names if not names_read(e).isdisjoint(of_item) else set()
+        if any(isinstance(x, n.Jump) and x.kind == "return" for block in blocks_of(s) for x in statements(block)):
+            if any(read(e) for e in asked):
+                return refuted("an item may end the thread early", "the items after it would not be computed", needs="a branch instead")
+            apart |= begun or any(not names_read(e).isdisjoint(of_item) or any(isinstance(x, n.Load) and x.at.buffer.space == "register" for x in walk(e))
+                         for e in asked)
+    if apart:
+        return unknown("an item may end the thread early, and the next one not", needs="a branch instead")
+    return proved("every item runs to its end, or all of a tile end before they do anything")
+
+
+def _bound(s: n.Stmt) -> tuple[set[str], tuple[n.Expr, ...]]:
+    """The names that a statement binds, and the expressions that say what they are, or which way it goes."""
+    match s:
+        case n.Let():
+            return {*s.names}, (s.value,)
+        case n.For():
+            return {s.var.name}, (s.lo, s.hi, s.step)
+        case n.If() | n.While():
+            return set(), (s.cond,)
+        case _:
+            return set(), ()
 
 
 @dataclass(frozen=True)

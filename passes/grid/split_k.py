@@ -60,7 +60,7 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.types import I32
-from kir.ir.visit import buffers_named, names_read, substitute, substitute_buffers, walk
+from kir.ir.visit import buffers_named, children, names_read, substitute, substitute_buffers, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown, unless
 from kir.rewrite.edit import kernel_of, names_in, node_at, replace_kernel
 from kir.rewrite.match import counting, fresh_var, from_zero, matched, matched_as, params_as
@@ -119,8 +119,6 @@ class SplitK(Pass):
             return None
         if not (from_zero(node) and node.var.of == I32):
             return Miss("the loop does not count from 0")
-        if not _as_it_lies(*matched(_parts(kernel, int(path[1])))):
-            return Miss("the sum is turned round or reduced before it is stored, so a part of it does not lie where it is stored")
         if self.parts < 2 or len(kernel.grid) > 2 or kernel.cluster or kernel.attrs:
             return Miss("fewer than two parts, or a grid that has no axis left")
         if self.into != "workspace":
@@ -150,12 +148,16 @@ class SplitK(Pass):
         lo = build.mul(part, chunk)
         inner = replace(loop, lo=lo, hi=build.minimum(loop.hi, build.add(lo, chunk)))
         index = store.at.index or tuple(build.span(0, d) for d in out.shape)
-        partial = replace(store, at=build.region(b, part, *index), value=n.Load(n.Region(acc.buffer)), label=None)
+        axes = _turned(store, acc.buffer)
+        held = n.Load(n.Region(acc.buffer))
+        partial = replace(store, at=build.region(b, part, *index), value=build.call("trans", held, *map(build.const, axes)) if axes else held, label=None)
         first = replace(kernel, grid=(*kernel.grid, n.Axis(self.axis, build.const(self.parts))),
                         body=(*kernel.body[:i], inner, *kernel.body[i + 1:-1], partial))
         p = fresh_var("p", taken)
         other = None if not store.clip else build.const(0, b.dtype)
-        term = build.load(build.region(b, p, *index), None, other, store.clip)
+        term: n.Expr = build.load(build.region(b, p, *index), None, other, store.clip)
+        if axes:
+            term = build.call("trans", term, *(build.const(axes.index(k)) for k in range(len(axes))))
         step = n.Store(n.Region(acc.buffer), build.add(n.Load(n.Region(acc.buffer)), term))
         sums = counting(p, self.parts, (step,))
         needed = _needed(kernel.body[:i], store)
@@ -283,13 +285,30 @@ def _parts(kernel: n.Kernel, i: int) -> tuple[n.Alloc, n.For, n.Store] | None:
     others = [s for s in kernel.body[:i] if isinstance(s, n.Alloc) and s is not held[0] and s.buffer.space in ("register", "fragment")]
     if others or n.Region(held[0].buffer).type != n.Load(n.Region(held[0].buffer)).type:
         return None
+    if _turned(store, held[0].buffer) is None:
+        return None
     return (held[0], loop, store) if _spans(store) == len(held[0].buffer.shape) else None
 
 
-def _as_it_lies(sum: n.Alloc, loop: n.For, store: n.Store) -> bool:
-    """Whether each element that is stored comes from the sum's element at the same place."""
-    own = [x for x in walk(store.value) if isinstance(x, n.Call) and sum.buffer.name in buffers_named(x)]
-    return all(x.of is None and instruction(x.fn).level == "element" for x in own)
+def _turned(store: n.Store, acc: n.Buffer) -> tuple[int, ...] | None:
+    """The axes in whose order a store has the sum, none where as it is; None where an element of the store is no function of one element of the sum."""
+    ways: set[tuple[int, ...]] = set()
+
+    def goes(e: n.Node) -> bool:
+        if isinstance(e, n.Load) and e.at.buffer.name == acc.name:
+            ways.add(())
+            return e.at == n.Region(acc)
+        if not isinstance(e, n.Expr) or not mentions(e, acc.name):
+            return True
+        if isinstance(e, n.Call) and e.fn == "trans" and isinstance(e.args[0], n.Load) and e.args[0].at == n.Region(acc):
+            ways.add(tuple(build.int_value(a) or 0 for a in e.args[1:] if isinstance(a, n.Expr)))
+            return True
+        whole = isinstance(e, (n.Binary, n.Unary, n.Select, n.Cast)) or (
+            isinstance(e, n.Call) and e.of is None and instruction(e.fn).level == "element")
+        return whole and all(goes(x) for x in children(e))
+    if not goes(store.value) or len(ways) > 1:
+        return None
+    return ways.pop() if ways else ()
 
 
 def _spans(store: n.Store) -> int:

@@ -78,6 +78,11 @@ def _tails(program: n.Program, site: Site, context: Context) -> Verdict:
                 said = unknown(f"the last tile may hang over '{axis.name}', and '{s.at.buffer.name}' does not end where the axis ends",
                                needs=f"a fact that {params.extent} divides the extent")
                 return unless(multiple(axis.extent, params.extent), Facts.from_program(program), said)
+    along = _computed_from(kernel, (axis.name,))
+    for x in walk(kernel):
+        if isinstance(x, n.Load) and x.mask is None and _moves(x.at, along - {axis.name}):
+            return unknown(f"the last tile may hang over '{axis.name}', and '{x.at.buffer.name}' is read at places that are computed from it",
+                           needs=f"a fact that {params.extent} divides the extent, or a condition that ends with the axis")
     return proved("every store over the axis ends where the axis ends, so the overhang is clipped")
 
 
@@ -87,17 +92,24 @@ def _clipped(s: n.Store, axis: n.Axis) -> bool:
 
 
 def _ended(kernel: n.Kernel, axis: n.Axis, extent: int, facts: Sequence[n.Expr]) -> n.Kernel:
-    """A kernel whose masked stores over an axis end with it, so that tiles may hang over."""
+    """A kernel whose masked accesses over an axis end with it, so that tiles may hang over."""
     if divides(extent, axis.extent, facts):
         return kernel
-    over, end = _stores_over(kernel, axis), build.compare("lt", build.var(axis.name), axis.extent)
+    over, end, along = _stores_over(kernel, axis), build.compare("lt", build.var(axis.name), axis.extent), _computed_from(kernel, (axis.name,))
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Store) and isinstance(old, n.Store) and old in over and new.mask is not None and not _clipped(old, axis):
             return replace(new, mask=build.logical_and(new.mask, end))
+        if isinstance(new, n.Load) and isinstance(old, n.Load) and new.mask is not None and _moves(old.at, along) and end not in conjuncts(new.mask):
+            return replace(new, mask=build.logical_and(new.mask, end))
         return new
     made: n.Kernel = transform(kernel, leave)
     return made
+
+
+def _moves(at: n.Region, along: set[str]) -> bool:
+    """Whether a place of global memory depends on what is computed from an axis."""
+    return at.buffer.space == "global" and any(not along.isdisjoint(names_read(i) | buffers_named(i)) for i in at.index)
 
 
 def _unended(kernel: n.Kernel, axis: n.Axis) -> n.Kernel:
@@ -105,7 +117,7 @@ def _unended(kernel: n.Kernel, axis: n.Axis) -> n.Kernel:
     end = build.compare("lt", build.var(axis.name), axis.extent)
 
     def leave(_: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Store) and new.mask is not None and end in (parts := list(conjuncts(new.mask))) and len(parts) > 1:
+        if isinstance(new, n.Load | n.Store) and new.mask is not None and end in (parts := list(conjuncts(new.mask))) and len(parts) > 1:
             rest = [x for x in parts if x != end]
             mask = rest[0]
             for x in rest[1:]:

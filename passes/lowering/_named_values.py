@@ -14,7 +14,6 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
-from kir.ir.parser import parse_program
 from kir.ir.printer import expr_text, name_text
 from kir.ir.types import DType, Type
 from kir.ir.visit import names_read, substitute, transform, walk
@@ -129,6 +128,8 @@ def with_names(kernel: n.Kernel, named: tuple[str, ...], taken: set[str]) -> n.K
 
 def _parsed(text: str, known: Mapping[str, Type]) -> tuple[str, n.Expr]:
     """The scope and value of a text. Raises KirError for one that is no expression, Unnamed for a name that the kernel has not."""
+    from kir.ir.parser import parse_program
+
     scope, colon, value = text.partition(": ")
     if not colon:
         scope, value = "", text

@@ -78,10 +78,6 @@ from kir.ir.visit import statements
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, replace_kernel
 from kir.rewrite.match import hardware_of
-from kir.surface.lowering import is_tiled, lowered_kernel
-from kir.surface.lowering.raising import raised_kernel
-from kir.surface.lowering.registers.anchors import NotRaised
-from kir.surface.lowering.registers.plan import planned
 
 
 def _fits(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -107,7 +103,12 @@ class LowerTiles(Pass):
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel of tile statements, all of which have a form for threads."""
-        if not isinstance(node, n.Kernel) or not is_tiled(node):
+        if not isinstance(node, n.Kernel):
+            return None
+        from kir.surface.lowering import is_tiled, lowered_kernel
+        from kir.surface.lowering.registers.plan import planned
+
+        if not is_tiled(node):
             return None
         if any(isinstance(s, n.Mma) and s.via != "fma" for s in statements(node.body)):
             return Miss("a product that may run on tensor cores: lower-mma writes those")
@@ -124,6 +125,9 @@ class LowerTiles(Pass):
         """At a kernel that is shared memory and one loop over its threads, all of it the lowering of tile statements."""
         if not isinstance(node, n.Kernel) or not any(isinstance(s, n.For) and s.kind == "thread" for s in node.body):
             return None
+        from kir.surface.lowering.raising import raised_kernel
+        from kir.surface.lowering.registers.anchors import NotRaised
+
         try:
             return Site(path, self, {"tiles": raised_kernel(program, node)})
         except NotRaised as why:
@@ -131,10 +135,14 @@ class LowerTiles(Pass):
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The code of the kernel's threads."""
+        from kir.surface.lowering import lowered_kernel
+
         made = site.captures.get("made") or lowered_kernel(program, kernel_of(program, site.path))[0]
         return Rewritten(replace_kernel(program, made.name, made), site.path)
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """The tile kernel whose lowering this is."""
+        from kir.surface.lowering.raising import raised_kernel
+
         made = site.captures.get("tiles") or raised_kernel(program, kernel_of(program, site.path))
         return Rewritten(replace_kernel(program, made.name, made), site.path)

@@ -92,6 +92,7 @@ Only the product reads the stage, so that no other thread is waited for before i
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import ClassVar
 
 from kir.base.dataclass import dataclass
@@ -104,8 +105,12 @@ from kir.rewrite.match.local_buffers import mentions, team_threads
 
 from ._rings import NoRing, Rings, counted, slot
 
-BEFORE: n.Block = (n.Eval(build.call("wgmma_fence")),)
-COMMIT, WAIT = n.Eval(build.call("wgmma_commit")), n.Eval(build.call("wgmma_wait", build.const(0)))
+
+@cache
+def _around() -> tuple[n.Block, n.Block, n.Block]:
+    """What stands before a product that is pending, what ends its group, and what waits for it."""
+    fence, commit, wait = build.call("wgmma_fence"), build.call("wgmma_commit"), build.call("wgmma_wait", build.const(0))
+    return (n.Eval(fence),), (n.Eval(commit),), (n.Eval(wait),)
 
 
 def _read_once(program: n.Program, site: Site, context: Context) -> Verdict:
@@ -145,9 +150,9 @@ class ReleaseStage(Pass):
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """The product between a fence and a wait for its group, and then the return of its stage."""
         s, (block, i) = node_as(program, site.path, n.Mma), block_and_index(program, site.path)
-        count = _meanwhile(block[i + 1:-1], s)
-        made = (*BEFORE, replace(s, pending=True), COMMIT, *block[i + 1:i + 1 + count], WAIT, block[-1], *block[i + 1 + count:-1])
-        return Rewritten(splice(program, site.path, made, 0, None), sibling(site.path, len(BEFORE)))
+        count, (fence, commit, wait) = _meanwhile(block[i + 1:-1], s), _around()
+        made = (*fence, replace(s, pending=True), *commit, *block[i + 1:i + 1 + count], *wait, block[-1], *block[i + 1 + count:-1])
+        return Rewritten(splice(program, site.path, made, 0, None), sibling(site.path, len(fence)))
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At such a product, behind which its stage is given back."""
@@ -158,7 +163,7 @@ class ReleaseStage(Pass):
             return Miss("the product is in no counted loop")
         count = _meanwhile(loop.body[i + 2:], node)
         back = i + 3 + count
-        if loop.body[i - 1:i] != BEFORE or loop.body[i + 1:i + 2] != (COMMIT,) or loop.body[back - 1:back] != (WAIT,) or not back < len(loop.body) - 1:
+        if (loop.body[i - 1:i], loop.body[i + 1:i + 2], loop.body[back - 1:back]) != _around() or not back < len(loop.body) - 1:
             return Miss("the product is not waited for where it stands, or its result is not used in the loop")
         if not _gives_back(program, path, loop, loop.body[back]):
             return Miss("its stage is not given back behind it")

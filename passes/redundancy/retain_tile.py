@@ -39,7 +39,7 @@ from kir.ir import nodes as n
 from kir.ir.types import shape_of
 from kir.rewrite.base import Effect, Precondition, Site
 from kir.rewrite.edit import block_at
-from kir.rewrite.match.materialize import Materialize, reads_what_is_there, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, inside_where_it_is_read, writes_before_last_use
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RetainTile(Materialize):
     claim: ClassVar[str] = "Data that is used again stays in registers, so global memory is read once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),
-        Precondition("KIR-P031", "validity", "shape", "what is read is there where it is named", reads_what_is_there))
+        Precondition("KIR-P031", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
 
     def admits(self, e: n.Expr) -> bool:
         """A load from global memory, turned round or not."""

@@ -39,7 +39,7 @@ from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.rewrite.base import Precondition
-from kir.rewrite.match.materialize import Materialize, reads_what_is_there, writes_before_last_use
+from kir.rewrite.match.materialize import Materialize, inside_where_it_is_read, writes_before_last_use
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ReuseOperand(Materialize):
     claim: ClassVar[str] = "A value that several places need is computed once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P510", "validity", "storage", "what the value reads is not written between its uses", writes_before_last_use),
-        Precondition("KIR-P511", "validity", "shape", "what is read is there where it is named", reads_what_is_there))
+        Precondition("KIR-P511", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
 
     def admits(self, e: n.Expr) -> bool:
         """An elementwise computation that is no plain read, literal, name or conversion."""

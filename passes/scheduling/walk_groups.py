@@ -2,7 +2,7 @@
 
 Before, each group has as many tiles as the longest could have, and those beyond its length compute and store nothing. Afterwards the tiles that there are
 count on from group to group, and CTA p takes every tile of which the number is p modulo the number of CTAs: no CTA looks for its group more than once,
-and no host needs to know how long groups are.
+and no host needs to know how long groups are. Given an `order`, a kernel without roles counts nothing: the first tile of a group is its number.
 
 before:
 
@@ -119,6 +119,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import fresh, kernel_of, names_in, replace_kernel
 from kir.rewrite.match import counting, fresh_var, matched, matched_as, params_as
 from kir.rewrite.match.materialize import buffers_written
+from kir.rewrite.view import expression_at, text_of
 
 from ..grid.tile import conjuncts
 from ..pipelining._rings import NoRing, Rings, roles_at
@@ -188,7 +189,8 @@ def _in_step(program: n.Program, site: Site, context: Context) -> Verdict:
 @dataclass(frozen=True)
 class WalkGroups(Pass):
     """`ctas` is the number of CTAs launched, `length` the value that says how many elements of a group there are. The tiles of a group are counted along
-    its length first, in panels of `panel` tiles (0: all of them)."""
+    its length first, in panels of `panel` tiles (0: all of them). `order` is about how many tiles along lie in the groups before, and says which CTA has
+    a group's first: any number is right, and one that is near keeps CTAs busy alike."""
 
     intent: ClassVar[str] = "persistent"
     catalogue: ClassVar[tuple[int, ...]] = (30,)
@@ -207,6 +209,7 @@ class WalkGroups(Pass):
     length: str = "rows"
     ctas: int = 132
     panel: int = 0
+    order: str = ""
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with a grid of tiles along a group, tiles across, and groups."""
@@ -219,28 +222,38 @@ class WalkGroups(Pass):
         try:
             if self.length not in {x for s in _parts(node)[1] for x in s.names}:
                 return Miss(f"'{self.length}' is no value of a group before the roles")
-            self._walking(program, node)
+            order = self._ordered(program, path, node) if self.order else None
+            if self.order and (order is None or roles_at(node)):
+                return Miss("the order is no number of a group, or a ring's slots are counted from group to group")
+            self._walking(program, path, node)
         except NoRing as why:
             return Miss(str(why))
-        return Site(path, self)
+        return Site(path, replace(self, order=text_of(order)) if order else self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over groups and one over the tiles of each that are the CTA's, in each role."""
         kernel = kernel_of(program, site.path)
-        return Rewritten(replace_kernel(program, kernel.name, self._walking(program, kernel)), site.path)
+        return Rewritten(replace_kernel(program, kernel.name, self._walking(program, site.path, kernel)), site.path)
 
-    def _walking(self, program: n.Program, kernel: n.Kernel) -> n.Kernel:
+    def _ordered(self, program: n.Program, path: Path, kernel: n.Kernel) -> n.Expr | None:
+        """The order over the values of a group."""
+        of_group = tuple(n.Var(x, s.value.type) for s in _parts(kernel)[1] for x in s.names)
+        e = expression_at(program, path, self.order, (*of_group, build.var(kernel.grid[2].name)))
+        loads = e is None or any(isinstance(x, n.Load) for x in walk(e))
+        return None if loads or e is None or e.type != I32 or names_read(e) & {a.name for a in kernel.grid[:2]} else e
+
+    def _walking(self, program: n.Program, path: Path, kernel: n.Kernel) -> n.Kernel:
         (_, extent), (_, across, group) = matched(_tiled(kernel)), kernel.grid
         given = _teams(kernel)
         rings, slots = (Rings.of(kernel), trips(kernel, given)) if roles_at(kernel) else (None, {})
         front, of_group, of_tile = _parts(kernel)
         taken = names_in(program, kernel)
-        pid = fresh_var("pid", taken)
+        pid, order = fresh_var("pid", taken), self._ordered(program, path, kernel) if self.order else None
         roles = []
         for k, r in enumerate(given.roles):
             body, split = inside(r.body)
             of_tile_used = _used(of_tile, names_read_in(body))
-            lets = _used(of_group, names_read_in((*of_tile_used, *body)) | {self.length})
+            lets = _used(of_group, names_read_in((*of_tile_used, *body)) | {self.length} | (names_read(order) if order else set()))
             again = {x: fresh(x, taken) if k else x for x in (*bound_names((*lets, *of_tile_used)), *(a.name for a in kernel.grid))}
             number, count, seen = fresh_var("t", taken), fresh_var("count", taken), fresh_var("seen", taken)
             if k in slots and rings is not None:
@@ -248,7 +261,7 @@ class WalkGroups(Pass):
             before, done = (n.Buffer(fresh(x, taken), I32, (), "register") for x in ("before", "done"))
             walked = _Walk(before, done, build.var(again[group.name]), pid, number, count, seen, fresh_var("height", taken), self.ctas, self.panel,
                            build.var(again[kernel.grid[0].name]), build.var(again[across.name]),
-                           tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else ())
+                           tuple(fresh_var(x, taken) for x in ("width", "panel", "tall")) if self.panel else (), order)
             inner = tuple(renamed(s, again) for s in (*of_tile_used, *body))
             outer = tuple(renamed(s, again) for s in lets)
             rows = build.var(again[self.length])
@@ -291,9 +304,16 @@ class _Walk:
     along: n.Var
     across: n.Var
     parts: tuple[n.Var, ...] = ()
+    order: n.Expr | None = None
 
     def around(self, lets: tuple[n.Let, ...], rows: n.Expr, extent: int, columns: n.Expr, groups: n.Expr, body: n.Block) -> n.Block:
         """The walk around what is done for one tile."""
+        if self.order is not None:
+            own = build.mod(build.mul(self.seen, columns), self.ctas)
+            start = build.mod(build.sub(build.add(self.pid, self.ctas), own), self.ctas)
+            tiles = n.For(self.number, start, build.mul(self.height, columns), build.const(self.ctas), (*self.coordinates(columns), *body))
+            along = build.ceildiv(build.maximum(rows, 0), extent)
+            return (counting(self.group, groups, (*lets, n.Let((self.seen.name,), self.order), n.Let((self.height.name,), along), tiles)),)
         held, did = n.Region(self.before), n.Region(self.done)
         one = (*self.coordinates(columns), n.Let((self.count.name,), n.Load(did)), *body, n.Store(did, build.add(self.count, 1)))
         tiles = n.For(self.number, build.mod(build.sub(self.pid, self.seen), self.ctas), build.mul(self.height, columns), build.const(self.ctas), one)
@@ -307,9 +327,9 @@ class _Walk:
             return (n.Let((self.along.name,), build.mod(self.number, self.height)), n.Let((self.across.name,), build.floordiv(self.number, self.height)))
         width, panel, tall = self.parts
         start = build.mul(panel, self.panel)
-        within = build.mod(self.number, width)
+        within, high = build.mod(self.number, width), build.minimum(build.sub(self.height, start), self.panel)
         return (n.Let((width.name,), build.mul(columns, self.panel)), n.Let((panel.name,), build.floordiv(self.number, width)),
-                n.Let((tall.name,), build.minimum(build.sub(self.height, start), self.panel)),
+                n.Let((tall.name,), high if self.order is None else build.maximum(high, 1)),
                 n.Let((self.along.name,), build.add(start, build.mod(within, tall))), n.Let((self.across.name,), build.floordiv(within, tall)))
 
 
@@ -432,7 +452,8 @@ def _element(e: n.Expr) -> n.Expr:
 
 def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroups]:
     """The kernel of one tile a CTA that such a walk is over, and what the pass is told for it. Raises NoRing."""
-    given, ctas = _teams(kernel, last=3), build.int_value(kernel.grid[0].extent)
+    ordered = _ordered_walk(kernel)
+    given, ctas = _teams(kernel, last=1 if ordered else 3), build.int_value(kernel.grid[0].extent)
     rings, slots = (Rings.of(kernel), trips(kernel, given)) if roles_at(kernel) else (None, {})
     roles, lets = list[n.Role](), (list[n.Let](), list[n.Let]())
     first: _Read | None = None
@@ -457,7 +478,7 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
         if any(gone & (names_read(s) | buffers_named(s)) for s in (*own, *block)):
             raise NoRing(f"what '{r.name}' does depends on how many tiles it did before")
         roles.append(replace(r, body=around(split, block)))
-    front = kernel.body[:-1 if rings is not None else -3]
+    front = kernel.body[:-1 if rings is not None or ordered else -3]
     if first is None or any(first.walk.pid.name in names_read(s) for s in front):
         raise NoRing("the number of the CTA is used for more than its tiles")
     bounds = (_element(c.b) for r in roles for x in r.body for _, conditions in _guarded(x) for c in map(_element, conditions) if isinstance(c, n.Binary))
@@ -467,7 +488,8 @@ def _standing(program: n.Program, kernel: n.Kernel) -> tuple[n.Kernel, WalkGroup
     w = first.walk
     grid = (n.Axis(w.along.name, build.ceildiv(most, first.extent)), n.Axis(w.across.name, first.columns), n.Axis(w.group.name, first.groups))
     made = (replace(given, roles=tuple(roles)),) if rings is not None else roles[0].body
-    return replace(kernel, grid=grid, body=(*lets[0], *lets[1], *front, *made)), WalkGroups(first.rows.name, ctas or 0, w.panel)
+    item = WalkGroups(first.rows.name, ctas or 0, w.panel, text_of(w.order) if w.order else "")
+    return replace(kernel, grid=grid, body=(*lets[0], *lets[1], *front, *made)), item
 
 
 @dataclass(frozen=True)
@@ -484,10 +506,22 @@ class _Read:
     body: n.Block
 
 
+def _ordered_walk(kernel: n.Kernel) -> bool:
+    """Whether a kernel ends with a walk that counts nothing: its last loop ends with that over the tiles of a group."""
+    last = kernel.body[-1]
+    return isinstance(last, n.For) and isinstance(last.body[-1], n.For) and isinstance(last.body[-1].lo, n.Binary)
+
+
 def _read(kernel: n.Kernel, block: n.Block, ctas: int) -> _Read:
     """A role's walk. Raises NoRing where it is another than `_Walk.around` writes."""
     other = NoRing("a role does something else than a walk over the tiles of groups")
+    before = done = n.Buffer("", I32, (), "register")
+    order: n.Expr | None = None
+    after: n.Expr | None = None
     match block:
+        case (n.For(var=group, hi=groups, body=(*lets, n.Let(names=(seen,), value=order), n.Let(names=(height,), value=along),
+                                                 n.For(var=number, hi=tiled, body=tiles))),):
+            pass
         case (n.Alloc(buffer=before), n.Alloc(buffer=done), n.For(var=group, hi=groups, body=(*lets, n.Let(names=(seen,)), n.Let(
                 names=(height,), value=along), n.For(var=number, body=tiles), n.Store(value=after)))):
             pass
@@ -495,17 +529,21 @@ def _read(kernel: n.Kernel, block: n.Block, ctas: int) -> _Read:
             raise other
     extent = build.int_value(along.b) if isinstance(along, n.Binary) and along.op == "ceildiv" else None
     names = [s.names[0] for s in tiles[:6] if isinstance(s, n.Let)]
-    if not (isinstance(along, n.Binary) and isinstance(rows := along.a, n.Var)) or extent is None or len(names) < 3:
+    rows = along.a if isinstance(along, n.Binary) else None
+    rows = rows.a if order is not None and isinstance(rows, n.Binary) and rows.op == "max" else rows
+    if not isinstance(rows, n.Var) or extent is None or len(names) < (3 if order is None else 2):
         raise other
-    columns = quotient_of(build.sub(after, build.var(seen)), build.var(height))
+    columns = quotient_of(tiled if after is None else build.sub(after, build.var(seen)), build.var(height))
     if columns is None:
         raise other
     for panel in sorted({0, *(c for s in tiles[:6] for x in walk(s) if isinstance(x, n.Const) and isinstance(c := x.value, int) and c > 0)}):
-        if panel and len(names) < 6:
+        own = (5 if panel else 2) + (order is None)
+        if len(names) < own:
             continue
-        *parts, x, y, count = (build.var(name) for name in (names[:6] if panel else names[:3]))
-        made = _Walk(before, done, group, build.var(kernel.grid[0].name), number, count, build.var(seen), build.var(height), ctas, panel, x, y, tuple(parts))
-        rest, values = tiles[6 if panel else 3:-1], tuple(matched_as(s, n.Let) for s in lets)
+        *parts, x, y, count = (build.var(name) for name in (*names[:own], *(("",) if order is not None else ())))
+        made = _Walk(before, done, group, build.var(kernel.grid[0].name), number, count, build.var(seen), build.var(height), ctas, panel, x, y, tuple(parts),
+                     order)
+        rest, values = tiles[own:None if order is not None else -1], tuple(matched_as(s, n.Let) for s in lets)
         if made.around(values, rows, extent, columns, groups, rest) == block:
             return _Read(made, values, rows, extent, columns, groups, rest)
     raise other

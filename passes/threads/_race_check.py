@@ -257,8 +257,8 @@ def _digits(x: n.Expr, y: n.Expr, t: n.Var, other: n.Var, known: Facts) -> bool:
             del ours[m], theirs[m]
     digits: list[tuple[int, int | None]] = []
     for m, coefficient in ours.items():
-        here = m[0]
-        if len(m) != 1 or not isinstance(here, n.Var):
+        here = m[0] if len(m) == 1 else None
+        if not isinstance(here, n.Var):
             return False
         there = other if here == t else n.Var(f"{here.name}'", here.of)
         a, b = known.domain(here), known.domain(there)

@@ -43,7 +43,6 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.parser import parse_program
 from kir.ir.printer import SCHEMA, layout_text
 from kir.ir.types import I32
 from kir.ir.visit import substitute_buffers
@@ -99,6 +98,8 @@ def _is_fragment(node: Place) -> bool:
 
 def _layout(text: str) -> n.Layout | None:
     """The layout of a text; None where it is none."""
+    from kir.ir.parser import parse_program
+
     try:
         made = parse_program(f"kir {SCHEMA}\nprogram p\nkernel k grid (i: 1) threads 1\n  fragment x: f32[1] layout {text}\n", "<layout>")
     except KirError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from itertools import dropwhile, takewhile
 
 from kir.analysis.tiles.mapped_views import joined, pixels, shown_view
@@ -22,8 +23,12 @@ from kir.rewrite.match.local_buffers import kind_of_copy
 
 SPANS = {1: 32, 2: 64, 3: 128}
 """Bits of a swizzle of 16-byte atoms over rows of eight -> bytes that it spans."""
-WAIT_FOR_ALL = n.Eval(build.call("bulk_wait", build.const(0)))
-"""A team's wait until all its groups of stores are done."""
+
+
+@cache
+def wait_for_all() -> n.Eval:
+    """A team's wait until all its groups of stores are done."""
+    return n.Eval(build.call("bulk_wait", build.const(0)))
 
 
 def is_staging(s: n.Stmt, loads: bool) -> bool:
@@ -156,6 +161,6 @@ def _left_in_flight(run: Iterable[n.Stmt]) -> bool:
     for s in run:
         if isinstance(s, n.Copy) and s.grouped and s.dst.buffer.space == "global":
             sent = True
-        elif s == WAIT_FOR_ALL:
+        elif s == wait_for_all():
             sent = False
     return sent

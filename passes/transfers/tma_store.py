@@ -52,7 +52,7 @@ from kir.rewrite.match import block_and_index, edited, fresh_at, matched_as, sib
 from kir.rewrite.match.local_buffers import mentions, team_level
 
 from ._tensor_descriptor import base_fits, box_fits, has_tma, is_box, strides_fit
-from ._tma_copies import WAIT_FOR_ALL, is_near, is_staging, map_fits, map_for, sends_before, with_map, without_unused_maps
+from ._tma_copies import is_near, is_staging, map_fits, map_for, sends_before, wait_for_all, with_map, without_unused_maps
 
 
 def _place(program: n.Program, site: Site) -> n.Region:
@@ -199,4 +199,4 @@ def _before() -> n.Block:
 
 
 def _after() -> n.Block:
-    return (n.Eval(build.call("bulk_commit")), WAIT_FOR_ALL)
+    return (n.Eval(build.call("bulk_commit")), wait_for_all())

@@ -1,6 +1,7 @@
 """TileLang written: what it looks like, what is refused and where, and how a compiled kernel is called."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,11 @@ REFUSED = {
   shared S: f16[16, 64] layout swizzle(1, 4, 3)
   S = load(X[row * 16 +: 16, 0 +: 64] else 0.0:f16 clip)
   Y[row * 16 +: 16, 0 +: 64] = cast(S, f32) clip
+"""),
+    "a swizzle of a single row": ("KIR-B302", "main/0", """
+  shared S: f16[64] layout swizzle(3, 4, 3)
+  S = load(X[row * 16, 0 +: 64] else 0.0:f16 clip)
+  Y[row * 16, 0 +: 64] = cast(S, f32) clip
 """),
     "barriers": ("KIR-B303", "main/0", """
   shared b: mbarrier
@@ -142,6 +148,12 @@ def test_what_tilelang_cannot_say_is_refused_where_it_stands(tilelang: Backend, 
 def test_a_statement_may_read_its_own_elements_and_others_apart(tilelang: Backend, statement: str) -> None:
     body = f"  shared S: f32[64] = 0.0\n  {statement}\n  Y[row * 16, 0 +: 64] = S clip\n"
     assert not [d.id for d in tilelang.accepts(parse_program(HEAD + body, "p.kir"))]
+
+
+def test_a_scan_is_said_for_the_threads_that_it_is_written_for(tilelang: Backend) -> None:
+    body = "  let x = load(Y[row * 16, 0 +: 64] else 0.0 clip)\n  let s = scan(x, axis=0, op=sum)\n  Y[row * 16, 0 +: 64] = s clip\n"
+    said = {count: [d.id for d in tilelang.accepts(parse_program(re.sub(r"threads \d+", f"threads {count}", HEAD) + body, "p.kir"))] for count in (1, 64, 96)}
+    assert said == {1: ["KIR-B306"], 64: [], 96: ["KIR-B306"]}
 
 
 def test_launches_and_programs_that_have_no_form_are_refused(tilelang: Backend) -> None:
@@ -293,6 +305,51 @@ def test_a_fixed_index_of_a_fragment_is_one_round_of_a_loop_over_all(tilelang: B
     p = parse_program(HEAD + PICKED, "p.kir")
     emitted = tilelang.emit(p)
     assert "for at, at_, i in T.Parallel(2, 64, 16):\n                if at == 1 and at_ == 2:" in emitted.text
+    assert tilelang.compile(tilelang.launched_with(emitted, {"N": 64}), target("sm_90a")).kernels
+    again = TILELANG.read_back(form(normalize(p)), tmp_path)
+    assert alpha_equal(again, form(normalize(p))), program_text(again)
+
+
+APART = {
+    "a vector along rows and columns of one tile": ("x[i] - x_shared[j]", """
+  let x = cast(load(X[row * 16, 0 +: 64] else 0.0:f16 clip), f32) * 2.0
+  let y = expand(x, axis=1) - expand(x, axis=0)
+  Y[row * 64 +: 64, 0 +: 64] = y clip
+"""),
+    "a vector along rows of a tile and columns of another": ("x_shared[j]", """
+  let x = cast(load(X[row * 64, 0 +: 64] else 0.0:f16 clip), f32) * 2.0
+  fragment acc: f32[64, 64] = expand(x, axis=1)
+  acc = acc * expand(x, axis=0)
+  Y[row * 64 +: 64, 0 +: 64] = acc clip
+"""),
+    "names of shared memory, as both operands": ("T.gemm(S, S, acc, transpose_B=True", """
+  shared S: f16[64, 64]
+  S = load(X[row * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
+  let x = S
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += x * trans(x, 1, 0)
+  Y[row * 64 +: 64, 0 +: 64] = acc clip
+"""),
+    "a result as a right operand": ("T.gemm(S, right_shared, again)", """
+  shared S: f16[64, 64]
+  S = load(X[row * 64 +: 64, 0 +: 64] else 0.0:f16 clip)
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += S * trans(S, 1, 0)
+  fragment again: f32[64, 64] = 0.0
+  mma again += S * cast(acc, f16)
+  Y[row * 64 +: 64, 0 +: 64] = again clip
+"""),
+}
+
+
+@pytest.mark.tilelang
+@pytest.mark.nvcc
+@pytest.mark.parametrize("what", APART)
+def test_what_is_read_in_two_ways_lies_in_shared_memory(tilelang: Backend, what: str, tmp_path: Path) -> None:
+    line, body = APART[what]
+    p = parse_program(HEAD + body, "p.kir")
+    emitted = tilelang.emit(p)
+    assert line in emitted.text
     assert tilelang.compile(tilelang.launched_with(emitted, {"N": 64}), target("sm_90a")).kernels
     again = TILELANG.read_back(form(normalize(p)), tmp_path)
     assert alpha_equal(again, form(normalize(p))), program_text(again)

@@ -2,9 +2,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from benchmarks.optimize import calls
 from benchmarks.optimize.packaged import _row, packages, page
 
 ROW: dict[str, Any] = {
@@ -17,7 +22,29 @@ def test_rows_are_named_by_their_package_and_counted() -> None:
     rows = [_row(r) for r in (ROW, other, {**ROW, "speedup": 1.05})]
     assert rows[0]["kernel"] == "liger_kernel:ops/softmax.py::k" and rows[1]["seconds"] is None
     told = "\n".join(page(rows, {"command": "c", "device": "d", "when": "w", "calls": 3, "skipped": 0}))
-    assert "1 are at least 1.1 times as fast, 2 faster at all" in told and "KIR-B005: no" in told and "/here" not in told
+    assert "1 calls of 1 kernels are at least 1.1 times as fast, 2 faster at all" in told and "KIR-B005: no" in told and "/here" not in told
+
+
+def test_calls_are_noted_as_made_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that its package refuses; of those that lie there none is begun."""
+    made: list[str] = []
+
+    def call(name: str) -> Any:
+        def made_of(new: Any) -> Any:
+            made.append(name)
+            if name == "refused":
+                raise ValueError("not here")
+        return made_of
+
+    torch = SimpleNamespace(manual_seed=lambda seed: None, cuda=SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(calls, "_in_turn", lambda: None)
+    monkeypatch.setitem(calls.CALLS, "fla", lambda: {name: call(name) for name in ("one", "refused", "other")})
+    done = tmp_path / "fla.txt"
+    done.write_text("one\n")
+    for _ in range(2):
+        assert calls.main(["fla", "--done", str(done)]) == 0
+    assert made == ["refused", "other"] and done.read_text().split() == ["one", "refused", "other"]
 
 
 def test_the_page_is_made_of_what_a_run_that_was_cut_off_has_left_beside_what_an_earlier_one_had(tmp_path: Path) -> None:
@@ -30,5 +57,5 @@ def test_the_page_is_made_of_what_a_run_that_was_cut_off_has_left_beside_what_an
     assert packages(tmp_path, "", 0.0, 1, str(tmp_path / "state")) == 0
     rows = json.loads((tmp_path / "optimize-packages.json").read_text())["rows"]
     assert [(r["call"], r["speedup"]) for r in rows] == [("liger_kernel-k-1", 1.5), ("liger_kernel-k-2", 1.25), ("liger_kernel-j-1", 1.5)]
-    assert "3 were searched with 6 candidates" in (tmp_path / "optimize-packages.md").read_text()
+    assert "3 calls of 2 kernels were searched with 6 candidates" in (tmp_path / "optimize-packages.md").read_text()
     assert packages(tmp_path / "none", "", 0.0, 1, str(tmp_path / "nothing")) == 1

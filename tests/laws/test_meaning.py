@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from kir.base.diagnostic import KirError
 from kir.interp import Result, run
 from kir.ir import nodes as n
 from kir.problem import Problem, Shape, load_problem
-from kir.rewrite import Site, apply, judge, passes, sites
+from kir.rewrite import Site, apply, each_site, judge, passes, sites
 from kir.rewrite.driver import rejection_reason
 from kir.rewrite.meaning import difference
 from kir.rewrite.pipelines.text import Direction
@@ -77,7 +78,7 @@ def first_site(name: str, program: str, direction: Direction) -> tuple[Site, ...
     """One site at the most."""
     if direction == "forward" and not filled(name):
         return offered(name, program)[:1]
-    return sites(PASSES[name].with_options(filled(name) if direction == "forward" else {}), loaded(program)[0], direction)[:1]
+    return tuple(islice(each_site(PASSES[name].with_options(filled(name) if direction == "forward" else {}), loaded(program)[0], direction), 1))
 
 
 @each_program

@@ -10,7 +10,7 @@ from kir.ir.measures.measure import decreases
 from kir.ir.measures.naive import is_naive
 from kir.lineage.engine import PassEngine
 from kir.problem import Problem
-from kir.rewrite import Applied, Pass, apply, sites
+from kir.rewrite import Applied, Pass, apply, each_site
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def lineage_of(p: n.Program, problem: Problem, order: Sequence[type[Pass]], assu
 
 def _first(p: n.Program, order: Sequence[type[Pass]], assume: frozenset[str], refusals: Callable[[str], bool]) -> Applied | None:
     for item in order:
-        for site in sites(item.with_options({}), p, "backward"):
+        for site in each_site(item.with_options({}), p, "backward"):
             try:
                 done = apply(p, site.params, site, "backward", assume=assume & {each.id for each in item.preconditions})
             except KirError as refused:

@@ -62,8 +62,8 @@ def test_few_rows_few_tiles_and_any_n_are_right_and_lowered(name: str, dtype: st
     ("bmm_tilelang", {"rows": 128, "columns": 128, "depth": 32, "stages": 3, "threads": 128, "raster": 8}),
     ("gemm_fp8_triton", {"rows": 64, "stages": 4, "threads": 128, "raster": 8}),
     ("gemm_fp8_tilelang", {"rows": 128, "stages": 3, "threads": 256, "raster": 8}),
-    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128}),
-    ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128}),
+    ("gemm_grouped_triton", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
+    ("gemm_grouped_tilelang", {"rows": 64, "columns": 128, "stages": 4, "threads": 128, "ctas": 2}),
 ])
 def test_batches_groups_and_scaled_tiles_in_a_tile_language_are_right_and_emitted(name: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", "f8e4m3" if "fp8" in name else "bf16", **point)
@@ -93,6 +93,8 @@ def test_groups_uneven_and_empty_are_right_and_lowered(name: str, point: dict[st
     ("gemm_fp8_sm90", {"rows": 64, "stages": 6, "raster": 8, "rounds": 1}),
     ("gemm_fp8_sm90_multicast", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 2}),
     ("gemm_fp8_sm90_split", {"rows": 64, "stages": 6, "parts": 4}),
+    ("gemm_fp8_sm90_pairs", {"rows": 64, "stages": 6, "raster": 8, "rounds": 2}),
+    ("gemm_fp8_sm90_split_pairs", {"rows": 64, "stages": 6, "parts": 2}),
 ])
 def test_fp8_with_scales_a_tile_is_right_and_lowered(name: str, point: dict[str, int]) -> None:
     made, wanted = filled(name, "h200", "f8e4m3", **point)
@@ -135,6 +137,8 @@ def test_ampere_comes_from_the_naive_program_by_passes_alone_and_takes_every_siz
     ("gemm_grouped_sm90", "sm_90a", "HGMMA", {"rows": 128, "columns": 256, "stages": 4, "panel": 16, "rounds": 2}),
     ("gemm_grouped_sm90_few", "sm_90a", "HGMMA", {"rows": 16, "columns": 128, "stages": 6}),
     ("gemm_fp8_sm90_multicast", "sm_90a", "QGMMA", {"rows": 128, "stages": 6, "size": 2, "raster": 8, "rounds": 1}),
+    ("gemm_fp8_sm90_pairs", "sm_90a", "QGMMA", {"rows": 128, "stages": 6, "raster": 8, "rounds": 2}),
+    ("gemm_fp8_sm90_split_pairs", "sm_90a", "QGMMA", {"rows": 128, "stages": 4, "parts": 2}),
 ])
 def test_they_compile_without_spills_to_the_matrix_instructions(name: str, compiled_for: str, instruction: str, point: dict[str, int]) -> None:
     made, _ = filled(name, compiled_for, "f8e4m3" if "fp8" in name else "bf16", **point)

@@ -197,3 +197,13 @@ def test_a_cluster_is_compiled_to_multicast_without_spills() -> None:
     assert artifact.spills == 0 and image is not None and image.cluster == (2, 1, 1)
     if artifact.mix:
         assert artifact.mix["HGMMA"] > 0 and artifact.mix["UTMALDG"] > 0 and artifact.mix["UCGABAR_ARV"] > 0
+
+
+def test_the_gated_delta_rule_for_tilelang_is_right_and_emitted() -> None:
+    found, wanted = load_space(FOLDER / "gdn_d128_tilelang.toml"), load_problem("gdn_d128")
+    made = built(found, found.values({"form": "tiles"}, given_of(found, wanted, wanted.shapes[0], H200)), wanted, H200)
+    shape = wanted.shape("odd")
+    inputs = wanted.inputs(shape, seed=3)
+    assert wanted.compare(run(made, inputs, wanted.scalars(shape)).outputs, inputs, shape).ok
+    emitted = backend("tilelang").emit(made).text
+    assert "gates_shared[j]" in emitted and "T.gemm(ks, ks, gram, transpose_B=True" in emitted

@@ -2,7 +2,8 @@
 
 TileLang distributes an accumulator over warps by the policy of its `T.gemm`, and a left operand in registers by that of the product that takes it. The two
 distributions are one only where each warp has whole rows (`GemmWarpPolicy.FullRow`): with the default the compiler finds two layouts for one tile, and refuses.
-Where there are too few rows for all warps, the operand goes through shared memory.
+Where there are too few rows for all warps, the operand goes through shared memory, and so does a right operand that another product's result goes into: its
+rows are another product's columns.
 """
 from __future__ import annotations
 
@@ -27,6 +28,9 @@ def by_rows(k: n.Kernel) -> n.Kernel:
     products = [s for s in statements(k.body) if isinstance(s, n.Mma)]
     if warps < 2 or len(products) < 2:
         return k
+    results = {s.acc.buffer.name for s in products}
+    k = _through_shared(k, set(), {s for s in products if isinstance(s.b, n.Load) and _reached(k, set(_fragments(s.b))) & results})
+    products = [s for s in statements(k.body) if isinstance(s, n.Mma)]
     chained: set[n.Mma] = set()
     for s in products:
         before = _reached(k, set(_fragments(s.a)))
@@ -35,7 +39,7 @@ def by_rows(k: n.Kernel) -> n.Kernel:
     if not chained or any(POLICY in dict(s.attrs) for s in chained):
         return k
     if not all(_divides(s, ROWS * warps) for s in chained):
-        return _through_shared(k, {s for s in chained if any(True for _ in _fragments(s.a))})
+        return _through_shared(k, {s for s in chained if any(True for _ in _fragments(s.a))}, set())
 
     def leave(old: n.Node, new: n.Node) -> n.Node:
         return replace(new, attrs=tuple(sorted((*new.attrs, (POLICY, "FullRow"))))) if isinstance(new, n.Mma) and old in chained else new
@@ -43,20 +47,25 @@ def by_rows(k: n.Kernel) -> n.Kernel:
     return made
 
 
-def _through_shared(k: n.Kernel, products: set[n.Mma]) -> n.Kernel:
-    """The kernel with left operands of products, whole fragments, copied to shared memory before them."""
+def _through_shared(k: n.Kernel, left: set[n.Mma], right: set[n.Mma]) -> n.Kernel:
+    """The kernel with left operands of some products and right ones of others, whole fragments, copied to shared memory before them."""
     held: dict[str, n.Buffer] = {}
     taken = {a.name for a in k.grid} | set(bound_names(k.body))
 
+    def lying(e: n.Expr) -> n.Expr:
+        if not isinstance(e, n.Load) or e.at.index or e.at.buffer.layout is not None or e.at.buffer.space != "fragment":
+            return e
+        b = e.at.buffer
+        if b.name not in held:
+            name = next(x for i in range(len(taken) + 1) if (x := f"{b.name}_shared{i or ''}") not in taken)
+            taken.add(name)
+            held[b.name] = replace(b, name=name, space="shared")
+        return n.Load(n.Region(held[b.name]))
+
     def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Mma) and old in products and isinstance(new.a, n.Load) and not new.a.at.index and new.a.at.buffer.layout is None:
-            b = new.a.at.buffer
-            if b.name not in held:
-                name = next(x for i in range(len(taken) + 1) if (x := f"{b.name}_shared{i or ''}") not in taken)
-                taken.add(name)
-                held[b.name] = replace(b, name=name, space="shared")
-            return replace(new, a=n.Load(n.Region(held[b.name])))
-        return new
+        if not isinstance(new, n.Mma) or not isinstance(old, n.Mma):
+            return new
+        return replace(new, a=lying(new.a) if old in left else new.a, b=lying(new.b) if old in right else new.b)
     made: n.Kernel = transform(k, leave)
     spaces = tuple(n.Alloc(b) for b in held.values())
     return replace(made, body=(*spaces, *_filled(made.body, {b.name: name for name, b in held.items()}))) if held else k
@@ -66,9 +75,10 @@ def _filled(block: n.Block, sources: dict[str, str]) -> n.Block:
     """A block with the shared copies of operands written before each product that takes one."""
     out: list[n.Stmt] = []
     for s in block:
-        if isinstance(s, n.Mma) and isinstance(s.a, n.Load) and s.a.at.buffer.name in sources:
-            b = s.a.at.buffer
-            out.append(n.Store(n.Region(b), n.Load(n.Region(replace(b, name=sources[b.name], space="fragment"))), origin=s.origin))
+        for e in (s.a, s.b) if isinstance(s, n.Mma) else ():
+            if isinstance(e, n.Load) and e.at.buffer.name in sources:
+                b = e.at.buffer
+                out.append(n.Store(n.Region(b), n.Load(n.Region(replace(b, name=sources[b.name], space="fragment"))), origin=s.origin))
         match s:
             case n.For() | n.While():
                 s = replace(s, body=_filled(s.body, sources))

@@ -20,7 +20,25 @@ from ..values.emitter import reads_memory
 from ..values.loads import load, rvalue
 from ..values.objects import assign, initialized, new_object, pinned_value, spilled
 from ..values.reading import MAX_CALLS, Reading
-from ..values.values import Builtin, Dims, Group, Lambda, Located, Mapped, Members, Nothing, Overloads, Pack, Pointer, Record, Scalar, Text, TypeName, Wide
+from ..values.values import (
+    Aimed,
+    Builtin,
+    Dims,
+    Group,
+    Lambda,
+    Located,
+    Mapped,
+    Members,
+    Nothing,
+    Overloads,
+    Pack,
+    Pointer,
+    Record,
+    Scalar,
+    Text,
+    TypeName,
+    Wide,
+)
 from .places import address, element, member, pointed
 
 CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast", "dynamic_cast"})
@@ -258,6 +276,8 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
         return v
     if isinstance(kind, Named) and not isinstance(v, Located):
         return v
+    if isinstance(v, Members) and isinstance(kind, Ptr) and kind.to == v.type:
+        return Aimed(v.type, v.fields)
     if isinstance(v, Pack) and isinstance(kind, Vec | Rec | Prim):
         v = construct(r, kind, list(v.items))
     if reference and isinstance(v, (Located, Members)):

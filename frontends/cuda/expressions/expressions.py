@@ -24,7 +24,7 @@ from ..values.loads import rvalue
 from ..values.memory import Place
 from ..values.objects import assign, begun, new_object, pinned_value
 from ..values.reading import Reading
-from ..values.values import Builtin, Group, Lambda, Located, Members, Nothing, Null, Overloads, Pack, Pointer, Record, Scalar, TypeName, Wide, Word
+from ..values.values import Aimed, Builtin, Group, Lambda, Located, Members, Nothing, Null, Overloads, Pack, Pointer, Record, Scalar, TypeName, Wide, Word
 from . import calls, operators, places
 from .calls import expanded
 
@@ -176,6 +176,8 @@ def _assignment(r: Reading, node: Node, scope: Scope) -> Value:
         assign(r, at, braced(r, right, at.type, scope))
         return at
     b = value(r, right, scope)
+    if isinstance(at, Aimed):
+        raise NotUnderstood(f"a pointer to {at.type} that is set again", node)
     if isinstance(at, (Members, Located, Wide)) and isinstance(at.type, Rec) and (
         sign != "=" or calls.has_method(at.type, "operator=")
     ):

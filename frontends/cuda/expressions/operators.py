@@ -23,7 +23,7 @@ from ..values.emitter import has_effect
 from ..values.loads import rvalue
 from ..values.objects import assign, initialized, new_object, pinned, spilled
 from ..values.reading import Reading
-from ..values.values import Chosen, Located, Members, Null, Pointer, Record, Scalar, Wide, constant
+from ..values.values import Aimed, Chosen, Located, Members, Null, Pointer, Record, Scalar, Wide, constant
 
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr"}
 COMPARING = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
@@ -31,6 +31,10 @@ COMPARING = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne
 
 def binary(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
     """`a sign b`."""
+    if isinstance(a, Aimed) or isinstance(b, Aimed):
+        if sign in ("==", "!=") and isinstance(b if isinstance(a, Aimed) else a, Null):
+            return Scalar(build.const(sign == "!=", BOOL))
+        raise NotUnderstood(f"the operator {sign} on a pointer to an object", node)
     if any(isinstance(x, (Members, Record, Wide, Located)) and isinstance(x.type, (Rec, Vec)) for x in (a, b)):
         made = user_operator(r, sign, [a, b], node)
         if made is not None:
@@ -240,6 +244,8 @@ def conditional(r: Reading, cond: n.Expr, then: Callable[[], Value], orelse: Cal
         b = orelse()
         b = b if isinstance(b, Members) else rvalue(r, b)
     assert r.m.block is block
+    if isinstance(a, Aimed) or isinstance(b, Aimed):
+        raise NotUnderstood("a choice between pointers to objects", node)
     if isinstance(a, (Pointer, Null, Chosen)) or isinstance(b, (Pointer, Null, Chosen)):
         if first or second:
             raise NotUnderstood("a choice between pointers with effects", node)

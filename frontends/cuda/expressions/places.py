@@ -19,7 +19,7 @@ from ..values.loads import rvalue
 from ..values.objects import spilled
 from ..values.pointers import Apart, PointerArray
 from ..values.reading import Reading
-from ..values.values import Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
+from ..values.values import Aimed, Builtin, Chosen, Dims, Group, Lambda, Located, Mapped, Members, Overloads, Pointer, Record, Remote, Scalar, TypeName, Wide
 from . import operators
 
 COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3}
@@ -47,7 +47,9 @@ def address(r: Reading, v: Value, node: Node) -> Value:
     match v:
         case Located() if type(v) is Located:
             return Pointer(v.place, Ptr(v.type))
-        case Members() | Overloads() | Builtin() | Mapped():
+        case Members() if not isinstance(v, Aimed):
+            return Aimed(v.type, v.fields)
+        case Overloads() | Builtin() | Mapped():
             return v
         case Wide():
             at = spilled(r, v)
@@ -64,6 +66,8 @@ def pointed(r: Reading, v: Value, node: Node) -> Value:
         return Located(v.place, v.type.to)
     if isinstance(v, Remote) and v.type in (Ptr(Prim(v.at.buffer.dtype)), Ptr(Prim(v.at.buffer.dtype), True)):
         return Apart(v.at)
+    if isinstance(v, Aimed):
+        return Members(v.type, v.fields)
     if isinstance(v, (Members, Lambda)):
         return v
     if isinstance(v, (Wide, Record)):

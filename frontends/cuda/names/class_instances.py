@@ -129,7 +129,7 @@ def instantiate(r: Reading, t: ClassTemplate, node: Node | None, parent: Scope, 
             scope.decls.pop(name, None)
     for decls in scope.decls.values():
         for d in decls:
-            if isinstance(d, Function):
+            if isinstance(d, Function) and not d.friend:
                 d.owner = made
     constructors = scope.decls.get(t.name, [])
     scope.decls[t.name] = [d for d in constructors if isinstance(d, Function)]

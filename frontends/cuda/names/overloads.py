@@ -14,12 +14,33 @@ from ..types.c_types import VOID, Arr, Auto, CType, Named, Prim, Ptr, Vec
 from ..types.errors import NotUnderstood
 from ..values.descriptors import TENSOR_MAP
 from ..values.reading import Reading
-from ..values.values import Chosen, Group, Lambda, Located, Mapped, Members, Null, Pack, Pointer, Record, Remote, Scalar, Text, TypeName, Wide, Word, constant
+from ..values.values import (
+    Aimed,
+    Chosen,
+    Group,
+    Lambda,
+    Located,
+    Mapped,
+    Members,
+    Null,
+    Pack,
+    Pointer,
+    Record,
+    Remote,
+    Scalar,
+    Text,
+    TypeName,
+    Wide,
+    Word,
+    constant,
+)
 
 
 def type_of_value(v: Value) -> CType:
     """The type that overloads see."""
     match v:
+        case Aimed():
+            return Ptr(v.type)
         case Scalar() | Wide() | Record() | Members() | Located() | Pointer():
             return v.type
         case Null():
@@ -157,6 +178,8 @@ def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) 
         return 4 if isinstance(to, Rec) or (isinstance(to, Vec) and len(v.items) == to.n) or (isinstance(to, Prim) and len(v.items) <= 1) else None
     have = type_of_value(v)
     if isinstance(to, Auto) or have == to:
+        return 0
+    if isinstance(v, Members) and isinstance(to, Ptr) and to.to == v.type:  # `this`
         return 0
     if isinstance(v, Mapped):
         return 0 if to == TENSOR_MAP or (isinstance(to, Ptr) and to.to == TENSOR_MAP) else 2 if isinstance(to, Ptr) and to.to == VOID else None

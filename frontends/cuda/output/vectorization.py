@@ -74,6 +74,8 @@ def trips(s: n.For) -> int | None:
 def inlined(body: n.Block) -> n.Store | None:
     """The store that a body of pure lets and one store comes to."""
     *lets, last = body
+    if isinstance(last, n.If) and last.orelse:
+        last = _either(last) or last
     if isinstance(last, n.If) and last.then and not last.orelse and not last.static and isinstance(inner := last.then[-1], n.Store):
         own = last.then[:-1]
         if any(isinstance(x, n.Load) and x.at.buffer.space not in ("register", "fragment") for s in own for x in walk(s)):
@@ -109,6 +111,20 @@ def inlined(body: n.Block) -> n.Store | None:
     return store
 
 
+def _either(s: n.If) -> n.Store | None:
+    """`if there: v[e] = x[..] else: v[e] = 0` as one store of a load under a mask."""
+    if s.static or len(s.then) != 1 or len(s.orelse) != 1 or shape_of(s.cond.type):
+        return None
+    a, b = s.then[0], s.orelse[0]
+    if not isinstance(a, n.Store) or not isinstance(b, n.Store) or a.at != b.at or a.at.buffer.space != "register" or not a.at.index:
+        return None
+    if any(x.mask is not None or x.clip for x in (a, b)) or not isinstance(a.value, n.Load) or not isinstance(b.value, n.Const):
+        return None
+    if a.value.mask is not None or a.value.clip or shape_of(a.value.type) or a.value.at.buffer.space not in ("global", "shared"):
+        return None
+    return replace(a, value=replace(a.value, mask=s.cond, other=b.value), label=a.label or s.label)
+
+
 def waits(e: n.Expr) -> bool:
     """Whether evaluating it may have an effect, or is done by several lanes together."""
     return any(isinstance(x, n.Call) and (x.of is not None or x.fn not in table() or table()[x.fn].level != "element" or table()[x.fn].effect)
@@ -123,6 +139,7 @@ def elementwise(s: n.For) -> n.Store | None:
     store = inlined(s.body)
     if store is None or not store.at.index:
         return None
+    store = _counted_once(store, s.var, count)
     store, wholes = _whole(store, s.var, count)
     if waits(store.value):
         return None
@@ -161,6 +178,17 @@ def elementwise(s: n.For) -> n.Store | None:
     if mask is not None and (uses(mask, s.var) or gathers(mask)):
         return None
     return n.Store(at, _in_place(value, wholes), mask, cache=store.cache, label=s.label or store.label, origin=s.origin)
+
+
+def _counted_once(store: n.Store, var: n.Var, count: int) -> n.Store:
+    """A store whose places name a loop's counter, converted several times, converted once: all its values are small, and none is negative."""
+    def leave(_: n.Node, e: n.Node) -> n.Node:
+        x = e.x if isinstance(e, n.Cast) and e.dtype.is_integer and not e.dtype.is_symbolic and isinstance(e.x, n.Cast) else None
+        if x is None or x.x != var or not x.dtype.is_integer or x.dtype.is_symbolic or count > 1 << x.dtype.bits - 1 or not isinstance(e, n.Cast):
+            return e
+        return build.cast(var, e.dtype)
+    made: n.Store = transform(store, leave)
+    return made
 
 
 def _whole(store: n.Store, var: n.Var, count: int) -> tuple[n.Store, dict[str, n.Expr]]:

@@ -155,9 +155,14 @@ _CAST_OF_NAME = re.compile(r"((?<=[(])[\w:]+(?:\s+[\w:]+)*\s*\*+\s*\)\s*)\((\s*\
 """`(T*)(p) + 1`, which a grammar without names takes for casts of `+1`."""
 
 
+_LATE_FRIEND = re.compile(r"\b((?:(?:inline|constexpr|static)\s+)+)friend\b")
+"""`inline friend`, which the grammar knows with `friend` first."""
+
+
 def _as_grammar_has_it(text: str) -> str:
     """Text with blanks for what the grammar does not know and no meaning hangs on: `typename` before the type of a call, the type below an enumeration
-    without a name."""
+    without a name. `friend` comes first."""
+    text = _LATE_FRIEND.sub(lambda m: "friend" + f" {m[1]}"[:len(m[1])], text) if "friend" in text else text
     text = _CAST_OF_NAME.sub(lambda m: f"{m[1]} {m[2]} ", text)
     text = _CALLED_TYPE.sub(lambda m: m[1] + " " * 8, text)
     text = _NAMED_USING.sub(" " * 8, text)
@@ -313,7 +318,8 @@ _NAMED_IN = {
     "words.cuh": re.compile(rb"\b(?:atomicInc|atomicDec|__syncthreads_(?:or|and|count)|frexpf?)\b"),
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
     "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)_to_fp8\b|\b__nv_cvt_fp8_to_halfraw\b"),
-    "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair)\b"),
+    "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
+    "curand.cuh": re.compile(rb"\bcurandStatePhilox4_32_10(?:_t)?\b"),
     "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }
 """Own headers that no include names, by what a file that needs them says."""

@@ -22,7 +22,7 @@ from ..values.objects import assign, initialized, new_object, pinned_value
 from ..values.reading import Reading
 from ..values.shared_arrays import shared_array
 from ..values.shared_pool_views import carved
-from ..values.values import Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
+from ..values.values import Aimed, Located, Members, Nothing, Null, Pointer, Record, Scalar, Wide
 
 
 def declaration(r: Reading, node: Node, scope: Scope) -> None:
@@ -104,6 +104,8 @@ def _variable(r: Reading, node: Node, d: Node, init: Node | None, name: str, wor
 
 
 def _local(r: Reading, name: str, v: Value, kind: CType, changed: bool) -> Value:
+    if isinstance(v, Aimed) and isinstance(kind, (Auto, Ptr)):
+        return v
     if isinstance(v, Members) and (isinstance(kind, Auto) or v.type == kind):
         made = new_object(r, name, v.type)
         assign(r, made, v)

@@ -96,7 +96,7 @@ class ClassInstance:
 
     def methods(self, name: str) -> list[Function]:
         """Methods of a name, of the class or else of its bases."""
-        found = [d for d in self.scope.decls.get(name, ()) if isinstance(d, Function)]
+        found = [d for d in self.scope.decls.get(name, ()) if isinstance(d, Function) and not d.friend]
         for b in self.bases:
             if found:
                 break

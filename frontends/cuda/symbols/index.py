@@ -107,6 +107,10 @@ class Index:
                         self.one(child, scope, unit, listed)
             case "function_definition":
                 self._function(node, scope, unit, params)
+            case "friend_declaration":
+                for child in node.named_children:
+                    if child.type == "function_definition":
+                        self._function(child, scope, unit, params, friend=True)
             case "class_specifier" | "struct_specifier" | "union_specifier":
                 self.a_class(node, scope, unit, params)
             case "declaration" | "field_declaration":
@@ -132,7 +136,7 @@ class Index:
             case _:
                 pass
 
-    def _function(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None) -> None:
+    def _function(self, node: Node, scope: Scope, unit: Unit, params: tuple[TParam, ...] | None, friend: bool = False) -> None:
         try:
             declarator = function_declarator(node)
         except NotUnderstood:
@@ -165,7 +169,7 @@ class Index:
             arguments = tuple(listed.named_children) if listed is not None else ()
             shown = shown.child_by_field_name("name") or shown
         words = {text(c) for c in node.children if c.type == "storage_class_specifier"}
-        made = Function(text(shown), node, params, inner, unit, "__thread" in words, "static" in words, arguments=arguments)
+        made = Function(text(shown), node, params, inner, unit, "__thread" in words, "static" in words, arguments=arguments, friend=friend)
         inner.declare(made.name, made)
         self.functions.setdefault(made.name, []).append(made)
 

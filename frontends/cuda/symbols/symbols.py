@@ -105,6 +105,8 @@ class Function:
     owner: Instance | None = None
     arguments: tuple[Node, ...] | None = None
     """Of an explicit specialization: its template arguments."""
+    friend: bool = False
+    """Whether a class defines it, of which it is no member."""
 
     @property
     def body(self) -> Node | None:

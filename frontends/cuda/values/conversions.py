@@ -161,10 +161,10 @@ def scalar(r: Reading, v: Value, node: Node | None = None) -> n.Expr:
         return v.expr
     if isinstance(v, Wide) and isinstance(v.type, Vec) and v.type.name in _RAW:
         return build.cast(_only(v), _RAW[v.type.name], "bits")
-    if isinstance(v, (Members, Record, Wide)) and isinstance(v.type, Rec):
+    if isinstance(v, (Located, Members, Record, Wide)) and isinstance(v.type, Rec):
         found = r.calls.conversion(r, v, None)
-        if isinstance(found, Scalar):
-            return found.expr
+        if found is not None:
+            return scalar(r, found, node)
     raise NotUnderstood(f"{type_text(v)} where a number is needed", node)
 
 

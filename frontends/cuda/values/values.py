@@ -122,6 +122,11 @@ class Members(Value):
     fields: dict[str, Value] = field(default_factory=dict)
 
 
+@dataclass
+class Aimed(Members):
+    """A pointer to such an object, which never points to another: its fields are the object's own."""
+
+
 @dataclass(frozen=True)
 class Group(Value):
     """A cooperative group: `size` threads in a row (0: the CTA), see `grammars/cuda_names.toml`."""

@@ -83,7 +83,7 @@ def rising(shape: tuple[int, ...], end: int, random: np.random.Generator) -> Arr
 
 def places(program: n.Program) -> Mapping[str, Places]:
     """By name, the inputs of whole numbers that a program finds memory or counts by."""
-    return once(program, "_places", lambda: _places(program))
+    return once(program, "_drawn_places", lambda: _places(program))
 
 
 def _places(program: n.Program) -> dict[str, Places]:

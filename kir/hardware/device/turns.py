@@ -1,9 +1,11 @@
 """Whose turn a device is: what must not be disturbed has it alone, all else shares it. Across processes, by file locks that end with their holders.
 
-Two locks each: who waits to be alone holds the first, at which all who come later wait too, so that a stream of short sharers starves nobody.
+Two locks each. Who waits to be alone holds the first together with all others who do, and until it has been: who would share the device waits there, so that
+a stream of short sharers starves nobody, and those who wait to be alone follow one another, with one wait for the sharers to leave for all of them.
 """
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import threading
 import time
@@ -67,6 +69,11 @@ class Turns:
         """Seconds for which this thread has waited for its turns so far."""
         return float(getattr(self._held, "waited", 0.0))
 
+    @property
+    def had(self) -> float:
+        """Seconds for which this thread has had the device alone so far."""
+        return float(getattr(self._held, "had", 0.0))
+
     @contextmanager
     def _turn(self, kind: int) -> Iterator[None]:
         mine: int | None = getattr(self._held, "kind", None)
@@ -75,17 +82,23 @@ class Turns:
             yield
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        begun = time.perf_counter()
-        with open(self.file, "a+b") as lock:  # a description of its own for each turn: threads of a process wait for one another as processes do
-            with open(self.file.with_suffix(".next"), "a+b") as door:
-                fcntl.flock(door, fcntl.LOCK_EX)
-                fcntl.flock(lock, kind)
-            self._held.waited = self.waited + time.perf_counter() - begun
+        alone, begun = kind == fcntl.LOCK_EX, time.perf_counter()
+        with contextlib.ExitStack() as held:  # a description of its own for each turn: threads of a process wait for one another as processes do
+            lock = held.enter_context(open(self.file, "a+b"))
+            door = held.enter_context(open(self.file.with_suffix(".next"), "a+b"))
+            fcntl.flock(door, fcntl.LOCK_SH if alone else fcntl.LOCK_EX)
+            fcntl.flock(lock, kind)
+            if not alone:
+                fcntl.flock(door, fcntl.LOCK_UN)
+            entered = time.perf_counter()
+            self._held.waited = self.waited + entered - begun
             self._held.kind = kind
             try:
                 yield
             finally:
                 self._held.kind = None
+                if alone:
+                    self._held.had = self.had + time.perf_counter() - entered
 
 
 __all__ = ["Turns"]

@@ -11,7 +11,7 @@ from kir.interp.state.frame import LEVELS, Frame
 from kir.interp.state.machine import Machine
 from kir.interp.state.memory import Handle
 from kir.ir import nodes as n
-from kir.ir.types import DType
+from kir.ir.types import I32, DType
 from kir.ir.visit import children, statements
 
 Lanes = Literal["one", "own", "mapped"]
@@ -30,8 +30,17 @@ class Named:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What a functional view shows: the place of an element (axes), and what is read outside the buffer there."""
+
+    axes: tuple[str, ...]
+    at: n.Region
+    fill: n.Const | None
+
+
+@dataclass(frozen=True)
 class Held:
-    """A buffer from outside, or one that the loop declares: its rank, its lanes, and the number of its memory."""
+    """A buffer from outside, or one that the loop declares: its rank, its lanes, the number of its memory, and what it shows of another buffer."""
 
     name: str
     dtype: DType
@@ -39,6 +48,7 @@ class Held:
     rank: int
     lanes: Lanes
     memory: int
+    shown: Shown | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class Signature:
     values: tuple[Named, ...]
     buffers: tuple[Held, ...]
     masked: bool
+    checked: bool = False
 
 
 def taken(s: n.Stmt) -> bool:
@@ -81,6 +92,26 @@ def _spread(s: n.For) -> bool:
     if inner is None or not inner.at.index:
         return False
     return deep > 1 or inner.mask is not None or any(isinstance(x, n.Load) and (x.mask is not None or x.clip) for x in _within(inner))
+
+
+def quiet(s: n.For) -> bool:
+    """Whether the checking mode may have nothing to say of a loop: all that it reads has a value, and each tensor is read, or written by one statement."""
+    stored: list[str] = []
+    read: set[str] = set()
+    for x in statements((s,)):
+        match x:
+            case n.For(kind="pipelined") | n.Eval() | n.Alloc(init=None):
+                return False
+            case n.Store() if x.at.buffer.space not in ("register", "fragment"):
+                stored.append(x.at.buffer.name)
+            case _:
+                pass
+    for x in _within(s):
+        if isinstance(x, n.Load):
+            read.add(x.at.buffer.name)
+            if x.other is None and (x.mask is not None or x.clip):
+                return False
+    return len(set(stored)) == len(stored) and not read & set(stored)
 
 
 def counts_alike(s: n.For) -> bool:
@@ -151,6 +182,26 @@ def names(loop: n.For) -> tuple[dict[str, n.Var], dict[str, n.Buffer], list[n.Al
     return {k: v for k, v in values.items() if k not in own}, {k: v for k, v in buffers.items() if k not in declared}, allocs
 
 
+def shown(handle: Handle) -> Shown | None:
+    """What a functional view shows, where that is worked out from its axes by arithmetic alone."""
+    view = handle.view
+    if view is None or not (view.fill is None or isinstance(view.fill, n.Const)) or not _region(view.at) or view.at.buffer.dtype != handle.buffer.dtype:
+        return None
+    return None if _loads(view.at) else Shown(view.axes, view.at, view.fill)
+
+
+def seen_through(loop: n.For, name: str) -> bool:
+    """Whether a loop reads a buffer of this name only, at 32-bit places that no load gives."""
+    regions = [x for x in _within(loop) if isinstance(x, n.Region) and x.buffer.name == name]
+    stored = any(isinstance(s, n.Store) and s.at.buffer.name == name for s in statements((loop,)))
+    return not stored and all(isinstance(i, n.Expr) and i.type == I32 for r in regions for i in r.index) and not any(map(_loads, regions))
+
+
+def _loads(r: n.Region) -> bool:
+    """Whether the place of a region is loaded."""
+    return any(isinstance(x, n.Load) for i in r.index for x in _within(i))
+
+
 def lanes_of(handle: Handle, f: Frame) -> Lanes:
     """How the lanes of a frame find their part of a buffer's memory."""
     memory = handle.memory
@@ -164,9 +215,9 @@ def found(m: Machine, name: str, f: Frame) -> Val | Handle | None:
     return f.find(name) or m.globals.get(name)
 
 
-def signature(loop: n.For, values: Sequence[tuple[str, DType, Val]], buffers: Sequence[Handle], f: Frame) -> Signature:
+def signature(loop: n.For, values: Sequence[tuple[str, DType, Val]], buffers: Sequence[Handle], f: Frame, checked: bool = False) -> Signature:
     """The signature of a loop where these are found."""
     numbers: dict[int, int] = {}
-    held = tuple(Held(h.buffer.name, h.buffer.dtype, h.memory.space, len(h.shape), lanes_of(h, f), numbers.setdefault(id(h.memory), len(numbers)))
+    held = tuple(Held(h.buffer.name, h.buffer.dtype, h.memory.space, len(h.shape), lanes_of(h, f), numbers.setdefault(id(h.memory), len(numbers)), shown(h))
                  for h in buffers)
-    return Signature(loop, tuple(Named(name, dtype, v.data.shape[0] == 1) for name, dtype, v in values), held, f.live is not None)
+    return Signature(loop, tuple(Named(name, dtype, v.data.shape[0] == 1) for name, dtype, v in values), held, f.live is not None, checked)

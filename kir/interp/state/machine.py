@@ -22,15 +22,16 @@ from kir.ir.visit import statements
 
 class Machine(Findings, ABC):
     """State of a run. `checker` is there in checking mode only; `lazy` lets asynchronous operations act as late as they may; with
-    `compiles` loops of plain mode may be compiled; `backward` starts the last CTA first. What is evaluated
-    asks for the values of its parts, and what runs for its blocks, by `evaluate` and `block`; `kir.interp.evaluation.interpreter` joins them."""
+    `compiles` loops of plain mode may be compiled; `backward` starts the last CTA first; with `traffic` checking mode counts sectors and bank
+    conflicts. What is evaluated asks for the values of its parts, and what runs for its blocks, by `evaluate` and `block`;
+    `kir.interp.evaluation.interpreter` joins them."""
 
     checker: Monitor
 
     def __init__(self, program: n.Program, *, lazy: bool = False, most_steps: int = sys.maxsize, coverage: Coverage | None = None,
-                 compiles: bool = False, one_error: bool = False, backward: bool = False) -> None:
+                 compiles: bool = False, one_error: bool = False, backward: bool = False, traffic: bool = False) -> None:
         super().__init__(program, most_steps, one_error)
-        self.compiles, self.backward = compiles, backward
+        self.compiles, self.backward, self.traffic = compiles, backward, traffic
         self.lazy, self.coverage = lazy, coverage
         self.checking = False
         self.stepping = False

@@ -72,9 +72,9 @@ class Finding:
 @dataclass
 class Counters:
     """Counts over the whole run. Bytes by `read global`, `write shared`, ..; a uniform access counts once. FLOPs by unit: `tensor`
-    and the `via` of a tile product, `fp32`, `sfu`, ..; elementwise work, sectors (32 bytes of global memory per warp access) and
-    bank conflicts (extra passes of a warp through shared memory) are counted in checking mode only. `steps` are statements and loop
-    iterations that the interpreter ran one after another."""
+    and the `via` of a tile product, `fp32`, `sfu`, ..; elementwise work is counted in checking mode only, and there, where `traffic` asks for
+    them, sectors (32 bytes of global memory per warp access) and bank conflicts (extra passes of a warp through shared memory). `steps` are
+    statements and loop iterations that the interpreter ran one after another."""
 
     bytes: dict[str, int] = field(default_factory=dict)
     flops: dict[str, int] = field(default_factory=dict)

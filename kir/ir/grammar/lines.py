@@ -14,8 +14,10 @@ from lark.exceptions import LarkError
 from lark.tree import Meta
 
 T = Tree[Token]
-UNUSUAL = re.compile(r"[#\t\r\ufeff\v\f]")
-"""What a text that is printed has not: comments, tabs."""
+UNUSUAL = re.compile(r"[\t\r\ufeff\v\f]")
+"""What a text that is printed has not: tabs, and the like."""
+COMMENTED = re.compile(r'^(?:[^"#\n]|"(?:[^"\\\n]|\\.)*")*#', re.MULTILINE)
+"""A line with a comment, outside of texts in quotes; nor has it those."""
 HEAD = re.compile(r"(?:@%?\w+ +)?(for|if|static|while|roles|role|else)\b")
 """How a line in a kernel begins that a block follows."""
 BODY = re.compile(r"(?:@%?\w+ +)?(?:kernel|function)\b")
@@ -38,7 +40,7 @@ class _Unusual(Exception):
 
 def tree_of_lines(lark: Lark, text: str) -> T | None:
     """The tree of a text; None for one that is wrong, or written as no printer writes it."""
-    if UNUSUAL.search(text):
+    if UNUSUAL.search(text) or ("#" in text and COMMENTED.search(text)):
         return None
     rows = text.split("\n")
     lines = [Line(k, len(row) - len(row.lstrip(" ")), row.strip(" ")) for k, row in enumerate(rows, start=1) if row.strip(" ")]

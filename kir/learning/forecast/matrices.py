@@ -22,6 +22,7 @@ from kir.ir.parser import parse_program
 from kir.learning.forecast.comparison import APART, LEVELS, MOVED, PRINT, RAW, SURFACES, Compared, Side, of_device, of_limits, of_step, opposite
 from kir.learning.forecast.data import Data, PairRow, ProgramRow
 from kir.learning.forecast.features import State, state
+from kir.learning.forecast.terms import excluded
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 
@@ -32,6 +33,8 @@ LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
 ONE_FAMILY = {"matmul": "gemm"}
 """Families that a part of the data still names otherwise: what is left out of training must be the whole family."""
+NOT_MADE = "TimeoutError"
+"""How the fault of a program begins that `benchmarks.effects` stopped preparing."""
 Wanted = tuple[str, str, str]
 """A program, a device, sizes as JSON."""
 
@@ -174,7 +177,7 @@ def code_version() -> str:
 
 def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     """The matrices of all pairs whose programs have features, and those pairs in the same order."""
-    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after))]
+    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
     asked = [Asked((p.before, p.device, at), (p.after, p.device, at), p.step, data.programs[p.after].surface) for p in pairs
              for at in (sizes_text(p.sizes),)]
     names, used = names_of(asked, found)
@@ -195,6 +198,15 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
     made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
                 np.array([ONE_FAMILY.get(p.family, p.family) for p in pairs], dtype=object), about)
     return made, pairs
+
+
+def unsettled(data: Data, p: PairRow) -> bool:
+    """Whether nothing is known of a pair whose later program counts as failed: one that does not compile, and yet compiled in another part of the data, or was
+    not made in the time that the host gave it; and one that is wrong at sizes that the facts of both programs exclude."""
+    row = data.compiled.get((p.after, target_of(p.device).architecture.name))
+    if p.fault == "compile":
+        return row is not None and (row.ok or row.fault.startswith(NOT_MADE))
+    return p.fault == "wrong" and all(excluded(parse_program(data.programs[q].text, q), p.sizes) for q in (p.before, p.after))
 
 
 @dataclass(frozen=True)

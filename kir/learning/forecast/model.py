@@ -22,7 +22,7 @@ from kir.base.diagnostic import KirError, error
 from kir.base.store import write_atomic
 from kir.learning.forecast.trees import Array, Forest
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised whenever features or their meaning change, or the file does."""
 MAGIC = b"kir.forecast/"
 ANALYTIC = "log t.total"
@@ -35,14 +35,19 @@ FORESTS = ("location", "way", "scale", "fail")
 REFUSED, CERTAIN = ("at l.illegal", "at l.refused"), 0.99
 """Features of what is known to fail before a compiler is asked, and how likely a step then fails (of 341 pairs that have one, all did)."""
 HINT = 0.01
-"""The logarithm that a forecast gets whose location says nothing, or says otherwise than the forest of which is faster."""
+"""The logarithm that a forecast's median has at least, on the side that is likelier."""
+BENDS = (0.1, 0.4)
+"""Sizes of what is said of which is faster (a logarithm) beyond which its likelihood hardly grows any more."""
+LEAST = 0.005
+"""The least probability of either side of 1x."""
 
 
 @dataclass(frozen=True)
 class Model:
     """`names` are the features, the first `used` of them seen by the forests, the others only by the distance. `trust`, `start` (of the scale, a logarithm) and
-    `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution; `odds`, `rates` turn the fail forest's
-    value into a probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair from what was trained
+    `levels` with `quantiles` (errors over scale, at each of `knots`, logarithms of it) make the distribution about the location; `sure` (a weight for each of
+    `BENDS`) how likely it is to lie on either side of 1x, from what is said of which is faster; `odds`, `rates` turn the fail forest's value into a
+    probability. `center`, `spread` and `centroids` (of the features `compared`) measure the distance of a pair from what was trained
     on, `far` is where it is out of reach. `about` says what it was trained on: `data` (hash), `seed`, `command`, `families`, `pairs`, `devices`."""
 
     names: tuple[str, ...]
@@ -56,6 +61,7 @@ class Model:
     levels: tuple[float, ...]
     knots: tuple[float, ...]
     quantiles: tuple[tuple[float, ...], ...]
+    sure: tuple[float, ...]
     odds: tuple[float, ...]
     rates: tuple[float, ...]
     compared: tuple[int, ...]
@@ -68,10 +74,14 @@ class Model:
     def predict(self, rows: Array, mirrored: Array) -> tuple[Array, Array, Array]:
         """For pairs (rows x features) and the same pairs the other way round: quantiles of the logarithm of the speedup (rows x levels), the probability
         of failure, and the distance."""
-        middle, own = self.middle(rows, mirrored), self.distance(rows)
+        said, own = self.said(rows, mirrored), self.distance(rows)
+        middle = self.located(said)
         width = self.widths(rows, middle, own)
-        relative = _between(width, np.asarray(self.knots), np.asarray(self.quantiles))
+        relative = _between(width, self._places.knots, self._places.quantiles)
         logs = middle[:, None] + np.exp(width)[:, None] * relative
+        if len(self.way.roots):
+            leaning = said[:, 0] + said[:, 2]
+            logs = sided(logs, self._places.levels, slower(leaning, self.sure), leaning)
         return logs, self.failing(rows), own
 
     def base(self, rows: Array) -> Array:
@@ -81,10 +91,16 @@ class Model:
         found: Array = rows[:, self._places.analytic] * math.log(2.0)
         return found
 
-    def middle(self, rows: Array, mirrored: Array) -> Array:
-        """The location: of a pair and its mirror image, one is the other's negative."""
+    def located(self, said: Array) -> Array:
+        """The location: where a distribution lies before it is known which side of 1x is likelier."""
+        found: Array = self.trust * said[:, 0] + said[:, 1]
+        return found
+
+    def speed(self, rows: Array, mirrored: Array) -> Array:
+        """The logarithm of the speedup by which candidates are put in order: the mean of the location and of what is said of which is faster. Of a pair and its
+        mirror image, one is the other's negative."""
         said = self.said(rows, mirrored)
-        return decided(self.trust * said[:, 0] + said[:, 1], said[:, 0] + said[:, 2] if len(self.way.roots) else None)
+        return 0.5 * (self.located(said) + said[:, 0] + said[:, 2]) if len(self.way.roots) else self.located(said)
 
     def said(self, rows: Array, mirrored: Array) -> Array:
         """What the analytic model, the location forest and that of which is faster say of pairs (rows x 3)."""
@@ -110,12 +126,13 @@ class Model:
     @cached_property
     def _places(self) -> _Places:
         return _Places(self.names.index(ANALYTIC) if ANALYTIC in self.names else -1, _of_code(self.names), np.array(self.compared, dtype=np.intp),
-                       np.array([i for i, name in enumerate(self.names) if name in REFUSED], dtype=np.intp), self.location.joined(self.way))
+                       np.array([i for i, name in enumerate(self.names) if name in REFUSED], dtype=np.intp), self.location.joined(self.way),
+                       np.array(self.levels), np.array(self.knots), np.array(self.quantiles))
 
     def packed(self) -> bytes:
         """The file."""
-        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "knots", "quantiles", "odds", "rates", "compared",
-                                                              "far", "about")}
+        head: dict[str, Any] = {k: getattr(self, k) for k in ("names", "used", "trust", "start", "levels", "knots", "quantiles", "sure", "odds", "rates",
+                                                              "compared", "far", "about")}
         head |= {"forests": {name: getattr(self, name).sizes() for name in FORESTS}, "centroids": self.centroids.shape}
         arrays = b"".join(getattr(self, name).packed() for name in FORESTS)
         arrays += b"".join(np.ascontiguousarray(a, "<f4").tobytes() for a in (self.center, self.spread, self.centroids))
@@ -157,7 +174,7 @@ class Model:
             forests[name], at = Forest.read(head["forests"][name], content, at)
         rows, columns = head["centroids"]
         flat = np.frombuffer(content, "<f4", (rows + 2) * columns, at).astype(np.float64)
-        kept: dict[str, Any] = {k: tuple(head[k]) for k in ("names", "levels", "knots", "odds", "rates", "compared")}
+        kept: dict[str, Any] = {k: tuple(head[k]) for k in ("names", "levels", "knots", "sure", "odds", "rates", "compared")}
         kept["quantiles"] = tuple(map(tuple, head["quantiles"]))
         return cls(**kept, **forests, **{k: head[k] for k in ("used", "trust", "start", "far", "about")}, center=flat[:columns],
                    spread=flat[columns:2 * columns], centroids=flat[2 * columns:].reshape(rows, columns))
@@ -166,18 +183,40 @@ class Model:
 @dataclass(frozen=True)
 class _Places:
     """What is looked up again and again: the columns of the analytic model's answer (-1: none), of machine code, of what is compared, of what is
-    refused; and the forests of the location and of which is faster as one."""
+    refused; the forests of the location and of which is faster as one; and numbers of the model as arrays."""
 
     analytic: int
     code: Array
     compared: Array
     refused: Array
     both: Forest
+    levels: Array
+    knots: Array
+    quantiles: Array
 
 
-def decided(found: Array, leaning: Array | None) -> Array:
-    """Locations, on the side of 1 that `leaning` is on."""
-    return found if leaning is None else np.where(np.sign(leaning) * found > HINT, found, np.sign(leaning) * HINT)
+def slower(leaning: Array, sure: Sequence[float]) -> Array:
+    """The probability that a step makes it slower, from what is said of which is faster (a logarithm, above 0 for faster); of a pair and its mirror image, both
+    add up to 1."""
+    against = sum(weight * np.tanh(leaning / bend) for weight, bend in zip(sure, BENDS, strict=True))
+    found: Array = np.clip(1.0 / (1.0 + np.exp(against)), LEAST, 1.0 - LEAST)
+    return found
+
+
+def sided(logs: Array, levels: Array, below: Array, leaning: Array) -> Array:
+    """Distributions (quantiles at `levels`, rising) with the probability `below` of lying under 0, the shape of either side as it was; the median lies `HINT`
+    at least on the side of `leaning`."""
+    middle = int(np.argmin(np.abs(levels - 0.5)))
+    out: Array = np.empty_like(logs)
+    for i, row in enumerate(logs):
+        was, now, side = min(max(float(np.interp(0.0, row, levels)), LEAST), 1.0 - LEAST), float(below[i]), float(np.sign(leaning[i]))
+        found = np.interp(np.where(levels < now, levels * (was / now), 1.0 - (1.0 - levels) * ((1.0 - was) / (1.0 - now))), levels, row)
+        mid = side * max(side * float(found[middle]), HINT) if side else float(found[middle])
+        np.minimum(found[:middle], mid, out=out[i, :middle])
+        out[i, middle] = mid
+        np.maximum(found[middle + 1:], mid, out=out[i, middle + 1:])
+    out += (np.arange(len(levels)) - middle) * 1e-9
+    return out
 
 
 def _between(at: Array, knots: Array, columns: Array) -> Array:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from kir.gate.cost import Cost
 from kir.gate.counts.numbers import Value, evaluate, offsets
 from kir.hardware.target import Architecture
 from kir.ir import nodes as n
-from kir.ir.build import int_value
-from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import once, statements, walk
+from kir.ir.build import const, int_value
+from kir.ir.printer import expr_text
+from kir.ir.types import I32, TileType, dtype_of, shape_of
+from kir.ir.visit import once, statements, substitute, walk
 from kir.surface import Artifact, backend
 
 FETCH, FETCHED = 1e-9, 1000
@@ -57,14 +59,32 @@ def unhidden(costs: Sequence[Cost], artifact: Artifact | None = None) -> float:
     return FETCH * min(text, FETCHED) + WARP * begun + ISSUED * issued + LOOP * loops + SEEN * parts
 
 
+def numbered(program: n.Program) -> n.Program:
+    """A program with the defaults of its numbers: one that is generic in its threads or tiles runs with those."""
+    values: dict[str, n.Expr] = {m.name: const(m.default, I32) for m in program.metas if isinstance(m.default, int) and not isinstance(m.default, bool)}
+    if not values:
+        return program
+    made: n.Program = once(program, "_numbered", lambda: replace(substitute(program, values), metas=tuple(m for m in program.metas if m.name not in values)))
+    return made
+
+
+def excluded(program: n.Program, sizes: Mapping[str, int]) -> str:
+    """The first fact of a program that does not hold at some sizes, as text; "" where none is known not to."""
+    def found() -> str:
+        broken = (f for f in program.facts if (held := evaluate(f, sizes)) is not None and not bool(held))
+        return next(map(expr_text, broken), "")
+    return once(program, f"_excluded {tuple(sizes.items())}", found)
+
+
 def illegal(program: n.Program, architecture: Architecture) -> int:
     """How much of a program the architecture refuses."""
     return once(program, f"_illegal {architecture.name}", lambda: len(legalize(program, architecture)))
 
 
-def refused(program: n.Program, architecture: Architecture, surface: str) -> int:
+def refused(program: n.Program, architecture: Architecture, surface: str, sizes: Mapping[str, int] | None = None) -> int:
     """How much of a program is known to fail on its surface before a compiler is asked: what its backend cannot say, waits for fewer groups than none, places
-    beyond a shared array, and shared memory that Triton's pipelines would take beyond a CTA's."""
+    beyond a shared array (at `sizes`, where they are given), shared memory that Triton's pipelines would take beyond a CTA's, and registers that TileLang would
+    have to index by lanes."""
     def found() -> int:
         try:
             said = len(backend(surface).accepts(program))
@@ -72,9 +92,20 @@ def refused(program: n.Program, architecture: Architecture, surface: str) -> int
             said = 0
         waits = [x.args[0] for k in program.kernels for x in walk(k) if isinstance(x, n.Call) and x.fn in WAITS and x.args]
         said += sum(isinstance(x, n.Expr) and (int_value(x) or 0) < 0 for x in waits)
-        said += outside(program)
+        said += sum(by_lanes(k) for k in program.kernels) if surface == "tilelang" else 0
         return said + (surface == "triton" and staged(program) > architecture.shared_per_cta)
-    return once(program, f"_refused {architecture.name} {surface}", found)
+    at = tuple(sorted((sizes or {}).items()))
+    return once(program, f"_refused {architecture.name} {surface}", found) + once(program, f"_outside {at}", lambda: outside(program, sizes))
+
+
+def by_lanes(k: n.Kernel) -> int:
+    """Statements of tiles that read registers of a CTA's only thread: TileLang writes them as parallel loops, whose variables may not index such a buffer
+    ("Local buffers are thread-private"); of more threads it makes a fragment (all ten programs of `benchmarks/data/effects` that have one)."""
+    if (int_value(k.threads) or 1) > 1:
+        return 0
+    def reads(e: n.Expr) -> bool:
+        return any(isinstance(x, n.Load) and x.at.buffer.space == "register" and bool(shape_of(x.type)) for x in walk(e))
+    return sum(isinstance(s, n.Store) and s.at.buffer.space == "global" and reads(s.value) for s in statements(k.body))
 
 
 def staged(program: n.Program) -> float:
@@ -97,14 +128,14 @@ def _bytes(e: n.Expr) -> float:
     return float(math.prod(d or 0 for d in extents)) * dtype_of(e.type).bytes if extents else 0.0
 
 
-def outside(program: n.Program) -> int:
-    """How many statements reach beyond a shared array, found by trying: every thread of CTA 0 at the ends of every loop. Each is sure, and that there is none
-    proves nothing (`kir check` decides)."""
-    return sum(_seen(k) for k in program.kernels)
+def outside(program: n.Program, sizes: Mapping[str, int] | None = None) -> int:
+    """How many statements reach beyond a shared array, found by trying: every thread of CTA 0 at the ends of every loop, at `sizes` where they are given. Each
+    is sure, and that there is none proves nothing (`kir check` decides)."""
+    return sum(_seen(k, sizes or {}) for k in program.kernels)
 
 
-def _seen(k: n.Kernel) -> int:
-    values: dict[str, Value | n.Expr] = {axis.name: 0 for axis in k.grid}
+def _seen(k: n.Kernel, sizes: Mapping[str, int]) -> int:
+    values: dict[str, Value | n.Expr] = {**sizes, **{axis.name: 0 for axis in k.grid}}
     found = {i for last in (False, True) for i in _beyond(k.body, values, 1, last)}
     return len(found)
 
@@ -165,4 +196,4 @@ def _reaches(r: n.Region, values: Known, threads: int) -> bool:
     return at is not None and bool(at.size) and (int(at.max()) >= math.prod(e or 0 for e in extents) or int(at.min()) < 0)
 
 
-__all__ = ["illegal", "outside", "refused", "staged", "unhidden"]
+__all__ = ["excluded", "illegal", "numbered", "outside", "refused", "staged", "unhidden"]

@@ -16,7 +16,7 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import error
 from kir.learning.forecast.distribution import BINS
-from kir.learning.forecast.model import ANALYTIC, NARROWEST, WIDEST, Model, decided, distances, scaled_by, with_own, without_code
+from kir.learning.forecast.model import ANALYTIC, BENDS, NARROWEST, WIDEST, Model, distances, scaled_by, slower, with_own, without_code
 from kir.learning.forecast.trees import Array, Forest, nothing
 
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99)
@@ -48,6 +48,8 @@ WAY, WAY_NOTED, WAY_MOST, WAY_LEAST = 0.2, 0.03, 0.1, 0.3
 and what the smallest that is asked counts."""
 TRUSTED, HELD, ERRED = (0.6, 0.7, 0.8, 0.9, 1.0), (0.0, 0.15, 0.25, 0.35, 0.5, 0.75, 1.0), 0.7
 """Shares of the analytic model and of forests that are tried on families left out, and the error from which a pair counts no more."""
+SURE = tuple(i * 0.2 for i in range(21))
+"""Weights that are tried for how sure it is which side of 1x a step is on."""
 TREES = {"location": 180, "way": 180, "scale": 90, "fail": 120}
 GROWN: Mapping[str, Any] = {"learning_rate": 0.08, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
                             "bagging_freq": 1,
@@ -108,12 +110,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Located:
-    """What a model's width and failures are trained on: a model with its location, and for each measured pair what one without its family says (`middle`), how
-    far the pair lies from that one's training data (`own`), and the part that was left out (`folds`)."""
+    """What a model's width and failures are trained on: a model with its location, and for each measured pair what one without its family says (`middle`, and
+    `leaning` of which is faster), how far the pair lies from that one's training data (`own`), and the part that was left out (`folds`)."""
 
     model: Model
     held: Rows
     middle: Array
+    leaning: Array
     own: Array
     folds: Array
 
@@ -153,8 +156,16 @@ def locate(rows: Rows, o: Options) -> Located:
     both = np.concatenate([np.arange(len(held)), compiled])
     trust, much, way = _shares(np.concatenate([said, of_code[compiled]]), held.measured[both], _weights(held.family)[both])
     full = replace(full, trust=trust, location=full.location.scaled(much), way=full.way.scaled(way), far=float(np.quantile(own, 0.99)))
-    middle = decided(trust * said[:, 0] + much * said[:, 1], said[:, 0] + way * said[:, 2] if o.way else None)
-    return Located(full, held, middle, own, folds)
+    leaning = said[:, 0] + way * said[:, 2]
+    return Located(replace(full, sure=_sure(leaning, held.measured)), held, trust * said[:, 0] + much * said[:, 1], leaning, own, folds)
+
+
+def _sure(leaning: Array, measured: Array) -> tuple[float, ...]:
+    """How likely either side of 1x is, by what was said of which is faster: the weights with the least Brier score on families left out, each pair counted
+    once."""
+    said, was = leaning[leaning != 0.0], (measured < 0.0)[leaning != 0.0]
+    tried = [(a, b) for a in SURE for b in SURE]
+    return min(tried, key=lambda weights: float(((slower(said, weights) - was) ** 2).mean())) if len(said) else tried[0]
 
 
 def _shares(said: Array, measured: Array, weights: Array) -> tuple[float, float, float]:
@@ -218,7 +229,7 @@ def _bare(rows: Rows) -> Model:
     """A model that says nothing yet."""
     none = np.zeros(0)
     return Model(rows.names, rows.used, nothing(), nothing(), nothing(), nothing(), 0.0, math.log(0.3), LEVELS, (0.0,), (tuple(0.0 for _ in LEVELS),),
-                 (0.0, 1.0), (0.0, 0.0), (), none, none, np.zeros((0, 0)), math.inf, rows.about)
+                 tuple(0.0 for _ in BENDS), (0.0, 1.0), (0.0, 0.0), (), none, none, np.zeros((0, 0)), math.inf, rows.about)
 
 
 def _weights(family: Array) -> Array:

@@ -128,21 +128,22 @@ def _states(host: Walked) -> tuple[str, ...]:
 
 
 def _start(card: Card, walked: Walked, likely: str) -> Transfer | None:
-    """Of a kernel's states (a likely one, its expert's, the naive one) the first at which a card applies, and a surface that says it."""
+    """Of a kernel's states (a likely one, its expert's, the naive one) the first at which a card applies, and a surface that says it; of what the card
+    makes there some surface must say a program too, since nothing follows that could change it."""
     states = _states(walked)
     for text in dict.fromkeys((likely, states[0], states[-1])):
         with suppress(KirError):
             program = parsed(text)
-            if _applies(card, program, Context(target(TARGET))) and (surface := said_by(program, walked.surface)):
+            if (surface := said_by(program, walked.surface)) and any(said_by(made, surface) for made in _makes(card, program, Context(target(TARGET)))):
                 return Transfer(walked, program, surface)
     return None
 
 
-def _applies(card: Card, program: Program, context: Context) -> bool:
-    """Whether some application of a card passes every check of the framework."""
+def _makes(card: Card, program: Program, context: Context) -> Iterator[Program]:
+    """What the first applications of a card make of a program, those that pass every check of the framework."""
     held = kinds(features(program))
     some = islice(applicable(card, program, context), TRIES) if all(f in held for f in card.scope.requires) else ()
-    return next(carried_out(some, program, context), None) is not None
+    yield from (made for made, _ in carried_out(some, program, context))
 
 
 # ---------------------------------------------------------------------------------------------------------------------------- plans
@@ -233,7 +234,7 @@ def _guided(card: Card, host: Walked, program: Program, home: Walked, prefix: tu
         last = prefix[-JUST_BEFORE:]
         left = {each.step for each in came.left}
         led_to = sum(str(step) not in left for step in last) >= LEAST_TAKEN * len(last)
-        if led_to and _applies(card, came.program, context) and (surface := said_by(came.program, home.surface)):
+        if led_to and next(_makes(card, came.program, context), None) is not None and (surface := said_by(came.program, home.surface)):
             return Transfer(host, came.program, surface, rest, home.kernel, aim)
     return None
 

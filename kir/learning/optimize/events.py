@@ -16,6 +16,8 @@ from kir.base.diagnostic import error
 from kir.base.store import Log
 
 SCHEMA = "kir.optimize/1"
+ENDING = ("again", "end")
+"""Events of a search's end, which one that goes on over the log comes to later."""
 
 
 class LogEnds(Exception):
@@ -31,6 +33,7 @@ class Recorder:
     only: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
     _stored: list[dict[str, Any]] = field(default_factory=list)
+    _again: dict[str, dict[str, Any]] = field(default_factory=dict)
     _begun: float = field(default_factory=time.monotonic)
     _spent: float = 0.0
 
@@ -44,8 +47,8 @@ class Recorder:
         for row in stored:
             if row.get("schema") != SCHEMA:
                 raise error("KIR-U021", f"{path} is a log of the form '{row.get('schema', 'unknown')}'", needs=f"one of the form '{SCHEMA}', or another file")
-        kept = [row for row in stored if row["event"] != "end"]
-        out = cls(log, only, _stored=kept)
+        kept = [row for row in stored if row["event"] not in ENDING]
+        out = cls(log, only, _stored=kept, _again={row["candidate"]: row for row in stored if row["event"] == "again"})
         out._spent = float(stored[-1]["clock"]) if stored else 0.0
         return out
 
@@ -72,14 +75,14 @@ class Recorder:
         """An event that happened. Raises KirError KIR-U022 where the log has another one in its place, and LogEnds."""
         row = {"schema": SCHEMA, "event": event, **fields}
         stored = self.next_stored()
-        if stored is not None and event != "end":
+        if stored is not None and event not in ENDING:
             if {k: v for k, v in stored.items() if k != "clock"} != row:
                 told = tuple(f"{k}: {stored.get(k)!r} in the log, {row.get(k)!r} now" for k in row if stored.get(k) != row[k])[:3]
                 raise error("KIR-U022", f"event {len(self.events) + 1} of the log is another than this search comes to", witness=told,
                             needs="the inputs and the version of KIR that the log was made with, or another log")
             self.events.append(dict(stored))
             return
-        if self.only and event != "end":
+        if self.only and event not in ENDING:
             raise LogEnds
         row["clock"] = round(self.clock, 3)
         self.events.append(row)
@@ -96,4 +99,15 @@ class Recorder:
             raise LogEnds
         said = dict(judge())
         self.add("gate", candidate=key, **said)
+        return said
+
+    def again(self, key: str, judge: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The word on a candidate that is judged once more at the end: from the log where it is there, else asked for and recorded."""
+        if (known := self._again.get(key)) is not None:
+            self.events.append(dict(known))
+            return known
+        if self.only:
+            raise LogEnds
+        said = dict(judge())
+        self.add("again", candidate=key, **said)
         return said

@@ -5,7 +5,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -38,6 +38,10 @@ class Judge(Protocol):
         """The gate's word on one."""
         ...
 
+    def again(self, program: Program, surface: str) -> Measured:
+        """The word on one that was right before, on inputs that it has not seen."""
+        ...
+
 
 @dataclass
 class CpuJudge:
@@ -63,29 +67,40 @@ class CpuJudge:
         seconds = sum(c.seconds for c in program_cost(program, self.setting.shape.sizes, self.setting.target, made, surface or "cuda"))
         return Measured(float(f"{seconds:.6g}"))
 
-    def verdict(self, program: Program, surface: str) -> Verdict:
-        """The CPU gate's whole verdict."""
+    def again(self, program: Program, surface: str) -> Measured:
+        """Interpreted with fresh seeds; the time is the model's of the program as it is."""
+        from kir.gate.cases import FRESH
+
+        verdict = self.verdict(program, "kir", FRESH)
+        if not verdict.accepted:
+            return Measured(math.inf, accepted=False, reason=verdict.reason)
+        return Measured(float(f"{sum(c.seconds for c in modelled(program, self.setting, surface)):.6g}"))
+
+    def verdict(self, program: Program, surface: str, fresh: int = 0) -> Verdict:
+        """The CPU gate's whole verdict; nothing is compiled for surface `kir`."""
         from kir.gate.cpu import gate_cpu
         from kir.gate.gpu.relative import ProgramProblem
 
-        problem, surface, targets = self.setting.problem, surface if self.compiles else "kir", [self.setting.target] if self.compiles else []
+        problem, compiles = self.setting.problem, self.compiles and surface != "kir"
+        surface, targets = (surface, [self.setting.target]) if compiles else ("kir", [])
         if isinstance(problem, ProgramProblem):
-            return gate_cpu(program, None, surface, targets, problem.against, cache=self.cache)
-        return gate_cpu(program, problem, surface, targets, cache=self.cache)
+            return gate_cpu(program, None, surface, targets, problem.against, cache=self.cache, fresh=fresh)
+        return gate_cpu(program, problem, surface, targets, cache=self.cache, fresh=fresh)
 
 
 @dataclass
 class GpuJudge:
-    """Right at secret shapes and timed on a device. The interpreter and the panel are left out, as `kir gate --on gpu` has them; without `replays` so are
-    the timed calls, made again and compared at their whole size, which takes longer than all else. `spent` says where the last candidate's seconds went,
-    by the gate's stages; `turn` are those for which it waited for the device, within the others. `shared` is what a search's gates have in common."""
+    """Right at secret shapes and timed on a device. Of each candidate the interpreter and the panel are left out, as `kir gate --on gpu` has them, and but
+    with `replays` the timed calls made again in a process of their own and compared at their whole size, which takes longer than all else: `again` has all
+    of these, and what it refuses is no result. `spent` says where the last candidate's seconds went, by the gate's stages; `turn` are those for which it
+    waited for the device and `alone` those for which it had it alone, within the others. `shared` is what a search's gates have in common."""
 
     gpu: Gpu
     setting: Setting
     seconds: float = 0.3
     name: str = "gpu"
     measures: bool = True
-    replays: bool = True
+    replays: bool = False
     shared: Shared | None = None
     spent: dict[str, float] = field(default_factory=dict)
 
@@ -103,24 +118,22 @@ class GpuJudge:
 
     def judge(self, program: Program, surface: str) -> Measured:
         """Correctness at secret shapes, then the time at the shape."""
+        return self._told(program, surface, sanitize=False, interpret=False, replay=self.replays, shared=self.shared)
+
+    def again(self, program: Program, surface: str) -> Measured:
+        """The whole gate, compute-sanitizer and interpreter too, with a secret of its own: other seeds and other shapes."""
+        return self._told(program, surface)
+
+    def _told(self, program: Program, surface: str, **options: Any) -> Measured:
         from kir.gate.gpu import Options, gate_gpu
         from kir.learning.tune.device import told, with_shape
 
-        problem = with_shape(self.setting.problem, self.setting.shape)
-        options = Options(shapes=(self.setting.shape.name,), panel=False, sanitize=False, budget=self.seconds, interpret=False, replay=self.replays,
-                          shared=self.shared)
-        waited = self.gpu.turns.waited
-        verdict = gate_gpu(self.gpu, program, problem, surface, options=options)
-        self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": self.gpu.turns.waited - waited}
+        problem, turns = with_shape(self.setting.problem, self.setting.shape), self.gpu.turns
+        chosen = Options(shapes=(self.setting.shape.name,), panel=False, budget=self.seconds, **options)
+        waited, had = turns.waited, turns.had
+        verdict = gate_gpu(self.gpu, program, problem, surface, options=chosen)
+        self.spent = {**(verdict.device.seconds if verdict.device else {}), "turn": turns.waited - waited, "alone": turns.had - had}
         return told(verdict, self.setting.shape)
-
-    def verdict(self, program: Program, surface: str) -> Verdict:
-        """The whole gate: interpreter, device, compute-sanitizer, panel."""
-        from kir.gate.gpu import Options, gate_gpu
-        from kir.learning.tune.device import with_shape
-
-        return gate_gpu(self.gpu, program, with_shape(self.setting.problem, self.setting.shape), surface,
-                        options=Options(shapes=(self.setting.shape.name,)))
 
 
 def modelled(program: Program, setting: Setting, surface: str) -> Sequence[Cost]:

@@ -261,7 +261,7 @@ class CardSource:
 
 
 SINGLE: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
-    "pipeline": {"stages": (2, 3, 4)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
+    "pipeline": {"stages": (4, 3, 2)}, "multi-threaded-block": {"threads": THREADS}, "vectorize-global": {"width": (8, 4)}, "tree-reduction": {},
     "tile": {"extent": (64, 128), "axis": (0, 1)}, "stage-panels": {"extent": (64, 32)}, "mma": {}, "narrow-operand": {}, "partition-rows": {},
     "cache-converted-value": {}, "retain-tile": {}, "reuse-operand": {}, "online-normalize": {}, "fold-scale": {}, "linear-grid": {}, "raster-l2": {},
     "persistent": {"ctas": ()}, "tma-load": {}, "tma-store": {}, "stage-epilogue": {}, "invariant-hoist": {}, "fuse-loops": {},
@@ -284,7 +284,7 @@ class PassSource:
             if name not in known:
                 continue
             cls = pass_class(name)
-            for values in itertools.product(*((setting.target.device.sm_count,) if d == () else d for d in domains.values())):
+            for values in itertools.product(*(_waves(program, setting) if d == () else d for d in domains.values())):
                 options = dict(zip(domains, values, strict=True))
                 try:
                     found = sites(cls.with_options(options), program)
@@ -293,6 +293,13 @@ class PassSource:
                 for site in found:
                     step = Step.of(site.params, anchor_text(program, site.path))
                     yield Plan(f"pass {step}", (step,), cls.claim, family=name, surface=setting.surface)
+
+
+def _waves(program: n.Program, setting: Setting) -> Sequence[int]:
+    """Numbers of CTAs that run at once: as many as the threads of all SMs suffice for, half and a quarter of them, and one for each SM."""
+    threads, device = max((int_value(k.threads) or 1 for k in program.kernels), default=1), setting.target.device
+    most = max(1, min(setting.target.architecture.max_ctas_per_sm, setting.target.architecture.max_threads_per_sm // threads))
+    return [*dict.fromkeys(device.sm_count * max(1, most // part) for part in (1, 2, 4, most))]
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ from kir.learning.packages.twin import Twin, twin
 from kir.rewrite import passes
 
 SCHEMA = "kir.package/1"
-MOST_SHARE = 1 / 3
-"""The most of what is left of the budget that one kernel is given."""
+MOST_SHARE, MOST_ALIKE = 1 / 3, 3
+"""The most of what is left of the budget that one kernel is given, and how many times an equal part: of many kernels most gain by what is tried first."""
 READING = 120.0
 """Seconds that reading one call may take."""
 LEAST = (2, 10.0)
@@ -87,7 +87,7 @@ def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) 
     """Search as far as the budget goes, and write what was found. Raises what `calls_of` does, and KirError KIR-U032 for a folder of another run."""
     calls = calls_of(asked.bindings, asked.package)
     order, skipped = ranked(calls, _modelled(asked, calls))
-    _same_run(asked, order)
+    _same_run(asked, order, calls)
     made: dict[int, tuple[dict[str, Any], Twin | None]] = {}
 
     def written(ended: str) -> Outcome:
@@ -152,7 +152,7 @@ def _in_turn(asked: Asked, order: Sequence[Ranked]) -> Searched:
         if (share := spent.share(one, order[number - 1:])) is None:
             return
         spent.begin(share)
-        row, found = _one(asked, number, one, share)
+        row, found = _one(asked, one, share)
         spent.add(share, row)
         yield number, row, found
 
@@ -167,12 +167,12 @@ def _side_by_side(asked: Asked, order: Sequence[Ranked]) -> Searched:
         while left and len(running) < engine.parallel and (share := spent.share(left[0][1], [one for _, one, _ in left])) is not None:
             number, one, lives = left.popleft()
             spent.begin(share)
-            if _result(asked, number, one).is_file():
-                row, found = _one(asked, number, one, share)
+            if _result(asked, one).is_file():
+                row, found = _one(asked, one, share)
                 spent.add(share, row)
                 yield number, row, found
                 continue
-            begun = engine.begin(searched, SearchTask.of(asked, number, one, share))
+            begun = engine.begin(searched, SearchTask.of(asked, one, share))
             running[begun.said if isinstance(begun, Begun) else begun] = number, one, share, lives, begun
         if not running:
             return
@@ -186,9 +186,9 @@ def _side_by_side(asked: Asked, order: Sequence[Ranked]) -> Searched:
                     left.appendleft((number, one, 1))
                     continue
                 ended = {**_fresh(one), "took": 0.0, "remark": "it ends the process that searches it"}
-                write_atomic(_result(asked, number, one), json.dumps(ended, indent=1) + "\n")
+                write_atomic(_result(asked, one), json.dumps(ended, indent=1) + "\n")
                 spent.begin(share)
-            row, found = _one(asked, number, one, share)
+            row, found = _one(asked, one, share)
             spent.add(share, row)
             yield number, row, found
 
@@ -205,13 +205,15 @@ class _Spent:
     begun: float = field(default_factory=time.monotonic)
 
     def share(self, one: Ranked, rest: Sequence[Ranked]) -> Budget | None:
-        """A kernel's part of what is left, as large as its part of what would be saved; None once nothing is left."""
+        """A kernel's part of what is left: half of it by what would be saved, half to all alike, and of what is left for many no more than `MOST_ALIKE` times
+        as much as if all had the same; None once nothing is left."""
         gone = max(self.seconds / self.parallel, time.monotonic() - self.begun)
         seconds, candidates = self.budget.seconds - gone, self.budget.candidates - self.candidates - self.given
         if seconds <= 0 or candidates <= 0:
             return None
         whole = sum(r.saving for r in rest)
-        share = min(MOST_SHARE, one.saving / whole) if whole else MOST_SHARE
+        alike = 1 / len(rest)
+        share = min(MOST_SHARE, MOST_ALIKE * alike, (alike + (one.saving / whole if whole else alike)) / 2)
         return Budget(min(candidates, max(LEAST[0], round(candidates * share))), min(seconds, max(LEAST[1], seconds * self.parallel * share)),
                       plans=self.budget.plans)
 
@@ -242,7 +244,6 @@ class SearchTask:
     compiles: bool
     cache: str
     measured: bool
-    number: int
     place: str
     binding: str
     launches: int
@@ -254,13 +255,13 @@ class SearchTask:
     @property
     def key(self) -> str:
         """The call."""
-        return f"{self.number} {self.place}"
+        return f"search {self.binding} {self.place}"
 
     @classmethod
-    def of(cls, asked: Asked, number: int, one: Ranked, share: Budget) -> SearchTask:
+    def of(cls, asked: Asked, one: Ranked, share: Budget) -> SearchTask:
         """The task of a call."""
         return cls(str(asked.bindings), asked.package, asked.target.name, str(asked.out), share.plans, asked.compiles, str(asked.cache or ""),
-                   asked.measured, number, one.call.place, str(one.call.binding), one.call.launches, one.seconds, one.least, share.candidates,
+                   asked.measured, one.call.place, str(one.call.binding), one.call.launches, one.seconds, one.least, share.candidates,
                    share.seconds)
 
 
@@ -270,29 +271,33 @@ def searched(task: SearchTask) -> dict[str, Any]:
     asked = Asked(Path(task.bindings), task.package, target(task.target), Path(task.out), share, task.compiles, Path(task.cache) if task.cache else None,
                   (lambda r: DeviceJudge(r.call, r.expert.program)) if task.measured else None, measured=task.measured)
     call = Call(task.place, Path(task.binding), task.launches)
-    return {"took": _one(asked, task.number, Ranked(call, task.seconds, task.least), share)[0]["took"]}
+    return {"took": _one(asked, Ranked(call, task.seconds, task.least), share)[0]["took"]}
 
 
-def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:
-    """Keep what the run is of, or compare with what is kept."""
-    calls = [{"kernel": r.call.place, "binding": hashlib.sha256(r.call.binding.read_bytes()).hexdigest()[:16],
-              "file": hashlib.sha256(r.call.file.read_bytes()).hexdigest()[:16]} for r in order]
-    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": calls}
+def _same_run(asked: Asked, order: Sequence[Ranked], calls: Sequence[Call]) -> None:
+    """Keep what the run is of, or compare with what is kept: calls may have come to it, and some may be skipped now."""
+    def told(call: Call) -> dict[str, str]:
+        return {"kernel": call.place, "binding": hashlib.sha256(call.binding.read_bytes()).hexdigest()[:16],
+                "file": hashlib.sha256(call.file.read_bytes()).hexdigest()[:16]}
+
+    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": [told(r.call) for r in order]}
     file = asked.out / "order.json"
-    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != now:
+    before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {**now}
+    if {**before, "calls": []} != {**now, "calls": []} or not all(any(told(c) == row for c in calls if c.place == row["kernel"]) for row in before["calls"]):
         raise error("KIR-U032", f"{asked.out} holds the run of other calls, of another target, or of files that have changed since",
                     needs="the same bindings and files as before, or another folder")
     write_atomic(file, json.dumps(now, indent=1) + "\n")
 
 
 def every_pass() -> Mapping[str, Any]:
-    """All passes with the values that are tried of their parameters: those of a search first, then the rest as they come."""
-    return {**SINGLE, **{cls.name: {} for cls in passes() if cls.name not in SINGLE}}
+    """All passes with the values that are tried of their parameters: those of a search first, then the rest as they come. A CTA of a package's kernel has a
+    row or a tile already: it is given a few of them."""
+    return {**SINGLE, "tile": {"extent": (4, 2, 8), "axis": (0, 1)}, **{cls.name: {} for cls in passes() if cls.name not in SINGLE}}
 
 
-def _one(asked: Asked, number: int, one: Ranked, share: Budget) -> tuple[dict[str, Any], Twin | None]:
+def _one(asked: Asked, one: Ranked, share: Budget) -> tuple[dict[str, Any], Twin | None]:
     """The row of a call, from its results where its search has ended before, and what takes its place where something is faster."""
-    result = _result(asked, number, one)
+    result = _result(asked, one)
     if result.is_file():
         kept: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return kept, twin(one.call, parse_program(kept["program"]), "\n".join(kept["story"])) if kept["program"] else None
@@ -315,8 +320,8 @@ def _one(asked: Asked, number: int, one: Ranked, share: Budget) -> tuple[dict[st
     return row, made
 
 
-def _result(asked: Asked, number: int, one: Ranked) -> Path:
-    return asked.out / "results" / f"{number:04}-{one.call.kernel}.json"
+def _result(asked: Asked, one: Ranked) -> Path:
+    return asked.out / "results" / f"{one.call.binding.stem}.json"
 
 
 def _fresh(one: Ranked) -> dict[str, Any]:

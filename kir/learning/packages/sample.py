@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.artifacts import ArtifactCache
-from kir.gate.cases import OTHER, RelativeCase, Tests, expected_of
+from kir.gate.cases import FRESH, OTHER, RelativeCase, Tests, expected_of
 from kir.gate.correctness import check
 from kir.gate.cost import program_cost
 from kir.gate.cpu import gate_cpu
@@ -86,20 +86,30 @@ class CallJudge:
 
     def judge(self, program: n.Program, surface: str) -> Measured:
         """The word on one, with the cost model's seconds."""
+        return self._said(program, surface, self._cases, 0)
+
+    def again(self, program: n.Program, surface: str) -> Measured:
+        """The word on one that was right before, on other draws."""
+        return self._said(program, surface, [], FRESH)
+
+    def _said(self, program: n.Program, surface: str, drawn: list[RelativeCase], fresh: int) -> Measured:
         verdict = gate_cpu(program, None, surface if self.compiles else "kir", [self.target] if self.compiles else [], self.given, cache=self.cache,
                            interpret=False)
         if not verdict.accepted:
             return Measured(math.inf, accepted=False, reason=verdict.reason)
-        if why := self.wrong(program):
+        if why := self._wrong(program, drawn, fresh):
             return Measured(math.inf, accepted=False, reason=why)
         made = next((a for a in verdict.artifacts if a.kernels), None)
         return Measured(float(f"{sum(c.seconds for c in program_cost(program, {}, self.target, made, surface)):.6g}"))
 
     def wrong(self, program: n.Program) -> str:
         """Why a program is not right in the place of the call ("" where it is)."""
+        return self._wrong(program, self._cases, 0)
+
+    def _wrong(self, program: n.Program, drawn: list[RelativeCase], fresh: int) -> str:
         try:
-            self._cases = self._cases or list(cases(self.given))
-            right = check(sampled(program), Tests(tuple(self._cases), (self._cases[0],)), f"program {content_hash(self.given)[:12]}", relative=True)
+            drawn += [] if drawn else cases(self.given, fresh)
+            right = check(sampled(program), Tests(tuple(drawn), (drawn[0],)), f"program {content_hash(self.given)[:12]}", relative=True)
         except (KirError, ValueError) as bad:
             return f"it cannot be run: {bad}" if isinstance(bad, ValueError) else f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}"
         return "" if right.ok else right.reason
@@ -120,16 +130,18 @@ class CallTask:
     target: str
     compiles: bool
     cache: str
+    again: bool = False
 
     @property
     def key(self) -> str:
         """The content hashes of both, and the surface."""
-        return f"{content_hash(parse_program(self.text))} {content_hash(parse_program(self.given))} {self.surface}"
+        return f"{content_hash(parse_program(self.text))} {content_hash(parse_program(self.given))} {self.surface}{' again' * self.again}"
 
 
 def judged_call(task: CallTask) -> dict[str, Any]:
     """What a worker does: the word on a task, as JSON."""
-    return _judge(task.given, task.target, task.compiles, task.cache).judge(parse_program(task.text), task.surface).to_json()
+    by = _judge(task.given, task.target, task.compiles, task.cache)
+    return (by.again if task.again else by.judge)(parse_program(task.text), task.surface).to_json()
 
 
 @lru_cache(maxsize=4)
@@ -137,9 +149,9 @@ def _judge(given: str, device: str, compiles: bool, folder: str) -> CallJudge:
     return CallJudge(parse_program(given), target(device), ArtifactCache(Path(folder)) if folder else None, compiles)
 
 
-def cases(given: n.Program) -> list[RelativeCase]:
+def cases(given: n.Program, fresh: int = 0) -> list[RelativeCase]:
     """Inputs of a recorded call as different distributions draw them, and what the kernel as given makes of them. Raises ValueError for tensors that are
-    too large, and what the interpreter raises."""
+    too large, and what the interpreter raises. `fresh` is added to the seeds."""
     small, out = sampled(given), []
     for number, distribution in enumerate(DISTRIBUTIONS):
         arrays: dict[str, Array] = {}
@@ -150,10 +162,10 @@ def cases(given: n.Program) -> list[RelativeCase]:
             if math.prod(shape) > LARGEST:
                 raise ValueError(f"'{p.name}' has {math.prod(shape)} elements")
             how = OTHER.get(distribution, Draw(kind="normal")) if p.of.dtype.is_float else Draw(kind="integers", low=0, high=2)
-            arrays[p.name] = draw(how, shape, p.of.dtype.name, generator(content_hash(given), distribution, number, p.name, []))
+            arrays[p.name] = draw(how, shape, p.of.dtype.name, generator(content_hash(given), distribution, number + fresh, p.name, []))
         scalars: Mapping[str, int | float] = {p.name: 0.5 if p.of.is_float else 1 for p in given.params
                                               if p.role == "scalar" and p.value is None and isinstance(p.of, DType)}
         with np.errstate(all="ignore"):
             expected, also = expected_of(small, arrays, scalars)
-        out.append(RelativeCase("recorded", {}, number, arrays, scalars, expected, distribution, also))
+        out.append(RelativeCase("recorded", {}, number + fresh, arrays, scalars, expected, distribution, also))
     return out

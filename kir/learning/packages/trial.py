@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,14 +54,22 @@ class DeviceTask:
     text: str
     same: bool
     reason: str
-    key: str
+    of_program: str
+    """The hash of the program's content."""
     added: tuple[str, ...] = ()
     """Tensors that the kernel as given adds to atomically, in fewer than 32 bits: what comes out depends on who is first."""
+    again: bool = False
+    """Whether it was right before and is judged on tensors that it has not seen."""
+
+    @property
+    def key(self) -> str:
+        """The content hash, and the place."""
+        return f"{self.of_program} {self.place}{' again' * self.again}"
 
     @classmethod
     def of(cls, call: Call, program: n.Program, given: n.Program) -> DeviceTask:
         """The task of judging a program; `given` is the kernel as it was launched."""
-        binding, key = call.binding.read_text(encoding="utf-8"), f"{content_hash(program)} {call.place}"
+        binding, key = call.binding.read_text(encoding="utf-8"), content_hash(program)
         try:
             return cls(call.place, binding, twin(call, program, "").text, program == given, "", key, added_to(given))
         except KirError as bad:
@@ -98,6 +106,13 @@ class DeviceJudge:
         """The word on one: the time of the kernel as given, as much smaller as the two were apart in turns; that time where they are not surely apart.
         Raises KirError KIR-G004."""
         said = tried_on_device(DeviceTask.of(self.call, program, self.given))
+        return self._beside(program, said)
+
+    def again(self, program: n.Program, surface: str) -> Measured:
+        """The word on one that was right before, on other random tensors, timed once more. Raises KirError KIR-G004."""
+        return self._beside(program, tried_on_device(replace(DeviceTask.of(self.call, program, self.given), again=True)))
+
+    def _beside(self, program: n.Program, said: Mapping[str, Any]) -> Measured:
         found = Measured.from_json(said)
         if program == self.given:
             self.base = found if found.accepted else None
@@ -250,7 +265,7 @@ def tried(row: Mapping[str, Any], device: str, folder: Path) -> dict[str, Any]:
     slow, turns = original(row["place"], binding), Turns.of()
     fast = slow if row["same"] else found._launch
     with turns.opening(os.getpid()):
-        arguments = tensors_of(binding, device)
+        arguments = tensors_of(binding, device, int(row.get("again", False)))
         wide = widened(arguments, row["added"])
         one = copied(arguments)
     with compiling():

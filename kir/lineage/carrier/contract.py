@@ -12,13 +12,12 @@ package). Recorded answers lie beside it. A pass that leaves holes declares its 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Sequence
 from functools import cache, cached_property
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import kir.skills
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import did_you_mean, error, usage
 
@@ -39,7 +38,7 @@ class Contract:
     @classmethod
     def shipped(cls, name: str) -> Contract:
         """One that comes with KIR, by the name of its folder."""
-        return cls(Path(str(resources.files("kir.skills"))) / "carriers" / name)
+        return cls(Path(next(iter(kir.skills.__path__))) / "carriers" / name)
 
     @cached_property
     def spec(self) -> ContractFile:
@@ -51,6 +50,8 @@ class Contract:
     def operand_dtypes(self) -> tuple[str, ...]:
         """The dtype of each operand, `T` where it is the contract's variable: what rules a hole out before the whole file is checked.
         Raises KirError KIR-H101."""
+        import tomllib
+
         try:
             told = tomllib.loads((self.folder / "contract.toml").read_text(encoding="utf-8"))
             return tuple(str(t["dtype"]) for t in told["tensors"])

@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kir.analysis.access import Aliases
 from kir.analysis.access import buffers_written as buffers_written
+from kir.analysis.clipping import hangs_over, ranges_of
 from kir.analysis.elements import NotElementwise, element
-from kir.analysis.facts import Facts
-from kir.analysis.solver import decide
 from kir.base.dataclass import dataclass
 from kir.base.instructions import instruction
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import bound_names
 from kir.ir.printer import expr_text
-from kir.ir.types import I64, TileType
+from kir.ir.types import TileType
 from kir.ir.visit import children, names_read, once, transform, walk
 from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, found_sites
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
@@ -106,9 +106,8 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     last = next(k for k in reversed(range(i, params.end(block, i))) if _evaluated(block[k])[value])
     # A store has worked out what it writes before it writes: its own use sees the old contents anyhow.
     written = buffers_written(block[i:last + (0 if isinstance(block[last], n.Store) else 1)])
-    named = _viewed(kernel_of(program, site.path))
-    memory = {_root(name, named) for name in written}
-    clash = sorted(name for name in buffers_read(value) if _root(name, named) in memory)
+    memory = Aliases(program)
+    clash = sorted(name for name in buffers_read(value) if any(memory.may_be_one(name, other) for other in written - {"*"}))
     if "*" in written:
         return refuted("opaque text between the uses may write anything", expr_text(value))
     if clash:
@@ -116,59 +115,46 @@ def writes_before_last_use(program: n.Program, site: Site, context: Context) -> 
     return proved("nothing that the value reads is written while it is kept")
 
 
-def reads_what_is_there(program: n.Program, site: Site, context: Context) -> Verdict:
-    """Whether the value may be worked out where it is named: its uses come to it anyhow, or what it reads is within bounds there."""
+def inside_where_it_is_read(program: n.Program, site: Site, context: Context) -> Verdict:
+    """Whether what the named value reads is in its buffers where the name will stand: it is evaluated there anyhow, or its indices say so."""
     params = site.params
     assert isinstance(params, Materialize)
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    risky = [x for x in walk(value) if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.space not in ("register", "fragment")]
-    for s in block[i:params.end(block, i)] if risky else ():
-        if value in _surely(s):
-            return proved("a use comes to it anyhow")
+    for s in block[i:params.end(block, i)]:
+        if _always(s, value):
+            return proved("it is evaluated in any case")
         if any(isinstance(x, n.Jump) for x in walk(s)):
-            break
-    known = Facts.at(program, site.path) if risky else None
-    for x in risky:
-        for at, extent in zip(x.at.index, x.at.buffer.shape, strict=False):
-            lo, last = (at.lo, _last(at)) if isinstance(at, n.Span) else (at, at)
-            claims = () if last is None else (build.compare("ge", lo, 0), build.compare("lt", build.cast(last, I64), build.cast(extent, I64)))
-            if isinstance(lo.type, TileType) or not claims or not all(decide(c, known).kind == "always" for c in claims if known is not None):
-                return unknown(f"its uses stand behind a condition, without which {expr_text(x)} may lie outside '{x.at.buffer.name}'",
-                               needs="a place behind the condition, or a read that is masked or clipped")
-    return proved("what it reads is within bounds there")
+            break  # it may never come to what follows
+    ranges = ranges_of(kernel_of(program, site.path))
+    for x in walk(value):
+        if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.shape and hangs_over(x.at, ranges, program.facts, sums=True):
+            return unknown(f"{expr_text(x)} stands under conditions, and may lie outside its buffer without them",
+                           needs="a site within the condition, or facts that keep its indices inside")
+    return proved("its indices stay inside their buffers")
 
 
-def _last(s: n.Span) -> n.Expr | None:
-    """The last index of a span of so many steps."""
-    return build.add(s.lo, (s.extent - 1) * s.step) if isinstance(s.extent, int) and isinstance(s.step, int) and s.step > 0 else None
+def _always(s: n.Stmt, value: n.Expr) -> bool:
+    """Whether a statement evaluates a value whatever conditions and lengths of loops in it are."""
+    if not _evaluated(s)[value]:
+        return False
+    match s:
+        case n.If():
+            return any(x == value for x in walk(s.cond)) or (_within(s.then, value) and _within(s.orelse, value))
+        case n.For():
+            trips = build.int_value(build.sub(s.hi, s.lo)) if s.hi.type == s.lo.type else None
+            return any(x == value for e in (s.lo, s.hi, s.step) for x in walk(e)) or (trips is not None and trips > 0 and _within(s.body, value))
+        case n.While():
+            return any(x == value for x in walk(s.cond))
+        case n.Roles():
+            return False
+        case _:
+            return True
 
 
-def _surely(s: n.Stmt) -> set[n.Expr]:
-    """What a statement evaluates on whatever way through it: not what stands behind a condition."""
-    found: set[n.Expr] = set()
-    stack: list[n.Node] = [s]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, n.Expr) and x is not getattr(s, "src", None):
-            found.add(x)
-        stack += [x.cond] if isinstance(x, (n.If, n.While)) else [c for c in children(x) if _is_code(c)]
-    return found
-
-
-def _viewed(kernel: n.Kernel) -> Mapping[str, str]:
-    """Of each view of a kernel the memory that it is another name for."""
-    return once(kernel, "_viewed", lambda: {s.buffer.name: s.at.buffer.name for s in walk(kernel) if isinstance(s, n.View)})
-
-
-def _root(name: str, named: Mapping[str, str]) -> str:
-    """The memory that a name stands for, through views of views."""
-    seen = {name}
-    while name in named and named[name] not in seen:
-        name = named[name]
-        seen.add(name)
-    return name
+def _within(block: n.Block, value: n.Expr) -> bool:
+    return any(_always(s, value) for s in block)
 
 
 @dataclass(frozen=True)

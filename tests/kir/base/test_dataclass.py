@@ -33,21 +33,22 @@ def outcome(act: Callable[[], Any]) -> Any:
         return type(fault)
 
 
-def built(kind: Any, kinds: list[str], eq: bool, bases: tuple[type, ...] = ()) -> Any:
-    """A frozen class of such fields."""
+def built(kind: Any, kinds: list[str], eq: bool, bases: tuple[type, ...] = (), frozen: bool = True) -> Any:
+    """A class of such fields."""
     names = {f"f{k}_{each}": each for k, each in enumerate(kinds)}
     annotations = {name: "ClassVar[int]" if each == "class" else "int" for name, each in names.items()}
     values = {name: value for name, each in names.items() if (value := FIELDS[each]()) is not dataclasses.MISSING}
-    return kind(frozen=True, eq=eq)(type("Made", bases, {"__annotations__": annotations, "__module__": __name__, "__qualname__": "Made", **values}))
+    return kind(frozen=frozen, eq=eq)(type("Made", bases, {"__annotations__": annotations, "__module__": __name__, "__qualname__": "Made", **values}))
 
 
 @given(st.lists(st.sampled_from(sorted(FIELDS)), max_size=4), st.lists(st.sampled_from(sorted(FIELDS)), max_size=2), st.booleans(),
-       st.sampled_from(range(4)))
-def test_it_is_a_dataclass_like_any_other(base: list[str], kinds: list[str], eq: bool, mixed: int) -> None:
+       st.sampled_from(range(4)), st.booleans(), st.booleans())
+def test_it_is_a_dataclass_like_any_other(base: list[str], kinds: list[str], eq: bool, mixed: int, frozen: bool,
+                                          under_frozen: bool) -> None:
     """Fields, signature, equality, hash, text and copies are those of the standard library, whichever of the two made the base."""
     def law(outer: Any, inner: Any) -> list[Any]:
-        under = outcome(lambda: built(inner, [f"{each}" for each in base], eq))
-        cls = under if issubclass(under, Exception) else outcome(lambda: built(outer, kinds, eq, (under,)))
+        under = outcome(lambda: built(inner, [f"{each}" for each in base], eq, frozen=under_frozen))
+        cls = under if issubclass(under, Exception) else outcome(lambda: built(outer, kinds, eq, (under,), frozen))
         if issubclass(cls, Exception):
             return [cls]
         needed = [1] * sum(p.default is p.empty and p.kind is not p.KEYWORD_ONLY for name, p in inspect.signature(cls).parameters.items())
@@ -55,8 +56,8 @@ def test_it_is_a_dataclass_like_any_other(base: list[str], kinds: list[str], eq:
         return [[(f.name, f.type, f.compare, f.repr, f.init) for f in dataclasses.fields(cls)],
                 list(inspect.signature(cls).parameters), repr(a), a == b, a == c, a != c, a == 1, outcome(lambda: hash(a) == hash(b)), repr(c),
                 outcome(lambda: dataclasses.asdict(a)), repr(outcome(lambda: dataclasses.replace(a, **dict.fromkeys(list(vars(a))[:1], 4)))),
-                cls.__match_args__, outcome(lambda: setattr(a, "new", 1)), [outcome(partial(setattr, a, name, 1)) for name in vars(a)],
-                [outcome(partial(delattr, a, name)) for name in vars(a)], outcome(lambda: cls(*needed, 1, 2, 3, 4, 5, 6, 7)),
+                cls.__match_args__, outcome(lambda: setattr(a, "new", 1)), [outcome(partial(setattr, a, name, 1)) for name in list(vars(a))],
+                [outcome(partial(delattr, a, name)) for name in list(vars(a))], outcome(lambda: cls(*needed, 1, 2, 3, 4, 5, 6, 7)),
                 {n: v for n, v in vars(cls).items() if n.startswith("f")}]
 
     assert law(KINDS[mixed % 2], KINDS[mixed // 2]) == law(dataclasses.dataclass, dataclasses.dataclass)
@@ -112,7 +113,7 @@ def test_a_frozen_instance_cannot_be_changed_and_travels() -> None:
 
 
 def test_only_what_is_compiled_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One function a class: that is what makes it fast."""
+    """One function a class, once there is an instance: that is what makes it fast."""
     compiled = list[str]()
 
     def seen(text: str, names: dict[str, Any]) -> None:
@@ -120,5 +121,7 @@ def test_only_what_is_compiled_is_compiled(monkeypatch: pytest.MonkeyPatch) -> N
         exec(text, names)
 
     monkeypatch.setattr(module, "exec", seen, raising=False)
-    built(dataclass, ["plain", "default", "made"], True)
+    cls = built(dataclass, ["plain", "default", "made"], True)
+    assert compiled == []
+    assert cls(1) == cls(1) != cls(2)
     assert len(compiled) == 1 and compiled[0].startswith("def __init__(")

@@ -376,7 +376,7 @@ for t in 0..32 parallel thread
   s[{place}] = X[t]
 Y = X"""
     def counted(place: str) -> tuple[int, int]:
-        result = run(parse_program(program(body.format(place=place), 32)), {"X": x}, mode="check")
+        result = run(parse_program(program(body.format(place=place), 32)), {"X": x}, mode="check", traffic=True)
         return result.counters.bank_conflicts, result.counters.sectors
     assert counted("0, t") == (0, 4)
     assert counted("t, 0") == (31, 4)

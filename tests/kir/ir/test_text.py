@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,16 @@ def test_a_text_put_together_from_its_lines_is_the_text_with_its_places(p: n.Pro
     assert quick_tree(text) is not None
     again, whole = parse_program(text), _whole(text)
     assert whole is not None and again == whole == p and _places(again) == _places(whole)
+
+
+def test_a_number_sign_in_quotes_is_no_comment() -> None:
+    empty = parse_program("kir 1\nprogram p\nkernel main grid () threads 1\n  pass\n")
+    opaque = n.Opaque(surface="triton", text='"a" # b', reason="#", reads=("*",), writes=())
+    p = replace(empty, kernels=(replace(empty.kernels[0], body=(opaque,)),))
+    text = program_text(p)
+    assert quick_tree(text) is not None and parse_program(text) == p
+    commented = text.replace("program p", "program p  # of one statement")
+    assert quick_tree(commented) is None and parse_program(commented) == p
 
 
 @pytest.mark.parametrize("file", SHIPPED[::24], ids=lambda f: f.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -54,13 +55,8 @@ def made(forward: Callable[..., Any], shapes: Sequence[tuple[str, ...]], held: M
     return naive_program("model", recordings, SIZES[0], [*tensors, Tensor(name="out", role="out", dtype=dtype, shape=tuple(extents))], (), text, HERE)
 
 
-def functions() -> Mapping[str, tuple[Callable[..., Any], Sequence[tuple[str, ...]]]]:
-    """Forwards by name, with the extents of their arguments."""
-    if importlib.util.find_spec("torch") is None:
-        return {}
-    import torch
-    from torch.nn import functional as f
-
+def functions(torch: Any, f: Any) -> Mapping[str, tuple[Callable[..., Any], Sequence[tuple[str, ...]]]]:
+    """Forwards by name, with the extents of their arguments: made of the modules `torch` and `torch.nn.functional`."""
     one = {"relu": torch.relu,
            "gelu": f.gelu, "gelu_tanh": lambda x: f.gelu(x, approximate="tanh"), "silu": f.silu, "mish": f.mish, "selu": f.selu, "elu": f.elu,
            "softplus": f.softplus, "hardswish": f.hardswish, "hardsigmoid": f.hardsigmoid, "leaky": f.leaky_relu, "clamp": lambda x: x.clamp(-0.5, 0.5),
@@ -85,11 +81,17 @@ def functions() -> Mapping[str, tuple[Callable[..., Any], Sequence[tuple[str, ..
             "attention": (f.scaled_dot_product_attention, [("b", "2", "n", "4")] * 3), "batched": (torch.bmm, [("b", "3", "n"), ("b", "n", "2")])}
 
 
+NAMES = list(functions(Mock(), Mock()))
+"""Their names, without importing PyTorch, which takes seconds."""
+
+
 @needs_torch
-@pytest.mark.parametrize("name", functions())
+@pytest.mark.parametrize("name", NAMES)
 def test_it_computes_what_the_model_does(name: str) -> None:
     """At every size that it was written from, one more, and by programs that predicate N takes for naive."""
-    forward, shapes = functions()[name]
+    import torch
+
+    forward, shapes = functions(torch, torch.nn.functional)[name]
     program = made(forward, shapes)
     assert is_naive(program) == ()
     for sizes in (*SIZES, {"b": 5, "n": 6}):

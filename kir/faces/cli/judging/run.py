@@ -60,7 +60,7 @@ def command(
     if check and problem:
         return _checked(program, problem, shape, distribution, seed, given)
     arrays, scalars, judge = inputs_of(program, problem, shape, distribution or "normal", seed, given)
-    ran = run(program, arrays, scalars, mode="check" if check else "fast")
+    ran = run(program, arrays, scalars, mode="check" if check else "fast", traffic=check)
     verdict = judge(ran.outputs) if judge is not None else None
     code = 1 if ran.errors or (verdict is not None and not verdict.ok) else 0
     data = _data(program.name, ran, verdict, scalars, check)
@@ -89,7 +89,7 @@ def _checked(program: Program, problem: str, shape: str, distribution: str, seed
     else:
         shape_for(program, known, shape)
         chosen, left = cases(program, known)
-    ran = list(checked(program, chosen, given))
+    ran = list(checked(program, chosen, given, traffic=True))
     worst = ran[-1] if not ran[-1].ok else max(ran, key=lambda c: c.verdict.worst)
     findings = tuple(dict.fromkeys(f for c in ran for f in c.result.findings))
     shown = replace(worst.result, findings=findings)

@@ -21,6 +21,7 @@ from kir.faces.cli._result import Result
 
 if TYPE_CHECKING:
     from kir.faces.api.pipelines import Stored
+    from kir.lineage.walk import Budget
 
 MOST_SHOWN = 12
 """Nodes named in the warning of a walk that did not reach naive; the JSON object and the report name all."""
@@ -94,7 +95,8 @@ def command(
     more = (f"and {len(left) - MOST_SHOWN} more",) if len(left) > MOST_SHOWN else ()
     said = f"{header.expert} is not naive yet: {lineage.outcome.reason}"
     first = folder.root / "states" / "K00.kir"
-    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=_suggestion({each.clause for each in left}, problem),
+    needs = _larger(lineage.outcome.reason, budget) if lineage.outcome.ended == "budget" else _suggestion({each.clause for each in left}, problem)
+    notes = (Diagnostic("KIR-S019", said, witness=(*shown, *more), needs=needs,
                         attempt=f"kir sites {quote(str(first))}", severity="warning"),) if left else ()
     files = {"lineage": str(folder.file), "report": str(folder.root / "report.html")}
     return Result(
@@ -116,6 +118,15 @@ def _along(file: str, problem: str, bind: Path | None, against: str, numbers: li
         if not equals:
             raise usage("KIR-C002", f"--set {name}: not NAME=VALUE")
     return stored(file, problem, {name: value for name, _, value in given}, (*targets, AIM)[0])
+
+
+def _larger(reason: str, budget: Budget) -> str:
+    """What a walk needs that its budget ended: passes may be there that were not tried."""
+    most = {"steps": budget.steps, "attempts": budget.attempts}
+    spent = next((name for name in ("steps", "attempts") if f" {name} " in reason), "seconds")
+    if spent == "seconds":
+        return f"more time than {budget.seconds:g} s: the same command goes on from here, where passes were not tried yet"
+    return f"a larger budget (--{spent} {2 * most[spent]:g} --restart): it ended the walk, and what was not tried yet may take these nodes back"
 
 
 def _suggestion(clauses: set[str], problem: str) -> str:

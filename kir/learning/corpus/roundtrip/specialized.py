@@ -17,8 +17,8 @@ from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.ir.rules.verify import verify
 from kir.ir.visit import statements
-from kir.learning.corpus.roundtrip.equal import same_program, settled
-from kir.learning.corpus.roundtrip.threads import filled, thread_form
+from kir.learning.corpus.roundtrip.equal import settled
+from kir.learning.corpus.roundtrip.threads import filled, same_thread, thread_form
 from kir.surface import backend
 from kir.surface.launches.record import Specialization
 
@@ -56,10 +56,9 @@ def through(reader: Any, each: Specialization, path: Path) -> Record:
     (_, binding), = emitted.bindings
     again = _read_again(reader, emitted.text, Binding.parse(binding), path.suffix)
     again = _named_as(replace(again, name=made.name), made)
-    one, other = thread_form(made), thread_form(again)
-    if canonical(made) == canonical(again) or same_program(one, other) or same_program(thread_form(filled(made)), other):
+    if canonical(made) == canonical(again) or same_thread(made, again):
         return out | {"state": "equal", "emit": "equal", "emitted": hashlib.sha256(emitted.text.encode()).hexdigest()[:24]}
-    return out | {"emit": "differs", "message": difference(settled(thread_form(filled(made))), settled(other))}
+    return out | {"emit": "differs", "message": difference(settled(thread_form(filled(made))), settled(thread_form(again)))}
 
 
 def _read_again(reader: Any, text: str, binding: Binding, suffix: str) -> n.Program:

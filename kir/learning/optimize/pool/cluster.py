@@ -16,11 +16,13 @@ LOCAL = "local"
 @dataclass
 class Cluster:
     """A Ray cluster at `address` (`HOST:PORT`, `ray://HOST:PORT`, `auto` for the one that this machine is part of, `local` for one of its own with `cpus`).
-    A task takes `gpus` GPUs, a part of one where several take turns. Raises KirError KIR-U034 without Ray, and for a cluster that does not answer."""
+    A task takes `gpus` GPUs, a part of one where several take turns; a cluster of its own has the first `devices` of this machine's, or all. Raises
+    KirError KIR-U034 without Ray, and for a cluster that does not answer."""
 
     address: str
     gpus: float = 0.0
     cpus: int = 0
+    devices: int = 0
     parallel: int = 1
     _ray: Any = None
     _remote: dict[Work, Any] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class Cluster:
         self._ray = ray
         try:
             if self.address == LOCAL:
-                ray.init(num_cpus=self.cpus or None, include_dashboard=False, log_to_driver=False, configure_logging=False)
+                ray.init(num_cpus=self.cpus or None, num_gpus=self.devices or None, include_dashboard=False, log_to_driver=False, configure_logging=False)
             else:
                 ray.init(address=self.address, log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError) as bad:
@@ -63,6 +65,10 @@ class Cluster:
             raise (bad.cause if isinstance(bad.cause, Exception) else bad) from None
         except (lost.RaySystemError, ConnectionError) as bad:
             raise error("KIR-U034", f"the cluster at {self.address} is gone: {str(bad).partition(chr(10))[0]}", needs="a cluster that answers") from bad
+
+    def done(self, begun: Any) -> bool:
+        """Whether `result` would not wait."""
+        return bool(self._ray.wait([begun], timeout=0)[0])
 
     def again(self) -> bool:
         """What had been begun beside a lost worker goes on."""

@@ -50,6 +50,10 @@ class Engine(Protocol):
         """What came of it. Raises Lost, TimeoutError after so many seconds, MemoryError where its worker had too little, KirError as the task does."""
         ...
 
+    def done(self, begun: Any) -> bool:
+        """Whether `result` would not wait."""
+        ...
+
     def again(self) -> bool:
         """After a loss: whether what had been begun beside it is lost too, and must be begun again."""
         ...
@@ -82,6 +86,10 @@ class Processes:
             raise Lost(self.parallel == 1) from None
         except Late:
             raise TimeoutError from None
+
+    def done(self, begun: Future[dict[str, Any]]) -> bool:
+        """Whether it has ended."""
+        return begun.done()
 
     def again(self) -> bool:
         """The others are lost too."""
@@ -236,6 +244,10 @@ class Devices:
 
     def _retire(self, number: int, why: str) -> None:
         self.retired.setdefault(number, why)
+
+    def done(self, begun: Begun) -> bool:
+        """Whether it has ended."""
+        return begun.said.done()
 
     def again(self) -> bool:
         """What was begun beside it goes on: no two tasks share a process."""

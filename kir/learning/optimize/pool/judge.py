@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field
-from typing import Any
+from dataclasses import field, replace
+from typing import Any, cast
 
 from kir.base.dataclass import dataclass
 from kir.ir.nodes import Program
@@ -46,7 +46,13 @@ class PoolJudge:
 
     def judge(self, program: Program, surface: str) -> Measured:
         """The word on one, begun now or before. Raises KirError where the whole engine is gone."""
-        task = self.task(program, surface)
+        return self._said(self.task(program, surface))
+
+    def again(self, program: Program, surface: str) -> Measured:
+        """The word on one that was right before. Raises as `judge` does."""
+        return self._said(replace(cast(Any, self.task(program, surface)), again=True))
+
+    def _said(self, task: Job) -> Measured:
         key, ended = task.key, 0
         while key not in self.known:
             self._begin(task)

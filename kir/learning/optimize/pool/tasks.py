@@ -47,11 +47,13 @@ class Task:
     cache: str
     on: str = "cpu"
     shared: tuple[int, str] | None = None
+    again: bool = False
+    """Whether it was right before and is judged on inputs that it has not seen."""
 
     @property
     def key(self) -> str:
         """The content hash of the program, and its surface."""
-        return f"{content_hash(parse_program(self.text))} {self.surface}"
+        return f"{content_hash(parse_program(self.text))} {self.surface}{' again' * self.again}"
 
 
 def task_of(setting: Setting, program: Program, surface: str, compiles: bool = True, cached: str = "", on: str = "cpu",
@@ -78,13 +80,14 @@ def judged(task: Task) -> dict[str, Any]:
         gpu = _gpu(task.cache)
         shared = Shared(task.shared[0], Answers(Path(task.shared[1]))) if task.shared else None
         judge = GpuJudge(gpu, Setting(problem, problem.shape(name), gpu.target, task.surface), shared=shared)
-        said = judge.judge(parse_program(task.text), task.surface)
+        said = (judge.again if task.again else judge.judge)(parse_program(task.text), task.surface)
         if not said.accepted:
             require_answer(gpu)
         return {**said.to_json(), "spent": judge.spent}
     setting = Setting(problem, problem.shape(name), target(task.target), task.surface)
     kept = ArtifactCache(Path(task.cache)) if task.cache else None
-    return CpuJudge(setting, kept, task.compiles).judge(parse_program(task.text), task.surface).to_json()
+    by = CpuJudge(setting, kept, task.compiles)
+    return (by.again if task.again else by.judge)(parse_program(task.text), task.surface).to_json()
 
 
 def require_answer(gpu: Gpu) -> None:

@@ -323,7 +323,8 @@ def test_of_two_gates_on_one_device_nothing_overlaps_what_one_of_them_times(gpu:
 
 def test_a_judge_says_where_a_candidate_s_seconds_went(gpu: Gpu, problem: Problem) -> None:
     shape = problem.tagged("timed")[0]
-    judge = GpuJudge(gpu, Setting(problem, shape, gpu.target, "text"), seconds=0.05, replays=False)
+    judge = GpuJudge(gpu, Setting(problem, shape, gpu.target, "text"), seconds=0.05)
     assert judge.judge(program("double_spent"), "text").accepted
     assert {"cpu gate", "compile", "start", "correctness", "timing", "turn"} <= judge.spent.keys()
     assert 0 <= judge.spent["turn"] <= sum(v for k, v in judge.spent.items() if k != "turn")
+    assert judge.again(program("double_spent"), "text").accepted, "by the whole gate, with a secret of its own"

@@ -108,6 +108,34 @@ def test_who_waits_to_be_alone_is_not_starved_and_the_dead_hold_nothing(tmp_path
     assert ended[0] < over - 1.0 and turns.waited > 0
 
 
+def test_those_who_wait_to_be_alone_follow_one_another(tmp_path: Path) -> None:
+    """Two who would be alone, with a sharer between: the sharer is last, and they are one after the other. What each had alone is counted."""
+    turns, order, inside = Turns(tmp_path / "turn"), list[str](), list[str]()
+
+    def alone(name: str) -> float:
+        with turns.alone():
+            inside.append(name)
+            time.sleep(0.02)
+            assert inside == [name]
+            inside.clear()
+            order.append(name)
+        return turns.had
+
+    def beside() -> float:
+        with turns.beside():
+            order.append("beside")
+        return turns.had
+    with ThreadPoolExecutor(3) as threads:
+        with Turns(turns.file).beside():
+            waiting = []
+            for work in (lambda: alone("first"), beside, lambda: alone("second")):
+                waiting.append(threads.submit(work))
+                time.sleep(0.1)  # it waits now
+        had = [each.result() for each in waiting]
+    assert order[2] == "beside" and sorted(order[:2]) == ["first", "second"]
+    assert min(had[0], had[2]) >= 0.02 and had[1] == 0.0
+
+
 @pytest.mark.parametrize(("outer", "inner", "fine"), [
     (Turns.alone, Turns.alone, True), (Turns.alone, Turns.beside, True), (Turns.beside, Turns.beside, True), (Turns.beside, Turns.alone, False)])
 def test_a_turn_holds_for_what_is_called_and_never_grows(outer: Callable[[Turns], AbstractContextManager[None]],

@@ -100,16 +100,21 @@ REFUSED = {
     "rounds inside it": ("cuda", "shared S: f32[96]\n  for t in 0..32 parallel thread\n    for i in 0..3\n      S[i * 32 + t] = 1.0", 0),
     "a load that Triton has no policy for": ("triton", "let x = load(X[b, 0 +: 128] cache cs)\n  Y[b, 0 +: 128] = x", 1),
     "the same plain": ("triton", "let x = X[b, 0 +: 128]\n  Y[b, 0 +: 128] = x", 0),
+    "more threads than rows, where all rows are there": ("cuda", "shared S: f32[64]\n  for t in 0..128 parallel thread\n    if t < N\n      S[t] = 1.0", 1),
+    "no more rows than fit": ("cuda", "shared S: f32[64]\n  for t in 0..128 parallel thread\n    if t < N - 448\n      S[t] = 1.0", 0),
+    "a tile of the registers of a team": ("tilelang", "register R: f32[128] = 0.0\n  Y[b, 0 +: 128] = R * 2.0", 0),
+    "a tile of the registers of the only thread": ("tilelang threads 1", "register R: f32[128] = 0.0\n  Y[b, 0 +: 128] = R * 2.0", 1),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_known_to_fail_is_refused_before_a_compiler_is_asked(what: str) -> None:
-    surface, body, count = REFUSED[what]
-    head = "kir 1\nprogram p\n  in X: f32[1024, 128]\n  out Y: f32[1024, 128]\nkernel main grid (b: 1024) threads 128\n  "
+    words, body, count = REFUSED[what]
+    surface, _, threads = words.partition(" ")
+    head = f"kir 1\nprogram p\n  size N: i32\n  in X: f32[1024, 128]\n  out Y: f32[1024, 128]\nkernel main grid (b: 1024) {threads or 'threads 128'}\n  "
     p = parse_program(head + body, "p.kir")
-    assert refused(p, H200.architecture, surface) == count
-    assert (Analytic()(Pair(p, p, {}, H200, surface=surface)).fails > 0.9) == bool(count)
+    assert refused(p, H200.architecture, surface, {"N": 512}) == count
+    assert (Analytic()(Pair(p, p, {"N": 512}, H200, surface=surface)).fails > 0.9) == bool(count)
 
 
 @pytest.mark.parametrize(("stages", "columns", "fits"), [(3, 256, False), (3, 128, True), (2, 256, False)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
 from kir.learning.forecast import training
-from kir.learning.forecast.model import CERTAIN, HINT, MAGIC, REFUSED, SCHEMA, Model
+from kir.learning.forecast.model import CERTAIN, HINT, MAGIC, REFUSED, SCHEMA, Model, sided, slower
 from kir.learning.forecast.scores import area
 from kir.learning.forecast.training import Options, Rows, _shares, dealt, isotonic, train
 from kir.learning.forecast.trees import Forest
@@ -56,18 +56,34 @@ def test_quantiles_rise_and_a_pair_turned_round_is_the_opposite() -> None:
     at, m = _unseen(), model()
     logs, fails, _ = m.predict(at.seen, at.turned)
     assert (np.diff(logs, axis=1) > 0).all() and ((fails >= 0) & (fails <= 1)).all()
-    assert np.allclose(m.middle(at.seen, at.turned), -m.middle(at.turned, at.seen))
-    itself, said = m.middle(at.seen, at.seen), m.trust * m.base(at.seen)
-    assert np.allclose(itself, np.where(np.abs(said) > HINT, said, np.sign(said) * HINT))
+    assert np.allclose(m.speed(at.seen, at.turned), -m.speed(at.turned, at.seen))
+    assert np.allclose(m.speed(at.seen, at.seen), 0.5 * (1.0 + m.trust) * m.base(at.seen))
 
 
 def test_which_is_faster_is_decided_by_the_forest_that_was_grown_for_it() -> None:
     at, m = _unseen(), model()
-    bare, said = model(way=False), m.middle(at.seen, at.turned)
-    plain = bare.middle(at.seen, at.turned)
-    differs = ~np.isclose(said, plain)
-    assert not len(bare.way.roots) and 0 < differs.sum() < len(said) // 2
-    assert np.allclose(np.abs(said[differs]), HINT) and np.mean(np.sign(said) == np.sign(at.measured)) >= np.mean(np.sign(plain) == np.sign(at.measured))
+    said, plain = (each.predict(at.seen, at.turned)[0][:, m.levels.index(0.5)] for each in (m, model(way=False)))
+    leaning = m.said(at.seen, at.turned)
+    assert not len(model(way=False).way.roots)
+    assert (np.sign(said) == np.sign(leaning[:, 0] + leaning[:, 2])).all() and (np.abs(said) >= HINT - 1e-9).all()
+    assert np.mean(np.sign(said) == np.sign(at.measured)) >= np.mean(np.sign(plain) == np.sign(at.measured))
+
+
+@given(st.lists(st.floats(-3, 3), min_size=5, max_size=5, unique=True), st.floats(0.01, 0.99), st.sampled_from((-1.0, 1.0)))
+def test_a_distribution_gets_the_sides_that_it_is_given(quantiles: list[float], below: float, side: float) -> None:
+    """Quantiles rise still, the median lies on the side that is said, and where that is the likelier one, 0 lies where its probability is."""
+    levels, logs = np.array([0.05, 0.25, 0.5, 0.75, 0.95]), np.sort(np.array([quantiles]))
+    found = sided(logs, levels, np.array([below]), np.array([side]))[0]
+    assert (np.diff(found) > 0).all() and side * found[2] >= HINT - 1e-9
+    if (below < 0.5) == (side > 0):
+        assert all(value <= 1e-8 for value, level in zip(found, levels, strict=True) if level <= below - 1e-9 and logs[0, 0] < 0.0)
+        assert all(value >= -1e-8 for value, level in zip(found, levels, strict=True) if level >= below + 1e-9 and logs[0, -1] > 0.0)
+
+
+def test_how_sure_a_side_is_adds_up_with_the_mirror_image() -> None:
+    leaning = np.array([-1.0, -0.02, 0.0, 0.3])
+    found = slower(leaning, (0.4, 1.8))
+    assert np.allclose(found + slower(-leaning, (0.4, 1.8)), 1.0) and (np.diff(found) < 0).all() and found[2] == 0.5
 
 
 def test_calibration_brings_intervals_to_what_they_promise() -> None:
@@ -96,7 +112,7 @@ def test_less_of_a_resource_never_hurts() -> None:
         better, worse = at.seen.copy(), at.turned.copy()
         better[:, NAMES.index(name)] += 1.0
         worse[:, NAMES.index(name)] -= 1.0
-        assert (m.middle(better, worse) >= m.middle(at.seen, at.turned) - 1e-6).all()
+        assert (m.speed(better, worse) >= m.speed(at.seen, at.turned) - 1e-6).all()
     over = at.seen.copy()
     over[:, NAMES.index("limit shared")] += 0.5
     assert (m.failing(over) >= m.failing(at.seen) - 1e-9).all()
@@ -104,7 +120,7 @@ def test_less_of_a_resource_never_hurts() -> None:
 
 def test_shaping_changes_widths_alone() -> None:
     at, plain, shaped = _unseen(), model(), model(shaped=1.0)
-    assert np.allclose(plain.middle(at.seen, at.turned), shaped.middle(at.seen, at.turned))
+    assert np.allclose(plain.speed(at.seen, at.turned), shaped.speed(at.seen, at.turned))
     assert not np.allclose(plain.predict(at.seen, at.turned)[0], shaped.predict(at.seen, at.turned)[0])
     assert shaped.about["shaped"] == 1.0
 

@@ -14,6 +14,7 @@ import pytest
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
+from kir.gate import cases
 from kir.gate.cost import program_cost
 from kir.gate.gpu.relative import program_problem
 from kir.hardware.target import target
@@ -40,13 +41,16 @@ SETTING = Setting(PROBLEM, PROBLEM.shape("long"), target("h200"), "cuda")
 
 @dataclass
 class Stopwatch:
-    """Times by the number of nodes of a program's text; refuses what `refuses`, and breaks after `lasts` candidates."""
+    """Times by the number of nodes of a program's text; refuses what `refuses`, and breaks after `lasts` candidates. Judged once more, programs of `lucky`
+    are wrong, and the shortest one takes `slower` times as long."""
 
     refuses: str = ""
     lasts: int = 10**6
     name: str = "stopwatch"
     measures: bool = True
     asked: list[str] = field(default_factory=list)
+    lucky: tuple[str, ...] = ()
+    slower: float = 1.0
 
     def prepare(self, programs: Sequence[tuple[Program, str]]) -> None:
         """Nothing."""
@@ -59,6 +63,10 @@ class Stopwatch:
         if self.refuses and self.refuses in text:
             return Measured(math.inf, accepted=False, reason="refused here")
         return Measured(len(text) * 1e-9)
+
+    def again(self, program: Program, surface: str) -> Measured:
+        return Measured(math.inf, accepted=False, reason="it was luck") if any(x in program_text(program) for x in self.lucky) else \
+            Measured(len(program_text(program)) * 1e-9 * (self.slower if program_text(program) == min(self.asked, key=len, default="") else 1.0))
 
 
 def searched(judge: Judge, log: Path | None = None, budget: str = "candidates=4,seconds=500", only: bool = False, policy: Policy = NO_POLICY) -> Found:
@@ -117,6 +125,38 @@ def test_what_the_gate_refuses_does_not_count() -> None:
     done = searched(Stopwatch(refuses="reduce("))
     assert any(c.measured is not None and not c.measured.accepted for c in done.tried)
     assert done.best is None or "reduce(" not in str(done.best.program)
+
+
+def test_the_best_counts_once_it_is_right_on_inputs_that_it_has_not_seen(tmp_path: Path) -> None:
+    first = searched(Stopwatch(), tmp_path / "log")
+    assert first.best is not None and [e["candidate"] for e in first.events if e["event"] == "again"] == [first.best.key]
+    lucky = searched(Stopwatch(lucky=(program_text(first.best.program),)))
+    assert lucky.best is not None and lucky.best.key != first.best.key and lucky.best.seconds >= first.best.seconds
+    told = next(c.measured for c in lucky.tried if c.key == first.best.key)
+    assert told is not None and not told.accepted and told.reason == "on other inputs: it was luck"
+    assert searched(Stopwatch(lucky=("program",))).best is None, "none is right once more"
+    slower = searched(Stopwatch(slower=50.0))
+    assert slower.best is not None and slower.best.key != first.best.key, "its time of now is what counts"
+    known = searched(Stopwatch(lasts=0, lucky=("program",)), tmp_path / "log")
+    assert known.best is not None and known.best.key == first.best.key, "the log has the word on it"
+
+
+COPY = "kir 1\nprogram copy\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n  Y[i] = {value}\n"
+
+
+def test_a_program_that_is_wrong_at_a_value_that_was_not_drawn_is_refused_once_it_is() -> None:
+    given = parse_program(COPY.format(value="X[i]"), "copy")
+
+    def drawn(fresh: int) -> set[float]:
+        return {float(v) for c in cases.relative_tests(given, given, fresh=fresh).cases for v in c.arrays["X"].flat}
+
+    value = next(v for v in sorted(drawn(cases.FRESH) - drawn(0)) if 0.5 < v < 2)
+    wrong = parse_program(COPY.format(value=f"select(X[i] == {value!r}, 0.0, X[i])"), "wrong")
+    problem = program_problem(given, given)
+    setting = Setting(problem, Shape(name="timed", tags=("timed",), sizes={"N": 1 << 22}), target("h200"), "cuda")
+    judge = CpuJudge(setting, compiles=False)
+    assert judge.judge(wrong, "cuda").accepted, "none of its inputs is that value"
+    assert not judge.again(wrong, "cuda").accepted and judge.again(given, "cuda").accepted
 
 
 class Twice:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from kir.base.diagnostic import KirError
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, Tensor
 from kir.ir.canonical import alpha_equal
-from kir.rewrite import Site, passes, sites
+from kir.rewrite import Site, each_site, passes
 from kir.rewrite import run as run_pipeline
 from kir.rewrite.driver import run_backward, run_forward
 from kir.rewrite.pipelines.text import Direction
@@ -169,7 +169,7 @@ LEAST = {"mm_kernel_general": 10, "rms_norm_forward": 5, "softmax_single_block_f
 
 def _steps(program: n.Program) -> list[tuple[Direction, Site]]:
     directions: tuple[Direction, ...] = ("forward", "backward")
-    return [(d, s) for cls in passes() for d in directions for s in sites(cls.with_options({}), program, d)[:1]]
+    return [(d, s) for cls in passes() for d in directions for s in islice(each_site(cls.with_options({}), program, d), 1)]
 
 
 @of_each(TRITON)

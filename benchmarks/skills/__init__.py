@@ -1,0 +1,1 @@
+"""Figures of the library of skills (`python -m benchmarks.skills`)."""

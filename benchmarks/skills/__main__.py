@@ -1,0 +1,53 @@
+"""Figures of the library of skills, each by one command on a machine without a GPU.
+
+    python -m benchmarks.skills coverage      # docs/tables/skills-coverage.md: cards by row of the catalogue of intents
+    python -m benchmarks.skills why           # docs/tables/skills-why.md: why cards are not admitted
+    python -m benchmarks.skills when          # docs/tables/skills-when.md: is a card right where it says so, and where it refuses?
+    python -m benchmarks.skills round-trips   # docs/tables/skills-round-trips.md: from naive by admitted skills alone
+    python -m benchmarks.skills retrieval     # docs/tables/skills-retrieval.md: planted states, 100,000 cards, loading
+
+Each takes --library DIR, --evidence DIR (default: what ships), --most N (cases), --workers N, --within S and --seed; `when` also --kept FILE, in which
+outcomes are kept: a run that was ended goes on from there.
+"""
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.skills.coverage import coverage, why
+from benchmarks.skills.given import Given
+from benchmarks.skills.retrieval import retrieval
+from benchmarks.skills.round_trips import round_trips
+from benchmarks.skills.when import when
+from kir.base.store import write_atomic
+from kir.learning.cards.library import CardStore, Library, library
+from kir.learning.evidence.archive import read_archive, shipped
+from kir.learning.induce.uses import distinct
+
+TABLES = Path(__file__).parents[2] / "docs" / "tables"
+PARTS = {"coverage": coverage, "why": why, "when": when, "round-trips": round_trips, "retrieval": retrieval}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=sorted(PARTS))
+    parser.add_argument("--library", type=Path)
+    parser.add_argument("--evidence", type=Path, default=shipped())
+    parser.add_argument("--most", type=int, default=3000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--within", type=float, default=0.0, help="seconds from the start after which no further case is counted (0: no limit)")
+    parser.add_argument("--kept", type=Path, help="a file of outcomes, read and added to")
+    parser.add_argument("--print", action="store_true", help="print the table and write no page")
+    asked = parser.parse_args()
+    found = Library((CardStore(asked.library),)) if asked.library else library()
+    given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
+    text = PARTS[asked.part](given)
+    if asked.print:
+        print(text)
+    else:
+        write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}`.\n")
+
+
+if __name__ == "__main__":
+    main()
