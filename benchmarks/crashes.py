@@ -1,9 +1,9 @@
 """`kill -9` at random points of `lineage`, `learn`, `optimize`, `tune` and `corpus`, alone or two on one store; then full disks, folders that cannot be
 written, a clock set back, and two versions of KIR on one store.
 
-`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--jobs N] [--write]`. A command is first let run
-and measured: points are drawn between its first write and its end, less what earlier processes on this store have done; so most are kills. At each point:
-every accepted step that was on disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
+`python -m benchmarks.crashes [--points N] [--only JOB ..] [--seed N] [--minutes M] [--jobs N] [--write]`. A command is first let run and
+measured: points are drawn between its first write and its end, less what earlier processes on this store have done; so most are kills. At each point: every
+accepted step that was on disk before is there afterwards, every file that a reader would look at is whole, and the command goes on. `--write` writes
 docs/tables/crashes.md. Exit code 1 where something was lost.
 """
 from __future__ import annotations

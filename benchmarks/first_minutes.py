@@ -2,9 +2,10 @@
 
     python -m benchmarks.first_minutes [--seconds 60] [--only WORD ..] [--print]
 
-Each kernel stands in an installed package (the extra `zoo`) and is given to `kir lineage FILE::KERNEL --seconds S` as a new user would: no binding, no
-problem, no answer to a question, one process, a folder of its own. The page says how long it took, what was kept, what had to be assumed, and what was
-left open. Times are of the machine that ran it, which the page describes.
+Each kernel stands in an installed package (the extra `zoo`, and torch) and is given to `kir lineage FILE::KERNEL --seconds S` as a new user would: no
+binding, no problem, no answer to a question, one process, a folder of its own. The page says how many keys that takes (the command and its return, and
+a line for each question that is left open), how long, what was kept, what had to be assumed, and what was left open; beside it what the first record of
+`benchmarks/data/first_minutes.json` says. Each whole run is added there, with its commit. Times are of the machine that ran it, which the page describes.
 """
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tables" / "first-minutes.md"
 KERNELS = (
-    ("Triton", "liger_kernel:ops/swiglu.py::_swiglu_forward_kernel"),
     ("Triton", "liger_kernel:ops/softmax.py::_softmax_single_block_forward_kernel"),
     ("Triton", "fla:ops/utils/cumsum.py::chunk_local_cumsum_scalar_kernel"),
     ("Triton", "flag_gems:ops/mm.py::mm_kernel_general"),
@@ -33,7 +36,9 @@ KERNELS = (
     ("TileLang", "tile_kernels:transpose/batched_transpose_kernel.py"),
     ("TileLang", "tile_kernels:moe/normalize_weight_kernel.py"),
     ("TileLang", "tile_kernels:moe/group_count_kernel.py"),
+    ("CUDA, naive", "torch:include/ATen/native/cuda/im2col.cuh::im2col_kernel"),
 )
+RECORDS = ROOT / "benchmarks" / "data" / "first_minutes.json"
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,16 @@ class Minute:
     ended: str
     assumed: int
     open: str = ""
+
+    @property
+    def keys(self) -> int:
+        """What a user types: the command, and a line for each question."""
+        return len(f"kir lineage {self.kernel}\n") + sum(len(f"{each} = ..\n") for each in self.open.split(", ") if each)
+
+    @property
+    def within(self) -> bool:
+        """Whether the one command showed something of it."""
+        return self.steps >= 0
 
 
 def minute(surface: str, kernel: str, seconds: float) -> Minute:
@@ -79,19 +94,30 @@ def told(surface: str, kernel: str, wall: float, own: float, out: str, err: str)
     return Minute(surface, kernel, wall, own, count, str(said.get("ended") or said.get("stopped") or first or "no answer")[:160], assumed, left)
 
 
-def page(rows: list[Minute], seconds: float) -> str:
-    """The table."""
-    shown = sum(r.steps >= 0 for r in rows)
+def page(rows: list[Minute], seconds: float, before: Mapping[str, Minute] = MappingProxyType({}), since: str = "") -> str:
+    """The table; `before` is what the commit `since` gave, by kernel."""
+    shown = sum(r.within for r in rows)
     lines = ["# The first minute", "",
              "For users: what `kir lineage FILE::KERNEL` shows of kernels that nobody here wrote, with nothing but the command. The launch is found in the",
              "host code of the package; what nothing says is assumed, and named. A walk that needs longer is ended, and the same command goes on.", "",
              f"Made by `python -m benchmarks.first_minutes --seconds {seconds:g}` on {os.cpu_count()} cores ({platform.machine()}), one kernel at a time;",
-             f"{shown} of {len(rows)} kernels gave a walk.", "",
-             "| surface | kernel | seconds (of processors) | steps back | it ended | assumed | left open |", "| --- | --- | --- | --- | --- | --- | --- |"]
+             f"{shown} of {len(rows)} kernels gave a walk." + (f" Before: commit {since}." if before else ""), "",
+             "| surface | kernel | keys | seconds (of processors) | steps back | it ended | assumed | left open | before |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for r in rows:
-        steps = r.steps if r.steps >= 0 else ""
-        lines.append(f"| {r.surface} | `{r.kernel}` | {r.wall:.0f} ({r.own:.0f}) | {steps} | {r.ended} | {r.assumed} | {r.open} |")
+        steps, old = r.steps if r.within else "", before.get(r.kernel)
+        earlier = f"{old.wall:.0f} ({old.own:.0f}) s, {f'{old.steps} steps, ' if old.within else ''}{old.ended.partition(':')[0]}" if old is not None else ""
+        lines.append(f"| {r.surface} | `{r.kernel}` | {r.keys} | {r.wall:.0f} ({r.own:.0f}) | {steps} | {r.ended} | {r.assumed} | {r.open} | {earlier} |")
     return "\n".join(lines) + "\n"
+
+
+def recorded() -> list[dict[str, Any]]:
+    """The whole runs that are kept, the oldest first."""
+    return list(json.loads(RECORDS.read_text(encoding="utf-8"))) if RECORDS.exists() else []
+
+
+def _commit() -> str:
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
@@ -105,10 +131,15 @@ def main() -> None:
         if not given.only or any(word in kernel for word in given.only):
             rows.append(minute(surface, kernel, given.seconds))
             print(rows[-1], file=sys.stderr, flush=True)
+    records = recorded()
+    before = {row["kernel"]: Minute(**row) for row in records[0]["rows"]} if records else {}
+    text = page(rows, given.seconds, before, records[0]["commit"] if records else "")
     if given.print or given.only:
-        print(page(rows, given.seconds))
-    else:
-        PAGE.write_text(page(rows, given.seconds), encoding="utf-8")
+        print(text)
+        return
+    made = {"commit": _commit(), "seconds": given.seconds, "cores": os.cpu_count(), "rows": [asdict(row) for row in rows]}
+    RECORDS.write_text(json.dumps([*records[:1], made], indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

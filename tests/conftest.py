@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import pytest
@@ -107,7 +108,15 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    needs = [(item, NEEDS.keys() & {mark.name for mark in item.iter_markers()}) for item in items]
+    above: dict[Any, frozenset[str]] = {None: frozenset()}
+
+    def marks(node: Any) -> frozenset[str]:
+        """The needs that a collector or one around it is marked with, worked out once for each."""
+        if node not in above:
+            above[node] = marks(node.parent) | (NEEDS.keys() & {mark.name for mark in node.own_markers})
+        return above[node]
+
+    needs = [(item, marks(item.parent) | (NEEDS.keys() & {mark.name for mark in item.own_markers})) for item in items]
     absent = {name for name in frozenset[str]().union(*(names for _, names in needs)) if not NEEDS[name][1]()}
     out = {item for item, names in needs if names & absent}
     if out:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -19,9 +20,15 @@ KEPT = ("CHANGELOG.md", "tests/test_words.py", "docs/decisions/", "benchmarks/re
 """Old words stay in the table of what changed, in decisions of their time, in stored results, and in sources of others."""
 
 
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """What is read by people, by name."""
+    return tuple((name, (ROOT / name).read_text(encoding="utf-8")) for name in tracked()
+                 if name.endswith((".py", ".md", ".toml", ".j2")) and not name.startswith(KEPT) and not (ROOT / name).is_symlink())
+
+
 @pytest.mark.parametrize("word", PLAIN)
 def test_sentences_and_options_are_plain(word: str) -> None:
-    found = [f"{name}:{line}" for name in tracked() if name.endswith((".py", ".md", ".toml", ".j2")) and not name.startswith(KEPT)
-             and not (ROOT / name).is_symlink() for line, text in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)
-             if re.search(word, text)]
+    found = [f"{name}:{line}" for name, text in texts() if re.search(word, text)
+             for line, said in enumerate(text.splitlines(), 1) if re.search(word, said)]
     assert found == [], f"say {PLAIN[word]}"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, heuristics, measures, noise, page, plots
+from benchmarks.forecast import answers, card, failures, heuristics, limits, measures, noise, page, plots
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -25,8 +25,9 @@ from kir.ir.parser import parse_program
 from kir.learning.forecast.analytic import Analytic
 from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
+from kir.learning.forecast.language import Language
 from kir.learning.forecast.learned import Learned, shipped
-from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states
+from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states, unsettled
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
 from kir.learning.forecast.trees import Array
@@ -53,6 +54,7 @@ def main() -> None:
     asked.add_argument("--model", type=Path, default=None, help="the file of the model")
     asked.add_argument("--into", type=Path, default=TABLES, help="table: the folder of the page")
     asked.add_argument("--quick", action="store_true", help="table: without the ablations")
+    asked.add_argument("--language", type=int, default=0, help="table: of how many pairs the language model of the settings is asked, for rows of its own")
     asked.add_argument("--ablations", default=",".join(ABLATIONS), help="table: which of them")
     given = asked.parse_args()
     data = read(given.data)
@@ -107,6 +109,7 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
             if name in shown:
                 wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options})
     made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
+    spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
     beside: list[str] = []
@@ -122,6 +125,10 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
             return lambda pool: models[part[ONE_FAMILY.get(pool.family, pool.family) if split == "family" else pool.device]]
         lines[split], told = _lines(data, found, rows, pairs, folds[split], own, pools, of, models)
+        if split == "family" and spoken is not None:
+            both: Array = np.isfinite(spoken.logs[:, 0])
+            lines[split] += [page.Line(each.name, measures.figures(each, rows.measured, rows.fault))
+                             for each in (spoken, *(answers.alone(each, both) for each in (own["analytic"], told["learned"])))]
         if split == "family":
             beside = heuristics.lines([p for p in pools if ONE_FAMILY.get(p.family, p.family) == "gemm"], data,
                                       {"analytic": pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()}),
@@ -132,7 +139,8 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
                  {name: [(a, b) for a, b, _ in measures.reliability(each, rows.measured)] for name, each in curves.items()}))
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
-    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(found), noise.lines(noise.repeats(data)), beside)
+    text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noise.lines(noise.repeats(data)), beside,
+                     limits.lines(rows, pairs, own["analytic"]), limits.wrong(rows, pairs, data, curves))
     write_atomic(given.into / "forecasts.md", text)
 
 
@@ -151,7 +159,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
     shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"]) else None)
               for name, each in told.items() if name != "learned"]
     compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
-    shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, None)]
+    shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, pooled.by_model(of(models["learned"]), found, True))]
     lines = [page.Line(each.name, measures.figures(each, rows.measured, rows.fault), pooled.figures(pools, score) if score is not None else None)
              for each, score in shown]
     return lines, {each.name: each for each in (own["analytic"], told["learned"])}
@@ -189,11 +197,16 @@ def _seconds(what: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _left_out(found: States) -> list[str]:
-    if not found.why:
-        return []
-    first = next(iter(found.why.values()))
-    return [f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: {first}, for example."]
+def _left_out(data: Data, found: States, ended: str = "") -> list[str]:
+    out = [f"The language model was asked no more: {ended}."] if ended else []
+    if found.why:
+        first = next(iter(found.why.values()))
+        out.append(f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: "
+                   f"{first}, for example.")
+    if count := sum(unsettled(data, p) for p in data.pairs):
+        out.append(f"{count} pairs are left out whose later program was not compiled in the time that the host gave it, or compiled in another part of the "
+                   "data: neither a failure nor a measurement.")
+    return out
 
 
 def freeze(data: Data, folder: Path) -> None:

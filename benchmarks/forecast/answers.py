@@ -6,16 +6,20 @@ import math
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
 from benchmarks.forecast.failures import of_states
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import KirError
 from kir.gate.cost import LAUNCH
 from kir.hardware.target import target as target_of
+from kir.ir.parser import parse_program
 from kir.learning.forecast.analytic import of_seconds
 from kir.learning.forecast.data import Data, PairRow
-from kir.learning.forecast.distribution import BINS
+from kir.learning.forecast.distribution import BINS, Forecaster, Pair
 from kir.learning.forecast.matrices import States, sizes_text
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, locate, train
@@ -53,16 +57,15 @@ class Answers:
 
     def bins(self) -> Array:
         """Probabilities of the eight bins, as `Forecast.bins` gives them, of all rows."""
-        below = np.array([[_below(self.levels, row, math.log(b)) for b in BINS] for row in self.logs]).reshape(len(self.logs), len(BINS))
+        levels, ends, lines = np.asarray(self.levels), np.log(np.array(BINS)), np.arange(len(self.logs))
+        below = np.zeros((len(self.logs), len(ends)))
+        for k, at in enumerate(ends):
+            after = (self.logs <= at).sum(axis=1)
+            a, b = np.clip(after - 1, 0, len(levels) - 1), np.clip(after, 0, len(levels) - 1)
+            low, high = self.logs[lines, a], self.logs[lines, b]
+            share = np.where(high > low, (at - low) / np.where(high > low, high - low, 1.0), 0.0)
+            below[:, k] = np.where(after == 0, 0.0, np.where(at >= self.logs[:, -1], 1.0, levels[a] + share * (levels[b] - levels[a])))
         return np.diff(np.column_stack([np.zeros(len(below)), below, np.ones(len(below))]), axis=1)
-
-
-def _below(levels: Sequence[float], row: Array, at: float) -> float:
-    if at <= row[0]:
-        return 0.0
-    if at >= row[-1]:
-        return 1.0
-    return float(np.interp(at, row, levels))
 
 
 def left_out(rows: Rows, pairs: Sequence[PairRow], by: str) -> Array:
@@ -163,6 +166,35 @@ def analytic(states: States, pairs: Sequence[PairRow], code: bool = False) -> An
         found = of_seconds((before["t.total"], after["t.total"]), parts[0], parts[1], held is states.code, of_states(before, after))
         logs[i], fails[i] = np.interp(LEVELS, found.levels, found.logs), found.fails
     return Answers("analytic, compiled" if code else "analytic", logs, LEVELS, fails)
+
+
+def spoken(ask: Forecaster, data: Data, pairs: Sequence[PairRow], count: int, seed: int = 0) -> tuple[Answers, str]:
+    """What a language model says of so many pairs, drawn evenly over families, as far as its budget goes; nothing of the others. Also why it ended early, where
+    it did."""
+    held: dict[str, list[int]] = {}
+    for i in np.random.default_rng(seed).permutation(len(pairs)).tolist():
+        held.setdefault(pairs[i].family, []).append(i)
+    drawn = [i for turn in zip_longest(*(held[family] for family in sorted(held))) for i in turn if i is not None][:count]
+    logs, fails, why = np.full((len(pairs), len(LEVELS)), np.nan), np.full(len(pairs), np.nan), ""
+    for i in drawn:
+        p = pairs[i]
+        before, after = (parse_program(data.programs[q].text, q) for q in (p.before, p.after))
+        try:
+            found = ask(Pair(before, after, dict(p.sizes), target_of(p.device), p.step, data.programs[p.after].surface))
+        except KirError as bad:
+            if bad.diagnostics[0].id in ("KIR-E007", "KIR-E008"):
+                continue  # sizes that are no launch, or an answer that is none: as good as none
+            why = f"{bad.diagnostics[0].id} {bad.diagnostics[0].message}"
+            break
+        logs[i], fails[i] = [math.log(found.quantile(level)) for level in LEVELS], found.fails
+    return Answers("language", logs, LEVELS, fails), why
+
+
+def alone(of: Answers, chosen: Array) -> Answers:
+    """The answers to some of the pairs, as if nothing had been said of the others."""
+    there = chosen[:, None]
+    return replace(of, name=f"{of.name}, the same pairs", logs=np.where(there, of.logs, np.nan),
+                   fails=np.where(chosen, of.fails, np.nan) if of.fails is not None else None)
 
 
 def roofline(states: States, pairs: Sequence[PairRow]) -> Array:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.forecast.pools import LEAST, Pool, PoolFigures, Score, figures
+from benchmarks.forecast.pools import LEAST, Pool, PoolFigures, Score, by_seconds, figures
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.build import int_value
@@ -117,9 +117,8 @@ def lines(pools: Sequence[Pool], data: Data, scores: Mapping[str, Score]) -> lis
     if not kept:
         return ["NVIDIA's heuristics are not installed (`pip install nvidia-matmul-heuristics`), or rate none of the pools."]
 
-    def theirs(pool: Pool) -> list[float]:
-        return [-math.log(seconds[(p, pool.device, pool.sizes)]) for p in pool.programs]
-    rows: list[tuple[str, PoolFigures]] = [("NVIDIA's heuristics", figures(kept, theirs)), *((name, figures(kept, s)) for name, s in scores.items())]
+    rows: list[tuple[str, PoolFigures]] = [("NVIDIA's heuristics", figures(kept, by_seconds(seconds))),
+                                           *((name, figures(kept, s)) for name, s in scores.items())]
     programs = len({p for pool in kept for p in pool.programs})
     return [f"{len(kept)} GEMM pools, of the {programs} programs whose matrix products state a configuration of CUTLASS.", "",
             "| model | candidates ordered rightly | best unmeasured | with 4 measured |", "| --- | ---: | ---: | ---: |",

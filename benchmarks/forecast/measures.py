@@ -40,14 +40,22 @@ def figures(found: Answers, measured: Array, fault: Array) -> Figures:
     beyond = np.abs(y) > math.log(1.0 + PLAIN)
     near = beyond & (np.abs(y) < math.log(2.0))
     bins, held = found.bins()[there], np.searchsorted(np.log(np.array(BINS)), y, side="right")
-    below, stands = np.cumsum(bins, axis=1)[:, :-1], held[:, None] <= np.arange(len(BINS))[None, :]
     low, high = found.quantile(0.1)[there], found.quantile(0.9)[there]
     top = bins.argmax(axis=1)
+    told = np.isfinite(found.fails) if found.fails is not None else np.ones(len(measured), bool)
     return Figures(int(there.sum()), _share(said[beyond] == np.sign(y[beyond])), _share(said[near] == np.sign(y[near])),
-                   calibration_error(bins.max(axis=1).tolist(), (top == held).tolist()), float(((below - stands) ** 2).mean()) if len(y) else math.nan,
+                   calibration_error(bins.max(axis=1).tolist(), (top == held).tolist()), float(np.nanmean(ranked(found, measured))) if len(y) else math.nan,
                    float(((y >= low) & (y <= high)).mean()) if len(y) else math.nan, float(np.exp(np.median(high - low))) if len(y) else math.nan,
-                   area(found.fails.tolist(), fault.tolist()) if found.fails is not None else math.nan,
+                   area(found.fails[told].tolist(), fault[told].tolist()) if found.fails is not None else math.nan,
                    float(found.defers.mean()) if found.defers is not None else math.nan)
+
+
+def ranked(found: Answers, measured: Array) -> Array:
+    """The ranked probability score of each pair; NaN where nothing was measured, or the model does not answer."""
+    below = np.cumsum(found.bins(), axis=1)[:, :-1]
+    stands = np.searchsorted(np.log(np.array(BINS)), measured, side="right")[:, None] <= np.arange(len(BINS))[None, :]
+    there = np.isfinite(measured) & np.isfinite(found.logs).all(axis=1)
+    return np.where(there, ((below - stands) ** 2).mean(axis=1), math.nan)
 
 
 def _share(right: Array) -> tuple[float, int]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target as target_of
+from kir.learning.forecast.choosing import FAILING, REFERENCES
 from kir.learning.forecast.comparison import Compared
 from kir.learning.forecast.data import Data
 from kir.learning.forecast.matrices import States, sizes_text
@@ -19,7 +20,6 @@ LEAST, DRAWN, TAKEN, DRAWS = 8, 16, 4, 200
 """Programs that make a pool; how many are forecast and how many measured; how often that is drawn."""
 APART = 1.03
 """Programs whose times differ by less are not asked for their order."""
-REFERENCES = 3
 
 
 @dataclass(frozen=True)
@@ -51,44 +51,47 @@ def pools(data: Data, states: States) -> list[Pool]:
     return out
 
 
-Score = Callable[[Pool], Sequence[float]]
-"""What each program of a pool is thought to be worth, the most first."""
+Score = Callable[[Pool], tuple[Sequence[float], Sequence[float]]]
+"""How fast each program of a pool is thought to be (logarithms, the fastest most), and how likely each fails."""
 
 
-def by_model(model_of: Callable[[Pool], Model | None], states: States) -> Score:
-    """The learned model, as `kir.learning.forecast.choosing.in_order` asks it: each program against a few of the others."""
-    def score(pool: Pool) -> Sequence[float]:
-        model = model_of(pool)
-        if model is None:
-            return [math.nan] * len(pool.programs)
-        count, target = len(pool.programs), target_of(pool.device)
+def by_model(model_of: Callable[[Pool], Model | None], states: States, code: bool = False) -> Score:
+    """The learned model, as `kir.learning.forecast.choosing.in_order` asks it: each program against a few of the others. With `code`, from machine code, and
+    NaN for a pool of which a program has none."""
+    held = states.code if code else states.plain
+
+    def score(pool: Pool) -> tuple[Sequence[float], Sequence[float]]:
+        model, keys = model_of(pool), [(p, pool.device, pool.sizes) for p in pool.programs]
+        if model is None or not all(k in held for k in keys):
+            return [math.nan] * len(keys), [0.0] * len(keys)
+        count, target, middle = len(keys), target_of(pool.device), model.levels.index(0.5)
         compared = Compared(model.names)
-        found = [compared.side(states.plain[(p, pool.device, pool.sizes)]) for p in pool.programs]
+        found = [compared.side(held[k]) for k in keys]
         places = sorted({round(i * (count - 1) / max(1, REFERENCES - 1)) for i in range(REFERENCES)})
-        worth = np.zeros(count)
+        speed, fails = np.zeros(count), np.zeros(count)
         for place in places:
             seen = np.array([compared.pair(found[place], f, "", pool.surface, target) for f in found])
             turned = np.array([compared.pair(f, found[place], "", pool.surface, target) for f in found])
-            logs = model.speed(seen, turned)
-            worth += (logs - logs[places[0]]) / len(places)
+            logs, failing, _ = model.predict(seen, turned)
+            speed += (logs[:, middle] - logs[places[0], middle]) / len(places)
             if place == places[0]:
-                fails = model.failing(seen)
-        from kir.learning.forecast.choosing import FAILING
-        return [float(x) for x in worth - FAILING * fails]
+                fails = failing
+        return speed.tolist(), fails.tolist()
     return score
 
 
 def by_seconds(seconds: Mapping[tuple[str, str, str], float]) -> Score:
     """A model of seconds by program, device and sizes."""
-    def score(pool: Pool) -> Sequence[float]:
-        return [-math.log(max(seconds.get((p, pool.device, pool.sizes), math.nan), 1e-12)) for p in pool.programs]
+    def score(pool: Pool) -> tuple[Sequence[float], Sequence[float]]:
+        return [-math.log(max(seconds.get((p, pool.device, pool.sizes), math.nan), 1e-12)) for p in pool.programs], [0.0] * len(pool.programs)
     return score
 
 
 @dataclass(frozen=True)
 class PoolFigures:
-    """Means over pools: pairs ordered rightly (of how many); the share of the best speed of the pool that the first choice reaches, and the best of the first
-    four, for GEMM and for others; and, drawing sixteen, what four measured after a forecast reach of what sixteen measured do (and four at random)."""
+    """Means over pools: pairs of programs that work ordered rightly by the speed that is forecast (of how many); the share of the best speed of the pool that
+    the first choice reaches, and the best of the first four, for GEMM and for others, chosen by what each is worth (its speed, less for what likely fails);
+    and, drawing sixteen, what four measured after a forecast reach of what sixteen measured do (and four at random)."""
 
     pools: int
     ordered: float
@@ -107,14 +110,15 @@ def figures(found: Sequence[Pool], score: Score) -> PoolFigures:
     drawn, at_random = [], []
     random = np.random.default_rng(0)
     for pool in found:
-        worth = list(score(pool))
-        if any(math.isnan(w) for w in worth):
+        speed, fails = score(pool)
+        if any(math.isnan(s) for s in speed):
             continue
+        worth = [s - FAILING * p for s, p in zip(speed, fails, strict=True)]
         times = pool.seconds
         for a, b in combinations(range(len(times)), 2):
             if math.isfinite(times[a]) and math.isfinite(times[b]) and max(times[a], times[b]) > APART * min(times[a], times[b]):
                 asked += 1
-                right += (worth[a] > worth[b]) == (times[a] < times[b]) if worth[a] != worth[b] else 0
+                right += (speed[a] > speed[b]) == (times[a] < times[b]) if speed[a] != speed[b] else 0
         order = sorted(range(len(times)), key=lambda i: -worth[i])
         best, gemm = min(times), "gemm" in pool.family
         first[gemm].append(best / times[order[0]])
@@ -134,5 +138,3 @@ def figures(found: Sequence[Pool], score: Score) -> PoolFigures:
 
 def _mean(values: Sequence[float]) -> float:
     return mean(values) if values else math.nan
-
-

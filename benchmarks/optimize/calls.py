@@ -303,15 +303,16 @@ def _called(package: str, names: list[str], done: Path) -> int:
 
 
 def _in_turn() -> None:
-    """Tuners time alone on the GPU, whatever other processes do there; a configuration is compiled before that."""
+    """Tuners time alone on the GPU, whatever other processes do there; a configuration is compiled before that, for which nobody need wait."""
     from triton import testing
 
     from kir.hardware.device.turns import Turns
+    from kir.learning.packages.trial import compiling
 
     turns, inner = Turns.of(), testing.do_bench
 
     def timed(call: Callable[[], Any], *more: Any, **options: Any) -> Any:
-        with turns.beside():
+        with compiling():
             call()
         with turns.alone():
             return inner(call, *more, **{**options, "warmup": WARM, "rep": TIMED})

@@ -26,7 +26,7 @@ from kir.surface.reading import located
 KIR = [sys.executable, "-c", "from kir.faces.cli import main; main()"]
 EACH = 2
 """Bindings of a kernel that are kept."""
-WEIGHT = {"liger_kernel": 1, "fla": 2, "flag_gems": 2}
+WEIGHT = {"liger_kernel": 1, "fla": 3, "flag_gems": 2}
 """How the processes that record are shared out."""
 CAPTURING, LEAST_CAPTURING = 0.28, 20.0
 """The part of the seconds, and how many at least, in which calls are recorded; tuners time meanwhile, in turns."""
@@ -62,11 +62,8 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
 def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
     """The calls of packages that were not made yet, recorded beside those that lie in the folder; all of them where those are of files of another machine. Of
     a kernel with many bindings the first ones are kept."""
-    try:
-        here = all(located(file.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()) for file in calls.glob("*.toml"))
-    except KirError:
-        here = False
-    if not here:
+    lie = [*calls.glob("*.toml")]
+    if lie and not any(map(_located, lie)):
         shutil.rmtree(calls.parent / "found", ignore_errors=True)
         shutil.rmtree(calls, ignore_errors=True)
     calls.mkdir(parents=True, exist_ok=True)
@@ -83,6 +80,13 @@ def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) 
             for file in sorted((Path(name) / p).glob("*-*.toml")):
                 if file.read_text(encoding="utf-8") not in known and len([*calls.glob(f"{p}-{file.stem.rpartition('-')[0]}-*.toml")]) < EACH:
                     shutil.copyfile(file, next(x for k in itertools.count() if not (x := calls / f"{p}-{file.stem}{f'-{k}' * bool(k)}.toml").exists()))
+
+
+def _located(binding: Path) -> bool:
+    """Whether the kernel of a recorded call is on this machine."""
+    with contextlib.suppress(KirError):
+        return bool(located(binding.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("#").strip()))
+    return False
 
 
 def _table(out: Path, found: Path, seconds: float) -> int:
@@ -123,12 +127,12 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
     yield ""
     mean = math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0
     yield (
-        f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded on the device and read, {about['skipped']} "
-        "were not read; tuners had chosen their configurations. A kernel's launch as it was recorded, and what `kir optimize --package` found for it: "
-        "medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time it is. "
-        f"{len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} calls "
-        f"of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is faster, "
-        "the overlay leaves the kernel alone."
+        f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded and read, {about['skipped']} were not read; "
+        "where a tuner chooses a configuration, it had done so on the device. A kernel's launch as it was recorded, and what `kir optimize --package` found "
+        "for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time "
+        f"it is. {len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} "
+        f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is "
+        "faster, the overlay leaves the kernel alone."
     )
     yield ""
     yield "| kernel | call | its own | found | times as fast | by | candidates | remark |"

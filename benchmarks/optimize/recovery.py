@@ -38,8 +38,8 @@ SEEDS = 5
 TRIES, RANDOM = (tuple(f"{what} {k}" for k in range(SEEDS)) for what in ("try", "random order"))
 """Whole searches whose forecasts are drawn from what the forecaster thinks possible, and searches in an order that is drawn."""
 ARMS = ("whole", *TRIES, "without skills", "without forecasts", "without the policy", *RANDOM)
-ORDER = (ARMS[0], *TRIES, "without forecasts", "without the policy", RANDOM[0], "without skills", *RANDOM[1:])
-"""In which the arms are run: each kind once, before the other orders."""
+ORDER = (*TRIES, ARMS[0], "without forecasts", "without the policy", RANDOM[0], "without skills", *RANDOM[1:])
+"""In which the arms are run: the tries, then each kind once, before the other orders."""
 ENOUGH = 0.95
 """The part of the expert's speed that counts as recovered."""
 BUDGET = Budget(candidates=4, seconds=180.0, plans=48)

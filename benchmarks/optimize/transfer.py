@@ -69,7 +69,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         f"Made by `python -m benchmarks.optimize transfer` on the modelled H200: {BUDGET.candidates} candidates and {BUDGET.plans} plans a search, from the "
         "problem's naive program alone. A cell is the speed over that with all skills; those of a surface are the pipelines written for it, which are "
-        "used on that surface only, and the lineages of its experts, which are used on any."
+        "used on that surface only, and the lineages of its experts, which are used on any. `none`: nothing faster was found; an empty cell was not run."
     )
     yield ""
     yield "| problem | surface | with all skills | " + " | ".join(kinds[:-1]) + " |"
@@ -77,5 +77,11 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by = {(r["problem"], r["surface"], r["skills"]): r["seconds"] for r in rows}
     for problem, surface in dict.fromkeys((r["problem"], r["surface"]) for r in rows):
         whole = by.get((problem, surface, "all"))
-        cells = ((f"{whole / t:.2f}" if whole and t else "none") for t in (by.get((problem, surface, k)) for k in kinds[:-1]))
-        yield f"| {problem} | {surface} | {f'{whole * 1e6:.1f} us' if whole else 'none'} | " + " | ".join(cells) + " |"
+        cells = (_cell(by, (problem, surface, kind), whole) for kind in kinds[:-1])
+        yield f"| {problem} | {surface} | {_cell(by, (problem, surface, 'all'), None)} | " + " | ".join(cells) + " |"
+
+
+def _cell(by: Mapping[tuple[str, str, str], float | None], key: tuple[str, str, str], whole: float | None) -> str:
+    """The speed over `whole`, or the time where that is not known; nothing for what was not run."""
+    seconds = by.get(key)
+    return "" if key not in by else "none" if not seconds else f"{whole / seconds:.2f}" if whole else f"{seconds * 1e6:.1f} us"

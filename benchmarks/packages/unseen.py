@@ -30,11 +30,12 @@ SLOW = 10.0
 Row = dict[str, Any]
 
 
-def row(name: str, version: str, folder: str, surface: str, stage: str, without: Sequence[str] = (), seconds: float = 60.0) -> Row:
+def row(name: str, version: str, folder: str, surface: str, stage: str, without: Sequence[str] = (), seconds: float = 60.0,
+        jobs: int = 1) -> Row:
     """What `kir corpus` says of one package today. Raises UsageError KIR-C110 for a folder that is not there."""
     where, commit = place(folder), _commit()
     files = [path for path, _ in files_of(where, (), tuple(without)) if mentions(surface, path)]
-    count = counted(name, (of_surface(r, surface) for r in run(files, 1, None, seconds)))
+    count = counted(name, (of_surface(r, surface) for r in run(files, jobs, None, seconds)))
     records = [r for r in count.records if r.get("kernel")]
     reasons = count.opaque + count.unequal + Counter(f"{r.get('id', '')} {r.get('message', '')}".strip()[:120] for r in count.failed)
     return {
@@ -111,13 +112,14 @@ def main(words: Sequence[str]) -> int:
     one.add_argument("--stage", required=True, choices=STAGES)
     one.add_argument("--without", action="append", default=[])
     one.add_argument("--seconds", type=float, default=60.0)
+    one.add_argument("--jobs", type=int, default=1, help="files at once")
     one.add_argument("--again", action="store_true")
     sub.add_parser("page")
     given = parser.parse_args(words)
     if given.what == "page":
         PAGE.write_text(page(stored()), encoding="utf-8")
         return 0
-    made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds)
+    made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds, given.jobs)
     print(keep(made, given.again))
     return 0
 

@@ -131,6 +131,8 @@ def _tile(e: n.Expr, axes: Axes) -> n.Expr:
     match e:
         case n.Var():
             k, _, extent = used[0]
+            if e.type != I32:
+                raise NotElementwise(f"'{e.name}' counts in another integer than the numbers of a tile's elements")
             return _placed(build.iota(extent), [k], len(axes))
         case n.Unary():
             return build.unary(e.op, _tile(e.x, axes))

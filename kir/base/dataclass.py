@@ -39,7 +39,7 @@ class _Example:
 
 _PARAMS = {(eq, frozen): getattr(dataclasses.dataclass(eq=eq, frozen=frozen)(type("Example", (), dict(vars(_Example)))), PARAMS)
            for eq in (False, True) for frozen in (False, True)}
-_PLAIN: Any = getattr(dataclasses.fields(dataclasses.dataclass(_Example))[0], KIND)
+_PLAIN: Any = next(getattr(f, KIND) for f in getattr(dataclasses.dataclass(_Example), FIELDS).values())
 """What marks a field that is neither a class variable nor for `__init__` alone."""
 
 

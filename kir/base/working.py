@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 Watcher = Callable[[str, "int | None", "int | None"], None]
 """Called with what is done now, how many of its parts are done, and how many there are (None: not known)."""
+_END: ContextVar[float | None] = ContextVar("end", default=None)
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
@@ -26,3 +28,19 @@ def watched(by: Watcher) -> Iterator[None]:
         yield
     finally:
         _WATCHER.reset(token)
+
+
+@contextmanager
+def ending(at: float | None) -> Iterator[None]:
+    """What is done inside is of no use any more from a time (of `time.monotonic`) on; None: it always is."""
+    token = _END.set(at)
+    try:
+        yield
+    finally:
+        _END.reset(token)
+
+
+def late() -> bool:
+    """Whether what is being done here is of no use any more."""
+    at = _END.get()
+    return at is not None and time.monotonic() > at

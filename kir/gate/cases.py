@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -191,7 +191,7 @@ def problem_tests(program: n.Program, problem: Problem, given: Mapping[str, str]
     may = [(places[i % len(places)], f"{d}{in_order.removeprefix('normal')}" if i % len(places) == 0 and shapes else d, i) for i, d in enumerate(adverse)]
     must, may = must + may[:1], may[1:]
     place, naive = (shapes or [uneven])[0], _naive(problem)
-    scaled = _scaled(program, naive, lambda by, seed: _given(naive[0], problem, place, by, seed + fresh)) if naive else []
+    scaled = _scaled(program, naive, lambda seed, by: _given(naive[0], problem, place, by, seed + fresh)) if naive else []
     may[:0] = [(place, d, i) for d, i in (*((d, i) for i, d in enumerate(_around(program, *naive), 1)), *scaled) if _fair(problem, place, d, i + fresh)]
     if _fair(problem, place, f"{TIMES}0.0", fresh):
         may.insert(0, (place, f"{TIMES}0.0", 0))
@@ -211,13 +211,16 @@ def _around(program: n.Program, *others: n.Program) -> list[str]:
     return [f"{AROUND}{c!r}" for c in sorted(found, key=lambda c: (c in known, -abs(c)))[:MOST_AROUND]]
 
 
-def _scaled(program: n.Program, others: Sequence[n.Program], made: Callable[[float, int], Mapping[str, Array]]) -> list[tuple[str, int]]:
-    """Distributions, with seeds, that bring outputs beyond numbers that a program has and no other: `made` gives them for inputs times a factor."""
+def _scaled(program: n.Program, others: Sequence[n.Program], made: Callable[[int, float], Mapping[str, Array]]) -> list[tuple[str, int]]:
+    """Distributions, with seeds, that bring outputs beyond numbers that a program has and no other: `made` gives them for a seed and a factor of
+    the inputs."""
     own = _numbers(program) - set().union(*map(_numbers, others))
     out: dict[tuple[str, int], None] = {}
     for c in sorted(own, key=lambda c: (-abs(c), c))[:MOST_SCALED]:
-        by = next(((by, seed) for seed in SCALED_SEEDS if (by := factor(lambda f, seed=seed: made(f, seed), c)) is not None), None)  # type: ignore[misc]
-        out |= {(f"{TIMES}{by[0]!r}", by[1]): None} if by is not None else {}
+        for seed in SCALED_SEEDS:
+            if (by := factor(partial(made, seed), c)) is not None:
+                out[f"{TIMES}{by!r}", seed] = None
+                break
     return list(out)
 
 
@@ -440,7 +443,7 @@ def relative_tests(program: n.Program, against: n.Program, also: Sequence[n.Prog
     inputs = [p.of.dtype for p in program.params if isinstance(p.of, n.Buffer) and p.role != "out"]
     whole = [name for name in WHOLE if any(of.is_integer for of in inputs)]
     numbers = [*whole, *_around(program, against)]
-    scaled = _scaled(program, (against,), lambda by, seed: _outputs(against, first, by, seed))
+    scaled = _scaled(program, (against,), lambda seed, by: _outputs(against, first, by, seed))
     if not any(of.is_float for of in inputs):
         apart, adverse = [], whole[:1] or ["normal"]
     must = [*((at, f"normal{by_size}", TURNS[0]) for at in shapes), (first, f"normal{along}", TURNS[1]), (first, adverse[0], 0),

@@ -1,6 +1,7 @@
 """The gate on a machine without a GPU: compile for real, interpret for correctness, model the profile. Fail-closed at every stage."""
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import kir
+from kir.analysis.algebra.equality import equal_over_reals
 from kir.analysis.target.legalize import lacking, unlaunchable
 from kir.base.diagnostic import Diagnostic, KirError, error
 from kir.base.registry import registry
-from kir.base.working import doing
+from kir.base.working import doing, late
 from kir.gate.artifacts import ArtifactCache
 from kir.gate.cases import as_posed, problem_tests, relative_tests, tensor_names
 from kir.gate.claims import apart, refusals
@@ -19,7 +21,7 @@ from kir.gate.correctness import Runner, check
 from kir.gate.cost import profile
 from kir.gate.inputs.sets import size_sets
 from kir.gate.shapes import ANY, of_problem, of_programs
-from kir.gate.verdict import CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
+from kir.gate.verdict import AlgebraRecord, CompileRecord, CorrectnessRecord, ProfileRecord, Stage, Verdict
 from kir.gate.widths import narrow
 from kir.hardware.target import Target
 from kir.ir.build import const, int_value
@@ -31,6 +33,8 @@ from kir.ir.visit import substitute
 from kir.problem import Problem
 from kir.surface import Artifact, Backend, Emitted, backend
 
+MOST_ALGEBRA, LEAST_ALGEBRA = 100_000, 6
+"""Operations on symbols that the algebra may take for a record; and the least product of the sizes that it is given."""
 Shaped = tuple[str, Mapping[str, int]]
 """A shape's name and its sizes."""
 OWN = ("", "kir")
@@ -40,16 +44,18 @@ PREFERRED = ("triton", "cuda", "tilelang")
 
 def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: Sequence[Target], against: Program | None = None, *,
              names: Mapping[str, str] | None = None, cache: Path | ArtifactCache | None = None, interpret: bool = True, runner: Runner | None = None,
-             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "", also: Sequence[Program] = (), fresh: int = 0) -> Verdict:
+             written: Callable[[Backend, Emitted], None] | None = None, instead: str = "", also: Sequence[Program] = (), fresh: int = 0,
+             algebra: bool = False) -> Verdict:
     """The CPU gate's verdict on a specialized program.
 
     `surface` is what it is written in and compiled as (`kir`: whatever backend accepts it, and none need). Correctness is judged by
     `problem`, else relative to `against`; `names` gives the problem's tensor for a parameter of another name. Compiled artifacts are kept
     in `cache`, by the hash of what went in. Without `interpret` the correctness stage is left to who asks (the GPU gate, for a program that
     it has interpreted before); `runner` interprets its cases; `written` is told the source text once it is there. What `surface` refuses is compiled on
-    `instead`, where that is given and takes it. Sizes are solved
-    from the structure of the program and of those of `also`; `fresh` is added to the seeds of their inputs. Compilers run beside the interpreter. A refusal
-    is a verdict, not an error; KirError KIR-G001 only when neither a problem nor a program to compare with is given."""
+    `instead`, where that is given and takes it. Sizes are solved from the structure of the program and of those of `also`; `fresh` is added to the seeds
+    of their inputs. With `algebra` the record also says whether the program is equal over the reals, for all inputs at small sizes, to `against` or the
+    problem's own program. Compilers run beside the interpreter. A refusal is a verdict, not an error; KirError KIR-G001 only when neither a problem nor a
+    program to compare with is given."""
     if problem is None and against is None:
         raise error("KIR-G001", "there is nothing to judge correctness by", needs="a problem, or a program to compare with")
     reference = problem.name if problem is not None else f"program {content_hash(against)[:12]}" if against is not None else ""
@@ -64,7 +70,10 @@ def gate_cpu(program: Program, problem: Problem | None, surface: str, targets: S
         begun = time.perf_counter()
         right = CorrectnessRecord(reference, True, relative=problem is None)
         if interpret and not wrong:
-            right = _correct(program, problem, against, also, names or {}, runner, lambda: compiling.done() and not compiling.result()[0].ok, fresh)
+            right = _correct(program, problem, against, also, names or {}, runner,
+                             lambda: late() or (compiling.done() and not compiling.result()[0].ok), fresh)
+            if algebra and right.ok and (judge := against if against is not None else _posed(problem)) is not None:
+                right = replace(right, algebra=_algebra(program, judge, problem, names or {}, right))
         interpreted = time.perf_counter() - begun
         if not compiling.done():
             doing("gate: waiting for the compilers")
@@ -214,6 +223,26 @@ def _correct(program: Program, problem: Problem | None, against: Program | None,
         first = fault.diagnostics[0]
         return CorrectnessRecord(problem.name if problem else "program", False, findings=fault.diagnostics, relative=problem is None,
                                  reason=f"{first.id}: {first.message}")
+
+
+def _posed(problem: Problem | None) -> Program | None:
+    """A problem's own program, where it comes with one."""
+    try:
+        return problem.naive if problem is not None else None
+    except (KirError, OSError):
+        return None
+
+
+def _algebra(program: Program, judge: Program, problem: Problem | None, names: Mapping[str, str], right: CorrectnessRecord) -> AlgebraRecord:
+    """What the algebra says at the smallest of the sizes that were run, but for those of next to nothing."""
+    runs = sorted(right.runs, key=lambda r: (math.prod(r.sizes.values()) < LEAST_ALGEBRA, math.prod(r.sizes.values())))
+    sizes, called = dict(runs[0].sizes), dict[str, str]()
+    if problem is not None:
+        theirs = tensor_names(judge, problem, {})
+        called = {mine: own for mine, t in tensor_names(program, problem, names).items() for own, other in theirs.items() if t == other}
+        sizes |= of_problem(program, problem, tensor_names(program, problem, names)).own(sizes)
+    found = equal_over_reals(program, judge, sizes, MOST_ALGEBRA, called)
+    return AlgebraRecord(found.status, dict(runs[0].sizes), found.why, found.elements)
 
 
 def _refused(right: CorrectnessRecord, broken: tuple[Diagnostic, ...]) -> CorrectnessRecord:

@@ -182,7 +182,7 @@ def limits(body: n.Block, of: str = "") -> frozenset[int]:
             case n.Binary(op="shr", a=a, b=n.Const(value=int() as c)) if 0 <= c < 32 and _about(a, names):
                 out.add(1 << c)
             case n.Binary(op="lt" | "le" | "gt" | "ge" | "eq" | "ne" | "min" | "max" | "mod" | "trem" | "floordiv" | "tdiv" | "and", a=a, b=b):
-                out |= {abs(e.value) for e, other in ((a, b), (b, a)) if isinstance(e, n.Const) and isinstance(e.value, int) and not isinstance(e.value, bool)
+                out |= {abs(c.value) for e, other in ((a, b), (b, a)) for c in _addend(e, x.op) if isinstance(c.value, int) and not isinstance(c.value, bool)
                         and _about(other, names)}
             case n.Cast(x=a, dtype=to) if to.is_integer and not to.is_bool and to.bits < 32 and _about(a, names):
                 out.add(_exact(to) + 1)
@@ -193,6 +193,17 @@ def limits(body: n.Block, of: str = "") -> frozenset[int]:
             case _:
                 pass
     return frozenset(c for c in out if 1 < c < MOST_ELEMENTS)
+
+
+def _addend(e: n.Expr, op: str) -> tuple[n.Const, ...]:
+    """The number that an operand is, or that is added to it where the lesser or greater of two is taken: how far they may be apart."""
+    match e:
+        case n.Const():
+            return (e,)
+        case n.Binary(op="add" | "sub", a=a, b=b) if op in ("min", "max"):
+            return tuple(x for x in (a, b) if isinstance(x, n.Const))
+        case _:
+            return ()
 
 
 def _about(e: n.Node, names: set[str] | None) -> bool:

@@ -92,10 +92,31 @@ class CoverageRecord:
 
 
 @dataclass(frozen=True)
+class AlgebraRecord:
+    """Whether a program and what it is judged by are equal as functions of real inputs, for all inputs at `sizes`: `proved`, or not decided and `why`. It
+    refuses nothing: rounding, and what approximates, is for the runs."""
+
+    status: Literal["proved", "not decided"]
+    sizes: Mapping[str, int]
+    why: str = ""
+    elements: int = 0
+
+    @property
+    def line(self) -> str:
+        """The record in one line."""
+        at = ", ".join(f"{k} = {v}" for k, v in self.sizes.items())
+        return f"equal over the reals, for all inputs{f' at {at}' if at else ''}: {self.status}" + (f" ({self.why})" if self.why else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {"status": self.status, "sizes": dict(self.sizes), "why": self.why, "elements": self.elements, "line": self.line}
+
+
+@dataclass(frozen=True)
 class CorrectnessRecord:
     """The second stage. `reference` names the oracle; `relative` says that it was no problem's but another program's. `findings` are the
     hazards of the checked run, `weak` those that refuse nothing; `left_out` names the cases that would have taken too long; `coverage` is what the
-    runs reached, where the cases were solved from the program."""
+    runs reached, where the cases were solved from the program; `algebra` what is known for all inputs, where it was asked for."""
 
     reference: str
     ok: bool
@@ -109,13 +130,15 @@ class CorrectnessRecord:
     reached: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
     checked: Mapping[Place, int] = field(default_factory=dict, compare=False, repr=False)
     """What the fast runs and the checked ones reached of the program, by place; it is not written."""
+    algebra: AlgebraRecord | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return {"reference": self.reference, "relative": self.relative, "ok": self.ok, "reason": self.reason,
                 "runs": [r.to_json() for r in self.runs], "findings": [d.to_json() for d in self.findings],
                 "weak": [d.to_json() for d in self.weak], "left_out": list(self.left_out),
-                "coverage": None if self.coverage is None else self.coverage.to_json()}
+                "coverage": None if self.coverage is None else self.coverage.to_json(),
+                **({} if self.algebra is None else {"algebra": self.algebra.to_json()})}
 
 
 @dataclass(frozen=True)

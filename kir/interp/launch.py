@@ -64,12 +64,12 @@ def run(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, i
                   traffic=traffic)
     wrong = any(x.severity == "error" for x in first[0].findings.values())
     if mode == "check" and not wrong and _takes_turns(program):
-        other = _once(program, arrays, scalars or {}, mode, False, most_steps, one_error=one_error, backward=True)[0].findings
+        other = _once(program, arrays, scalars or {}, mode, False, most_steps, None, compiles, one_error, True)[0].findings
         first[0].findings.update({k: v for k, v in other.items() if k not in first[0].findings})
         wrong = any(x.severity == "error" for x in other.values())
     if mode == "fast" or wrong or not _has_choice(program):
         return _result(first)
-    second = _once(program, arrays, scalars or {}, mode, True, most_steps, one_error=one_error)
+    second = _once(program, arrays, scalars or {}, mode, True, most_steps, None, compiles, one_error)
     return _agreeing(first, second, program)
 
 
@@ -135,7 +135,7 @@ def _takes_turns(program: n.Program) -> bool:
 def _once(program: n.Program, arrays: Mapping[str, Array], scalars: Mapping[str, int | float], mode: str,
           lazy: bool, most_steps: int, coverage: Coverage | None = None, compiles: bool = False, one_error: bool = False,
           backward: bool = False, traffic: bool = False) -> tuple[Machine, dict[str, Array]]:
-    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and mode == "fast" and loops.available(),
+    m = Interpreter(program, lazy=lazy, most_steps=most_steps, coverage=coverage, compiles=compiles and loops.available(),
                     one_error=one_error, backward=backward, traffic=traffic)
     for text, _, stmt in anchors(program):
         m.anchors.setdefault(id(stmt), text)

@@ -11,11 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import Diagnostic, KirError, error
+from kir.base.working import ending, late
 from kir.ir.nodes import Program
 from kir.lineage.candidates import Candidate
 from kir.lineage.records.record import Condition, Ended, Outcome, Realization, State, Step, Violation
@@ -204,7 +206,7 @@ class Walk:
         self.seen.add(self.engine.content(self.start))
         first = self.state(self.start, judgement)
         self._resume(first)
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="gate") as pool:
+        with ending(self.deadline), ThreadPoolExecutor(self.workers, thread_name_prefix="gate") as pool:
             ended, reason = self._loop(pool)
         kept = [step for step in self.steps if step.status == "accepted"]
         violations = tuple(self.engine.violations(self.current))
@@ -267,13 +269,16 @@ class Walk:
             if not over and exhausted is None and len(pending) < self.workers:
                 proposal = self._propose(tip, pending, barred)
                 if isinstance(proposal, _Pending):
-                    proposal.future = pool.submit(self._judged, proposal.after)
+                    proposal.future = pool.submit(copy_context().run, self._judged, proposal.after)
                     pending.append(proposal)
                     tip, barred = proposal.after, set()
                     continue
                 exhausted = proposal
             if pending:
-                if self._settle(pending.popleft()):
+                first = pending.popleft()
+                if not first.future.result().accepted and late():  # it may have been ended before it could tell
+                    return "budget", f"the budget of {self.budget.seconds:g} s is used up"
+                if self._settle(first):
                     continue
                 # The step failed: what was built on it is void, and the walk goes on from before it.
                 for rest in pending:

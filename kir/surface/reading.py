@@ -332,7 +332,7 @@ def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Pr
 
     program = read.specialized()
     if is_generic(program):
-        told = f"kir bind {quote(text)} -o {program.name}.toml writes a skeleton; then --bind {program.name}.toml"
+        told = f"kir bind {quote(text)} --ask, which asks for what is open; or -o {program.name}.toml, which writes a skeleton for --bind"
         skeleton = told if text and ".kir" not in text else ""
         shipped = " or ".join(f"--bind {quote(_short(each))}" for each in known)
         raise error("KIR-S016", f"{program.name} is generic",

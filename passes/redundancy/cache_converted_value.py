@@ -48,7 +48,7 @@ class CacheConvertedValue(Materialize):
     claim: ClassVar[str] = "A conversion that several consumers need is done once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P060", "validity", "storage", "what is converted is not written between the uses", writes_before_last_use),
-        Precondition("KIR-P061", "validity", "bounds", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
+        Precondition("KIR-P061", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
 
     def admits(self, e: n.Expr) -> bool:
         """A conversion between dtypes, or bits read as another dtype that were computed."""

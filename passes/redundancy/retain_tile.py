@@ -51,7 +51,7 @@ class RetainTile(Materialize):
     claim: ClassVar[str] = "Data that is used again stays in registers, so global memory is read once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P030", "validity", "aliasing", "what was loaded is not overwritten while it is kept", writes_before_last_use),
-        Precondition("KIR-P031", "validity", "bounds", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
+        Precondition("KIR-P031", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
 
     def admits(self, e: n.Expr) -> bool:
         """A load from global memory, turned round or not."""

@@ -51,7 +51,7 @@ class ReuseOperand(Materialize):
     claim: ClassVar[str] = "A value that several places need is computed once."
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P510", "validity", "storage", "what the value reads is not written between its uses", writes_before_last_use),
-        Precondition("KIR-P511", "validity", "bounds", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
+        Precondition("KIR-P511", "validity", "shape", "what the value reads lies inside its buffer where the name stands", inside_where_it_is_read))
 
     def admits(self, e: n.Expr) -> bool:
         """An elementwise computation that is no plain read, literal, name or conversion."""

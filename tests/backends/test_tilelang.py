@@ -1,6 +1,7 @@
 """TileLang written: what it looks like, what is refused and where, and how a compiled kernel is called."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,11 @@ REFUSED = {
   shared S: f16[16, 64] layout swizzle(1, 4, 3)
   S = load(X[row * 16 +: 16, 0 +: 64] else 0.0:f16 clip)
   Y[row * 16 +: 16, 0 +: 64] = cast(S, f32) clip
+"""),
+    "a swizzle of a single row": ("KIR-B302", "main/0", """
+  shared S: f16[64] layout swizzle(3, 4, 3)
+  S = load(X[row * 16, 0 +: 64] else 0.0:f16 clip)
+  Y[row * 16, 0 +: 64] = cast(S, f32) clip
 """),
     "barriers": ("KIR-B303", "main/0", """
   shared b: mbarrier
@@ -142,6 +148,12 @@ def test_what_tilelang_cannot_say_is_refused_where_it_stands(tilelang: Backend, 
 def test_a_statement_may_read_its_own_elements_and_others_apart(tilelang: Backend, statement: str) -> None:
     body = f"  shared S: f32[64] = 0.0\n  {statement}\n  Y[row * 16, 0 +: 64] = S clip\n"
     assert not [d.id for d in tilelang.accepts(parse_program(HEAD + body, "p.kir"))]
+
+
+def test_a_scan_is_said_for_the_threads_that_it_is_written_for(tilelang: Backend) -> None:
+    body = "  let x = load(Y[row * 16, 0 +: 64] else 0.0 clip)\n  let s = scan(x, axis=0, op=sum)\n  Y[row * 16, 0 +: 64] = s clip\n"
+    said = {count: [d.id for d in tilelang.accepts(parse_program(re.sub(r"threads \d+", f"threads {count}", HEAD) + body, "p.kir"))] for count in (1, 64, 96)}
+    assert said == {1: ["KIR-B306"], 64: [], 96: ["KIR-B306"]}
 
 
 def test_launches_and_programs_that_have_no_form_are_refused(tilelang: Backend) -> None:

@@ -75,6 +75,17 @@ def test_a_literal_beside_an_extreme_does_not_widen_it(triton: Backend, tmp_path
     ROUND_TRIPS["triton"].holds(p, tmp_path)
 
 
+def test_all_elements_of_a_fragment_without_dimensions_of_one_element_are_a_reshaped_tile(triton: Backend, tmp_path: Path) -> None:
+    """What the normal form makes of a tile of one row, and of one element."""
+    p = parse_program("kir 1\nprogram p\n  in X: f32[8, 64]\n  out Y: f32[8, 64]\nkernel main grid (i: 8) threads 32\n  fragment f: f32[1, 64] = 0.5\n"
+                      "  fragment m: f32[1] = 2.0\n  f = max(f[0, 0 +: 64], broadcast(X[i, 0 +: 64], 1, 64))\n  m = broadcast(m[0] * 3.0, 1)\n"
+                      "  Y[i, 0 +: 64] = f[0, 0 +: 64] * m[0]\n")
+    text = triton.emit(p).text
+    assert text.count("tl.reshape(f, (64,))") == 2 and text.count("tl.reshape(m, ())") == 2
+    arrays, scalars = random_inputs(p, {}, 0)
+    assert not difference(run(p, arrays, scalars), run(ROUND_TRIPS["triton"].read_back(p, tmp_path), arrays, scalars))
+
+
 def test_every_statement_has_its_lines(triton: Backend) -> None:
     p = program("gemm_tile")
     emitted = triton.emit(p)
@@ -143,6 +154,8 @@ REFUSED = {
     "a minimum that Triton widens": ("KIR-B004", "let m = reduce(H[0, 0 +: 64], axis=0, op=min)", "main/0"),
     "a division of unknown sign": ("KIR-B005", "let k = cast(X[i], i32) // 4\nY[i] = cast(k, f32)", "main/0"),
     "part of a fragment": ("KIR-B006", "fragment f: f32[64] = 0.0\nf[3] = 1.0", "main/1"),
+    "a part of a fragment that is read": ("KIR-B006", "fragment f: f32[1, 64] = 0.0\nlet x = f[0, 0 +: 32]", "main/1"),
+    "an element of a fragment of several": ("KIR-B006", "fragment f: f32[64] = 0.0\nlet x = f[0]", "main/1"),
     "a reduction without a spelling": ("KIR-B008", "let m = reduce(X[0 +: 64], axis=0, op=max_nan)", "main/0"),
     "a load under a policy of stores": ("KIR-B008", "let h = load(X[0 +: 64] cache cs)", "main/0"),
     "a store under a policy of loads": ("KIR-B008", "X[0 +: 64] = 1.0 cache ca", "main/0"),

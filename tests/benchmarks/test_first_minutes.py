@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.first_minutes import page, told
+from benchmarks.first_minutes import Minute, page, recorded, told
 
 
 def test_a_row_is_what_the_run_said() -> None:
@@ -12,5 +12,13 @@ def test_a_row_is_what_the_run_said() -> None:
     asked = told("CUDA", "b.cu::k", 1.0, 1.0, "",
                  "error[KIR-S061] /opt/lib/site-packages/b.cu:3 launches k, and leaves open: grid, metas.N\n   = needs: an answer")
     text = page([walked, asked], 60)
-    assert "| Triton | `a.py::k` | 12 (10) | 5 | naive | 1 |  |" in text and "1 of 2 kernels gave a walk" in text
-    assert "| CUDA | `b.cu::k` | 1 (1) |  | KIR-S061] b.cu:3 launches k, and leaves open: grid, metas.N | 0 | grid, metas.N |" in text
+    assert "| Triton | `a.py::k` | 20 | 12 (10) | 5 | naive | 1 |  |  |" in text and "1 of 2 kernels gave a walk" in text
+    assert "| CUDA | `b.cu::k` | 43 | 1 (1) |  | KIR-S061] b.cu:3 launches k, and leaves open: grid, metas.N | 0 | grid, metas.N |  |" in text
+    compared = page([asked], 60, {"b.cu::k": walked, "a.py::k": walked}, "0123abc")
+    assert "| 12 (10) s, 5 steps, naive |" in compared and "Before: commit 0123abc." in compared
+
+
+def test_the_runs_that_are_kept_are_of_kernels_of_the_list() -> None:
+    for each in recorded():
+        rows = [Minute(**row) for row in each["rows"]]
+        assert len({row.kernel for row in rows}) == len(rows) == 10 and each["commit"]

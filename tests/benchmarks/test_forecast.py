@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, heuristics, measures, noise, page, plots, pools
+from benchmarks.forecast import answers, failures, heuristics, limits, measures, noise, page, plots, pools
 from benchmarks.forecast.points import DATA, standings, written
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
-from kir.learning.forecast.data import Data, PairRow, read, write
-from kir.learning.forecast.matrices import rows_of, states
+from kir.learning.forecast.data import CompiledRow, Data, PairRow, ProgramRow, read, write
+from kir.learning.forecast.matrices import rows_of, states, unsettled
 from kir.learning.forecast.training import LEVELS, Options, dealt
 from tests.kir.learning.forecast.made import copying, rows
 
@@ -95,13 +95,50 @@ def test_the_sign_of_an_effect_comes_again_or_not() -> None:
     assert "| on another device | 0.0 % of 2 |" in "\n".join(noise.lines([again, other, cold, sure]))
 
 
+def test_what_no_forecast_can_do_better_and_where_signs_are_wrong() -> None:
+    at = rows()
+    some = at.take(np.flatnonzero(np.isfinite(at.measured))[:60])
+    steps = ["", "mma@main", "~mma{a=1}@main"]
+    pairs = [PairRow("h200", f"g{i % 2}", "s", {"N": i // 2}, "a", "b", steps[i % 3], "walk", "x", speedup=math.exp(y)) for i, y in enumerate(some.measured)]
+    once, again = limits.repeated(pairs)
+    assert len(once) == 30 and all(pairs[i].sizes == pairs[j].sizes and pairs[i].group != pairs[j].group for i, j in zip(once, again, strict=True))
+    best = exact(some.measured)
+    said = limits.lines(some, pairs, best)
+    assert len(said) == 3 and "30 pairs were measured again" in said[2]
+    assert measures.ranked(best, some.measured).mean() == pytest.approx(measures.figures(best, some.measured, some.fault).score)
+    data = Data({"b": ProgramRow("b", "", "cuda", "x")}, {}, [], [], pairs)
+    shown = "\n".join(limits.wrong(some, pairs, data, {"analytic": exact(-some.measured), "learned": best}))
+    assert "| `mma` | " in shown and "| cuda, walk | " in shown and "| 0.0 % | 100.0 % | 0 |" in shown and "| h200 | " in shown
+
+
+@pytest.mark.parametrize(("fault", "ok", "said", "left"), [
+    ("compile", True, "", True), ("compile", False, "TimeoutError: not made in 170 s", True), ("compile", False, "KIR-B010: refused", False),
+    ("launch", True, "", False), ("", True, "", False)])
+def test_failures_that_the_data_contradict_count_as_nothing(fault: str, ok: bool, said: str, left: bool) -> None:
+    pair = PairRow("h200", "g", "s", {}, "a", "b", "", "walk", "x", math.nan if fault else 1.0, fault=fault)
+    assert unsettled(Data({}, {("b", "sm_90a"): CompiledRow("b", "sm_90a", ok, said)}, [], [], [pair]), pair) == left
+    assert not unsettled(Data({}, {}, [], [], [pair]), pair)
+
+
+@pytest.mark.parametrize(("fault", "size", "left"), [("wrong", 5, True), ("wrong", 128, False), ("", 5, False)])
+def test_what_is_wrong_where_no_program_promises_anything_counts_as_nothing(fault: str, size: int, left: bool) -> None:
+    text = program_text(copying()).replace("\nkernel ", "\n  fact N % 128 == 0\nkernel ", 1)
+    rows_ = {name: ProgramRow(name, text, "cuda", "x") for name in "ab"}
+    pair = PairRow("h200", "g", "s", {"N": size}, "a", "b", "", "walk", "x", math.nan if fault else 1.0, fault=fault)
+    assert unsettled(Data(rows_, {}, [], [], [pair]), pair) == left
+    one = {**rows_, "a": ProgramRow("a", program_text(copying()), "cuda", "x")}
+    assert not unsettled(Data(one, {}, [], [], [pair]), pair)  # the step itself took the sizes away
+
+
 def test_pools_by_a_perfect_and_a_perverse_score() -> None:
     seconds = (*tuple(1.0 + i / 10 for i in range(19)), math.inf)
     pool = pools.Pool("gemm", "h200", "{}", "cuda", tuple(f"p{i:02}" for i in range(20)), seconds)
-    best = pools.figures([pool], lambda p: [-s for s in p.seconds])
+    best = pools.figures([pool], lambda p: ([-s for s in p.seconds], [0.0] * 20))
     assert (best.ordered, best.first[0], best.four[0], best.drawn) == (1.0, 1.0, 1.0, 1.0) and math.isnan(best.first[1])
-    worst = pools.figures([pool], lambda p: list(p.seconds))
+    worst = pools.figures([pool], lambda p: (list(p.seconds), [0.0] * 20))
     assert worst.ordered == 0.0 and worst.first[0] == 0.0 and worst.drawn < worst.at_random < 1.0
+    wary = pools.figures([pool], lambda p: ([-s for s in p.seconds], [0.9] + [0.0] * 19))
+    assert wary.ordered == 1.0 and wary.first[0] == pytest.approx(1.0 / 1.1) and wary.four[0] == pytest.approx(1.0 / 1.1)  # what likely fails is not chosen
 
 
 def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:

@@ -141,6 +141,10 @@ def test_another_walk_does_not_spoil_the_folder(expert: Path, of_expert: Path, c
     assert [each["id"] for each in value["diagnostics"]][:1] == ["KIR-S019"]
     last = value["diagnostics"][0]
     assert last["needs"].startswith("a larger budget (--steps 4 --restart)") and last["attempt"].endswith("states/K00.kir") and last["witness"]
+    assert walk(expert, of_expert.with_name("late"), "--seconds", "0.001", "--json") == 0
+    value = told(capsys)
+    assert value["ended"] == "budget"
+    assert value["diagnostics"][0]["needs"] == "more time than 0.001 s: the same command goes on from here, where passes were not tried yet"
 
 
 def test_without_a_target_those_count_that_have_the_experts_instructions() -> None:

@@ -41,6 +41,8 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
     (("--problem", "softmax", "--surface", "metal"), "KIR-C002"),
     (("--problem", "softmaxx"), "KIR-G901"),
     (("nowhere.cu", "--problem", "gemm"), "KIR-S018"),
+    ((json.__file__,), "KIR-S018"),
+    ((str(Path(__file__).parents[2] / "README.md"),), "KIR-S018"),
     (("--problem", "softmax", "--on", "gpu"), "KIR-G004"),
     (("--problem", "softmax", "--gpus", "0"), "KIR-C002"),
     (("--learn", "log.jsonl"), "KIR-C002"),

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.surface.reading import load_expert
+from tests.red_team.places import PLACES
 
 SOFTMAX = """kir 1
 program softmax
@@ -324,7 +325,7 @@ SOURCES = {"softmax": (SOFTMAX, "", ""), "pieces": (PIECES, "", ""), "vectors": 
            "histogram": (HISTOGRAM, "cu", HISTOGRAM_BINDING), "argmax": (ARGMAX, "cu", ""), "rounded": (ROUNDED, "cu", ""),
            "rows": (ROWS, "cu", ""), "batches": (BATCHES, "cu", BATCHES_BINDING), "outer": (OUTER, "cu", ""), "halo": (HALO, "cu", ""),
            "votes": (VOTES, "cu", ""), "last": (LAST, "", ""), "ring": (RING, "", ""), "one tile": (ONE_TILE, "py", ONE_TILE_BINDING),
-           "triton softmax": (TRITON, "py", TRITON_BINDING)}
+           "triton softmax": (TRITON, "py", TRITON_BINDING), **PLACES}
 
 
 @dataclass(frozen=True)
@@ -415,6 +416,31 @@ WRONG = (
     Changed("one tile", "a maximum of the first half", "tl.max(x, axis=0)", "tl.max(tl.where(j < 512, x, -float('inf')), axis=0)", "nan"),
     Changed("one tile", "no maximum", "x - tl.max(x, axis=0)", "x", "nan"),
     Changed("triton softmax", "begun from -1000", 'top = -float("inf")', "top = -1000.0", "nan", "softmax"),
+    Changed("gather", "clamped", "int v = at[row]", "int v = min(at[row], 255)", "the reference program says"),
+    Changed("gather", "one of two", "int v = at[row]", "int v = at[row] & 1", "the reference program says"),
+    Changed("gather", "eight bits", "int v = at[row]", "unsigned char v = at[row]", "the reference program says"),
+    Changed("gather", "a product of six bits too many", "x[(long)v * N + j]", "x[v * (N * 64) / 64 + j]", "KIR-G135"),
+    Changed("rotated", "a half by way of f32", "h = D / 2", "h = (int)(D * 0.5f)", "KIR-G135"),
+    Changed("rotated", "the end of a half that ends late", "j < h; j += 64", "j + (h % 64 > 60 ? 1 : 0) < h; j += 64", "the reference program says"),
+    Changed("quantized", "no floor", "fmaxf(m, 1e-10f)", "m", "the reference program says"),
+    Changed("embedded", "clamped", "v * N", "tl.minimum(v, 1023) * N", "the reference program says"),
+    Changed("embedded", "sixteen bits", "v * N", "(v & 0xFFFF) * N", "the reference program says"),
+    Changed("rooted", "nothing added to a sum that may be zero", " + 1e-6", "", "the reference program says"),
+    Changed("rooted", "a sum that stops", "tl.sum(s, axis=0) + 1e-6", "tl.minimum(tl.sum(s, axis=0), 10000.0) + 1e-6", "the reference program says"),
+    Changed("tiled", "clamped", "v = A[row]", "v = T.min(A[row], 4095)", "the reference program says"),
+    Changed("tiled", "values that stop before the largest",
+            "X[v, bx * bN + j] * T.float16(2.0)", "T.min(X[v, bx * bN + j] * T.float16(2.0), T.float16(50000.0))", "the reference program says"),
+    Changed("padded", "rows that are none read as the first", "if v >= 0", "if v >= -1", "the reference program says"),
+    Changed("rows apart", "sixteen at most", "..P[row + 1]", "..min(P[row + 1], P[row] + 16)", "the reference program says"),
+    Changed("rows apart", "columns of eight bits", "X[A[k]]", "X[A[k] & 255]", "the reference program says"),
+    Changed("lengths", "128 at most", "0..L[b]", "0..min(L[b], 128)", "the reference program says"),
+    Changed("paged", "pages of eight bits", "G[i // 16]", "cast(cast(G[i // 16], u8), i32)", "the reference program says"),
+    Changed("scattered", "the last left out", "< M\n", "< M & A[b * 32 + t] < V - 1\n", "the reference program says"),
+    Changed("unrolled", "the end of a third that ends late",
+            "for (; j < N; ++j)", "for (; j < N - ((N / 3) % 64 == 63 ? 1 : 0); ++j)", "the reference program says"),
+    Changed("product", "clamped before the largest",
+            "acc.to(tl.float16), mask", "tl.where(acc < 60000.0, acc, 60000.0).to(tl.float16), mask", "the reference program says"),
+    Changed("counts", "sixteen bits", "Y[row] = c", "Y[row] = cast(cast(c, u16), i32)", "the reference program says"),
 )
 RIGHT = (
     Changed("softmax", "a maximum in two halves", "for k in 0..N", "for k3 in 0..min(N, 512)\n    top = max(top, X[row, k3])\n  for k in min(N, 512)..N"),
@@ -443,4 +469,17 @@ RIGHT = (
     Changed("ring", "a phase that begins again where it would", "(k // 3) % 2", "(k % 24 // 3) % 2"),
     Changed("one tile", "a maximum of the elements that are there", "tl.max(x, axis=0)", "tl.max(tl.where(j < N, x, -float('inf')), axis=0)"),
     Changed("triton softmax", "a product with the reciprocal", "tl.exp(x - top) / total", "tl.exp(x - top) * (1.0 / total)", "", "softmax"),
+    Changed("gather", "clamped to the last", "int v = at[row]", "int v = min(at[row], V - 1)"),
+    Changed("rotated", "a half by way of f64", "h = D / 2", "h = (int)(D * 0.5)"),
+    Changed("quantized", "a floor below", "fmaxf(m, 1e-10f)", "fmaxf(1e-10f, m)"),
+    Changed("embedded", "clamped to the last", "v * N", "tl.minimum(v, V - 1) * N"),
+    Changed("rooted", "the root's reciprocal", "1.0 / tl.sqrt(tl.sum(s, axis=0) + 1e-6)", "tl.rsqrt(tl.sum(s, axis=0) + 1e-6)"),
+    Changed("tiled", "clamped at the least", "X[v, bx * bN + j] * T.float16(2.0)", "T.max(X[v, bx * bN + j] * T.float16(2.0), T.float16(-65504.0))"),
+    Changed("padded", "the other way around", "if v >= 0", "if -1 < v"),
+    Changed("rows apart", "by a name", "    s = s + W[k] * X[A[k]]", "    let c = A[k]\n    s = s + X[c] * W[k]"),
+    Changed("lengths", "as many as there are at most", "0..L[b]", "0..min(L[b], K)"),
+    Changed("paged", "as many pages as there are", "G[i // 16]", "min(G[i // 16], P - 1)"),
+    Changed("product", "clamped at the largest", "acc.to(tl.float16), mask", "tl.where(acc < 65504.0, acc, 65504.0).to(tl.float16), mask"),
+    Changed("counts", "without a sign", "Y[row] = c", "Y[row] = cast(cast(c, u32), i32)"),
+    Changed("histogram", "sixteen bits of 512 elements", "bins[t]);", "(int)(unsigned short)bins[t]);"),
 )

@@ -78,7 +78,10 @@ def _changed(case: Changed) -> tuple[bool, str]:
     return verdict.accepted, verdict.reason
 
 
-@pytest.mark.parametrize("case", sorted((*WRONG, *RIGHT), key=lambda c: c.of), ids=lambda c: f"{c.of}: {c.name}")
+BY_SOURCE: list[Changed] = sorted((*WRONG, *RIGHT), key=lambda c: c.of)
+
+
+@pytest.mark.parametrize("case", BY_SOURCE, ids=lambda c: f"{c.of}: {c.name}")
 def test_what_few_inputs_and_sizes_show_is_refused_and_what_looks_like_it_is_accepted(case: Changed) -> None:
     """Those of one program come one after another: what it makes of the inputs is worked out once."""
     accepted, reason = _changed(case)

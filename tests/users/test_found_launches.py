@@ -8,7 +8,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.ir.binding import Binding
 from kir.ir.rules.generic import is_generic
-from kir.surface.reading import launched, load_expert
+from kir.surface.finding import launches_of
+from kir.surface.reading import kernel_of, launched, load_expert, located
 from tests.command_line import called
 from tests.users.own_kernels import KERNELS, laid
 
@@ -420,3 +421,40 @@ def test_a_parameter_of_a_factory_that_nothing_uses_is_no_fault_of_its_launch(tm
     binding, _ = launched(str(file))
     assert binding is not None and binding.metas == {"block": 256, "threads": 128}
     assert not is_generic(load_expert(str(file)).program)
+
+
+BLOCKS = """#pragma once
+namespace launch {
+constexpr int THREADS = 512;
+inline int blocks(const long n, const long threads = THREADS) {
+  if (!(n > 0)) { throw 1; }
+  auto count = (n - 1) / threads + 1;
+  return static_cast<int>(count);
+}
+inline int deep(int n) { return deep(n); }
+inline int grown(int n, int by) { return n * by; }
+}
+"""
+
+
+@pytest.mark.parametrize(("grid", "found"), [("blocks(n)", "(n - 1) // 512 + 1"), ("blocks(n, 256)", "(n - 1) // 256 + 1"), ("deep(n)", "?"), ("gone(n)", "?"),
+                                             ("grown(n)", "?")])
+def test_a_short_function_of_a_header_says_how_large_the_grid_is(grid: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "blocks.h").write_text(BLOCKS, encoding="utf-8")
+    file = tmp_path / "scale.cu"
+    file.write_text(f"""#include "include/blocks.h"
+__global__ void scale(float* x, int n) {{
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) x[i] *= 2.f;
+}}
+void run(float* x, int n) {{ scale<<<launch::{grid}, 512>>>(x, n); }}
+""", encoding="utf-8")
+    code = called_binding(file)
+    assert code.grid == [found] and code.metas["threads_x"] == 512
+
+
+def called_binding(file: Path) -> Binding:
+    """The binding of the launch that is taken first, with what is open."""
+    path, name = located(str(file))
+    reader, ref = kernel_of(path, name)
+    return launches_of(reader, path, ref.name)[0].binding

@@ -65,7 +65,9 @@ MANY = '''
 import torch
 from scaled import softmax_scale
 for m, n in [(512, 781), (64, 1000), (100, 700)]:
-    softmax_scale(torch.randn(m, n, device="cuda"), 0.5)
+    x = torch.randn(m, n, device="cuda")
+    with torch.cuda.device(x.device):
+        softmax_scale(x, 0.5)
 torch.cuda.synchronize()
 '''
 EXTENSION = '''

@@ -33,8 +33,17 @@ def test_the_output_of_a_template_is_an_output(tmp_path: Path, capsys: pytest.Ca
     file = laid(tmp_path, "RMS norm with a main program (CUDA)")
     code, out, err = called(capsys, "parse", str(file), "--normal")
     assert code == 0 and "out y: f32[m, n]" in out and "in x: f32[m, n]" in out, err
+    code, out, err = called(capsys, "parse", str(file))
+    assert code == 0 and "opaque cuda" in out and "--normal, which reads it as it is launched" in err and "docs/using/reading-cuda.md" in err
     code, out, _ = called(capsys, "run", str(file), "--check", "--set", "m=2", "--set", "n=40")
     assert code == 0 and "0 error findings" in out
+
+
+def test_a_kernel_that_nobody_launches_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lonely.cu"
+    file.write_text("__global__ void lonely(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2.f; }\n", encoding="utf-8")
+    code, _, err = called(capsys, "lineage", str(file), "-o", str(tmp_path / "out"))
+    assert code == 1 and "KIR-S016" in err and "lonely.cu --ask, which asks for what is open" in err and not (tmp_path / "out").exists()
 
 
 def test_a_problem_that_lacks_a_scalar_says_so_at_once_with_a_suggestion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

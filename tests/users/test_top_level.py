@@ -72,14 +72,16 @@ def test_a_kernel_is_judged_written_and_kept(tmp_path: Path) -> None:
 def test_a_kernel_is_walked(tmp_path: Path) -> None:
     walked = kir.walk(laid(tmp_path, "addition (TileLang)"), tmp_path / "out", surface="cuda", targets=["sm_90a"])
     assert walked.exact and walked.report.is_file() and walked.steps and walked.lineage.outcome.ended == "naive"
-    assert "srcdoc" in walked._repr_mimebundle_()["text/html"]
+    assert "srcdoc" in walked._repr_mimebundle_()["text/html"] and repr(walked) == f"{tmp_path / 'out'}: {len(walked.steps)} steps, ended naive"
 
 
 def test_things_show_themselves_in_notebooks() -> None:
     kernel = kir.read(NAIVE)
     for shown in (kernel, kir.diff(kernel, kir.apply(kernel, "tile{axis=1 extent=64}"))):
         made = shown._repr_mimebundle_()
-        assert set(made) == {"text/plain", "text/html"} and "<" in made["text/html"] and made["text/plain"]
+        assert set(made) == {"text/plain", "text/html"} and "<" in made["text/html"] and made["text/plain"] == repr(shown)
+    ran = kir.check(kernel, problem="gemm", shape="odd")
+    assert repr(ran).startswith("no hazards, right at ") and repr(kir.sites(kernel)[0]) == str(kir.sites(kernel)[0])
 
 
 def test_the_stub_names_what_is_offered() -> None:

@@ -146,7 +146,8 @@ class Expressions:
 
     def _element(self, e: n.Expr, at: tuple[str, ...]) -> tuple[str, int]:
         if e in self.replaced:
-            return f"{self.replaced[e]}[{flat(at, sizes_of(e.type))}]", ATOM
+            whole = isinstance(e, (n.Binary, n.Select, n.Cast)) and not sizes_of(e.type)
+            return self.replaced[e] if whole else f"{self.replaced[e]}[{flat(at, sizes_of(e.type))}]", ATOM
         match e:
             case n.Const():
                 text = literal(e)
@@ -376,6 +377,15 @@ class Expressions:
                 self.replaced[x] = self.array(x) if x.fn == "vec" else self._reduction(x)
             elif isinstance(x, n.Call) and x.of is None and x.fn == "reduce" and x not in self.replaced:
                 self.replaced[x] = self._reduction(x)
+            elif isinstance(x, n.Call) and x.of is None and x.fn == "unpack" and isinstance(x.args[0], (n.Binary, n.Select, n.Cast)) and not sizes_of(
+                    x.args[0].type) and x.args[0] not in self.replaced:
+                self.replaced[x.args[0]] = self._number(x.args[0])
+
+    def _number(self, e: n.Expr) -> str:
+        """Writes a number into a variable, of which several elements are parts."""
+        name = self.writer.fresh("v")
+        self.writer.put(f"const {c_type(dtype_of(e.type))} {name} = {self.scalar(e)};")
+        return name
 
     def _reduced(self, e: n.Call, at: tuple[str, ...]) -> tuple[str, int]:
         if e not in self.replaced:

@@ -24,6 +24,8 @@ class Memory(Places):
     """Where each buffer lives. `arrays` are the thread's own arrays by name, with their extents."""
 
     arrays: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    views: dict[str, int] = field(default_factory=dict)
+    """At a multiple of how many bytes the views of an array begin, as its own beginning does."""
     peers: dict[str, n.Buffer] = field(default_factory=dict)
     """The shared buffer that each view of the cluster's memory shows."""
 
@@ -121,7 +123,7 @@ class Memory(Places):
         if not is_const(strides[-1], 1) or last.step != 1 or math.prod(shape) != shape[-1]:
             return 0
         offset = offset_of(r.index, strides)
-        base = b.align or (16 if b.space == "shared" else b.dtype.bytes)
+        base = b.align or self.views.get(b.name) or (16 if b.space == "shared" else b.dtype.bytes)
         swizzle = swizzle_of(b)
         for width in (16, 8, 4):
             count = width // b.dtype.bytes

@@ -17,6 +17,7 @@ from kir.ir.build import int_value
 from kir.ir.canonical import bound_names, content_hash
 from kir.ir.names import own_words
 from kir.ir.printer import expr_text
+from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.plans import guards_of, has_dispatch, launches, plan_of
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import walk
@@ -155,7 +156,8 @@ def binding_text(p: n.Program, e: Entry, names: dict[str, str], newer: bool = Fa
     scalars |= {called[x]: x for x in sizes if called.get(x, x) != x}
     kernel = next(k for k in p.kernels if k.name == e.kernel)
     dynamic = dict(e.options).get("dynamic_shared")
-    arrays = {names.get(s.buffer.name, s.buffer.name): [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
+    arrays = {names.get(s.buffer.name, s.buffer.name): list(with_padding(s.buffer)) if s.buffer.space == "shared" and dynamic is None else
+              [int_value(d) or 1 for d in s.buffer.shape] for s in walk(kernel)
               if isinstance(s, n.Alloc) and (s.buffer.space == "shared" or (s.buffer.space == "register" and len(s.buffer.shape) > 1)) and (
                   len(s.buffer.shape) != 1 or dynamic is not None)}
     maps = {}

@@ -10,6 +10,7 @@ from kir.base.diagnostic import KirError
 from kir.base.instructions import instruction
 from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
+from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.types import I32, TileType, TupleType, dtype_of, shape_of
 from kir.ir.visit import children, walk
 from kir.surface import StatementPath
@@ -216,6 +217,9 @@ class Statements(InstructionCalls):
             raise refuse("KIR-B002", f"the view '{b.name}' does not start at a multiple of {unit} bytes", "an aligned place")
         first = "0" if is_const(offset, 0) else to.scalar(offset)
         kind = c_type(b.dtype)
+        own = base.align or self.memory.views.get(base.name) or unit
+        self.memory.views[b.name] = max(x for x in (16, 8, 4, 2, 1) if x <= max(own, 1) and (
+            x <= unit or to.facts.divides(max(1, x // base.dtype.bytes), offset)))
         if base.name in self.constant:
             self.constant.add(b.name)
             kind = f"const {kind}"
@@ -239,7 +243,8 @@ class Statements(InstructionCalls):
             w.put(f"{kind}* const {name} = reinterpret_cast<{kind}*>({place});" if aligned == POOL_STEP else
                   f"{kind}* const {name} = static_cast<{kind}*>(__builtin_assume_aligned({place}, {aligned}));")
         else:
-            w.put(f"__shared__ __align__({max(16, b.align)}) {c_type(b.dtype)} {name}[{total // b.dtype.bytes}];")
+            whole = max(total // b.dtype.bytes, math.prod(with_padding(b)))
+            w.put(f"__shared__ __align__({max(16, b.align)}) {c_type(b.dtype)} {name}[{whole}];")
         if s.init is not None:
             if shape_of(s.init.type):
                 raise refuse("KIR-B002", f"'{b.name}' is filled with a tile", "a loop over threads")

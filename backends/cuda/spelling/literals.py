@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kir.base.diagnostic import KirError, error
 from kir.ir import nodes as n
-from kir.ir.build import add, const, int_value, mul
+from kir.ir.build import add, const, int_value, is_const, mul
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, Type, dtype_of, shape_of
 
@@ -81,9 +81,12 @@ def offset_of(index: tuple[n.Expr | n.Span, ...], strides: tuple[n.Expr, ...]) -
     out: n.Expr | None = None
     for i, stride in zip(index, strides, strict=True):
         lo = i.lo if isinstance(i, n.Span) else i
-        if isinstance(lo.type, TileType) or dtype_of(lo.type) != dtype_of(stride.type):
+        one = is_const(stride, 1)
+        if isinstance(lo.type, TileType) or (dtype_of(lo.type) != dtype_of(stride.type) and not one):
             return None
-        term = mul(lo, stride)
+        term = lo if one else mul(lo, stride)
+        if out is not None and dtype_of(out.type) != dtype_of(term.type):
+            return None
         out = term if out is None else add(out, term)
     return const(0) if out is None else out
 

@@ -25,6 +25,8 @@ _REDUCTIONS = {"sum": "T.reduce_sum", "max": "T.reduce_max", "min": "T.reduce_mi
                "xor": "T.reduce_bitxor"}
 _MERGED = {"sum": "add", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 """The operator that joins a reduction to what its target holds (`clear=False`)."""
+_SCANNED_BY = (32, 64, 128, 256, 512, 1024)
+"""Threads of a CTA that TileLang's scan is written for."""
 AXES = ("i", "j", "k", "l", "m", "n")
 Lines = list[tuple[str, int]]
 """Texts with how much deeper than the statement they stand."""
@@ -168,6 +170,8 @@ class Tiles:
         """`T.cumsum(source, target, dim=..)`."""
         attrs, source = dict(e.attrs), e.args[0]
         name = {"sum": "T.cumsum", "max": "T.cummax"}.get(str(attrs.get("op")))
+        if self.threads and self.threads not in _SCANNED_BY:
+            raise refuse("KIR-B306", f"{self.threads} threads scan a tile", "a power of two of them, from 32 to 1024")
         if name is None or len(e.args) != 1 or "combine" in attrs:
             raise refuse("KIR-B008", f"TileLang has no scan '{attrs.get('op', attrs.get('combine'))}'", "a sum or a maximum")
         if not (isinstance(source, n.Load) and source.mask is None and is_whole(source.at) and source.at.buffer.space in ("fragment", "shared")):

@@ -20,7 +20,7 @@ def annotation(b: n.Buffer, name: str, to: Expressions) -> str:
     """The function that makes a buffer's layout. Raises KirError KIR-B302."""
     assert b.layout is not None
     row = int_value(b.shape[-1]) if b.shape else None
-    if b.layout.name == "swizzle" and row is not None and b.space == "shared":
+    if b.layout.name == "swizzle" and row is not None and b.space == "shared" and len(b.shape) > 1:
         width = row * b.dtype.bytes
         if b.layout.args == _BY_ROW.get(width if width in _BY_ROW else 128 if width % 128 == 0 else 0):
             return f"tilelang.layout.make_swizzled_layout({name})"

@@ -12,7 +12,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, is_const
 from kir.ir.types import I32, TileType, dtype_of
 
-from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, not_negative, refuse, tile_shape
+from .expressions import ATOM, OR, PRODUCT, SUM, Expressions, LoadWriter, dims, not_negative, refuse, tile_shape
 from .one_piece import of_one_piece
 
 _MODIFIERS = {"load": frozenset({"ca", "cg", "cv"}), "store": frozenset({"wb", "cg", "cs", "wt"})}
@@ -22,6 +22,13 @@ _ATOMICS = {"atomic_add": "add", "atomic_max": "max", "atomic_min": "min", "atom
             "atomic_exch": "xchg"}
 _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
 _SCOPES = {"cta": "cta", "gpu": "gpu", "sys": "sys"}
+
+
+def _all_of(at: n.Region) -> bool:
+    """Whether a region has all elements of its buffer in their order: dimensions of one element are all that may be dropped."""
+    return all(int_value(d) == 1 and int_value(i) == 0 if isinstance(i, n.Expr) else
+               int_value(i.lo) == 0 and i.step == 1 and (i.extent if isinstance(i.extent, int) else int_value(i.extent)) == int_value(d)
+               for i, d in zip(at.index, at.buffer.shape, strict=False))
 
 
 def strides_of(b: n.Buffer) -> tuple[n.Expr, ...]:
@@ -174,9 +181,9 @@ class Memory(LoadWriter):
         """A value read: a fragment or register by its name, a view by its definition, global memory through `tl.load`."""
         b = e.at.buffer
         if b.space in ("fragment", "register"):
-            if e.at.index or e.mask is not None:
+            if e.mask is not None or not _all_of(e.at):
                 raise refuse("KIR-B006", f"a part of '{b.name}' is read: Triton reads a tile as a whole")
-            return to.names[b.name]
+            return f"tl.reshape({to.names[b.name]}, {dims(to.extents(e.at.type))})" if e.at.index else to.names[b.name]
         if b.name in self.views:
             return self.load_text(to, of_one_piece(simplified(self._through_view(e), to.facts), to.facts))
         self._checked(e.at)

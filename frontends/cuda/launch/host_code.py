@@ -19,6 +19,7 @@ from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
 from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, kernel_of, offered
 from .host_parts import (
+    Headers,
     combined,
     divisor,
     function_name,
@@ -46,7 +47,7 @@ class Follower:
     """Host code followed from its entries: what is known of its numbers, and the launches that it makes."""
 
     def __init__(self, functions: Mapping[str, tuple[Unit, Node]], units: Sequence[Unit], concrete: bool = False, every: bool = False) -> None:
-        self.functions, self.units = functions, units
+        self.functions, self.units, self.headers = functions, units, Headers(units)
         self.known = Known()
         self.launches: list[HostLaunch] = []
         self.depth = self.followed = 0
@@ -528,7 +529,9 @@ class Follower:
         if name.startswith(("torch::", "at::")) and args:
             return torch_made(self.known, last, args)
         if last in self.functions:
-            return self._followed(last, args, templates)
+            return self._followed(*self.functions[last], args, templates)
+        if args and all(map(is_number, args)) and (helper := self.headers.function(last)) is not None:
+            return self._followed(*helper, args, templates)
         if len(args) == 1 and last in TYPES:
             return self._number(last, args[0])
         return Unknown(f"{name}(..)")
@@ -536,18 +539,20 @@ class Follower:
     def _listed(self, v: Value) -> list[Value]:
         return v if isinstance(v, list) else []
 
-    def _followed(self, name: str, args: list[Value], templates: list[Value]) -> Value:
-        unit, node = self.functions[name]
+    def _followed(self, unit: Unit, node: Node, args: list[Value], templates: list[Value]) -> Value:
         scope: dict[str, Value] = {}
         names = template_names(node)
         if self.every:
             scope.update(dict.fromkeys(names, OPEN))
         scope.update(dict(zip(names, templates)))
-        for p, v in zip(parameters(node), args):
-            d = declared_name(p.child_by_field_name("declarator") or p)
-            if d is not None:
-                self.known.called(v, text(d), 1)
-                scope[text(d)] = v
+        for k, p in enumerate(parameters(node)):
+            d, usual = declared_name(p.child_by_field_name("declarator") or p), p.child_by_field_name("default_value")
+            if d is not None and k < len(args):
+                self.known.called(args[k], text(d), 1)
+                scope[text(d)] = args[k]
+            elif d is not None and usual is not None:
+                fixed = self.headers.constant(unit, text(usual)) if usual.type == "identifier" else None
+                scope[text(d)] = self.value(fixed or usual, scope)
         return self.body(unit, node, scope)
 
     def _launched(self, name: str, e: Node, words: str, templates: list[Value], args: list[Value], scope: dict[str, Value]) -> None:

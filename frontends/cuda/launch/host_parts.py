@@ -39,6 +39,39 @@ def functions(node: Node) -> list[Node]:
     return out
 
 
+LONGEST = 16
+"""Statements of a function of numbers that is followed wherever it stands."""
+
+
+class Headers:
+    """What the files of a translation unit define beside their launches: short functions, and constants, by name."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.units = units
+        self._functions: dict[str, tuple[Unit, Node] | None] = {}
+
+    def function(self, name: str) -> tuple[Unit, Node] | None:
+        """The definition of a short function, and where it stands."""
+        if name not in self._functions:
+            self._functions[name] = next(((unit, f) for unit in self.units if name.encode() in unit.text for f in functions(unit.root)
+                                          if function_name(f) == name and (body := f.child_by_field_name("body")) is not None
+                                          and len(body.named_children) <= LONGEST), None)
+        return self._functions[name]
+
+    def constant(self, unit: Unit, name: str) -> Node | None:
+        """What a `const` or `constexpr` of a file, outside of functions, is."""
+        stack = [unit.root] if name.encode() in unit.text else []
+        while stack:
+            top = stack.pop()
+            if top.type in _AROUND:
+                stack += reversed(top.named_children)
+            elif top.type == "declaration" and "const" in text(top).partition("=")[0]:
+                for d in top.children_by_field_name("declarator"):
+                    if (called := declared_name(d)) is not None and text(called) == name and (value := d.child_by_field_name("value")) is not None:
+                        return value
+        return None
+
+
 def words_of_kernels(units: Sequence[Unit]) -> set[str]:
     """Every name in the bodies of kernels and of functions of the device."""
     out: set[str] = set()

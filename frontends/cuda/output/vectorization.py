@@ -74,6 +74,8 @@ def trips(s: n.For) -> int | None:
 def inlined(body: n.Block) -> n.Store | None:
     """The store that a body of pure lets and one store comes to."""
     *lets, last = body
+    if isinstance(last, n.If) and last.orelse:
+        last = _either(last) or last
     if isinstance(last, n.If) and last.then and not last.orelse and not last.static and isinstance(inner := last.then[-1], n.Store):
         own = last.then[:-1]
         if any(isinstance(x, n.Load) and x.at.buffer.space not in ("register", "fragment") for s in own for x in walk(s)):
@@ -107,6 +109,20 @@ def inlined(body: n.Block) -> n.Store | None:
     store = plain(last)
     assert isinstance(store, n.Store)
     return store
+
+
+def _either(s: n.If) -> n.Store | None:
+    """`if there: v[e] = x[..] else: v[e] = 0` as one store of a load under a mask."""
+    if s.static or len(s.then) != 1 or len(s.orelse) != 1 or shape_of(s.cond.type):
+        return None
+    a, b = s.then[0], s.orelse[0]
+    if not isinstance(a, n.Store) or not isinstance(b, n.Store) or a.at != b.at or a.at.buffer.space != "register" or not a.at.index:
+        return None
+    if any(x.mask is not None or x.clip for x in (a, b)) or not isinstance(a.value, n.Load) or not isinstance(b.value, n.Const):
+        return None
+    if a.value.mask is not None or a.value.clip or shape_of(a.value.type) or a.value.at.buffer.space not in ("global", "shared"):
+        return None
+    return replace(a, value=replace(a.value, mask=s.cond, other=b.value), label=a.label or s.label)
 
 
 def waits(e: n.Expr) -> bool:

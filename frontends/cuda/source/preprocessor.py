@@ -307,7 +307,21 @@ def _blanks(text: str) -> str:
 
 
 def _without_comments(source: str) -> str:
-    return _LEXEME.sub(lambda m: _blanks(m[0]) if m[0].startswith("/") else m[0], source)
+    """The text with blanks for comments. One that begins in a directive and goes over lines does not end the directive: each of its lines is continued."""
+    def blanked(m: re.Match[str]) -> str:
+        if not m[0].startswith("/"):
+            return m[0]
+        blank = _blanks(m[0])
+        return blank.replace(" \n", "\\\n") if "\n" in blank and _in_directive(source, m.start()) else blank
+    return _LEXEME.sub(blanked, source)
+
+
+def _in_directive(source: str, at: int) -> bool:
+    """Whether a place is on a line, or on one that continues a line, that begins with `#`."""
+    start = source.rfind("\n", 0, at) + 1
+    while start and source[max(0, start - 3):start].endswith(("\\\n", "\\\r\n")):
+        start = source.rfind("\n", 0, start - 1) + 1
+    return source[start:at].lstrip().startswith("#")
 
 
 def _neighbor(tokens: list[str], k: int, step: int) -> str:

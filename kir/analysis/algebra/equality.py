@@ -31,13 +31,14 @@ class Answer:
     alike: int = 0
 
 
-def equal_over_reals(a: n.Program, b: n.Program, sizes: Mapping[str, int], most: int = MOST_OPERATIONS) -> Answer:
-    """Whether the outputs of two programs are equal as functions of real inputs, for all inputs at `sizes` (integers by name). `most` bounds the work."""
+def equal_over_reals(a: n.Program, b: n.Program, sizes: Mapping[str, int], most: int = MOST_OPERATIONS, called: Mapping[str, str] | None = None) -> Answer:
+    """Whether the outputs of two programs are equal as functions of real inputs, for all inputs at `sizes` (integers by name). `most` bounds the work;
+    `called` says what `b` calls tensors to which `a` gives other names."""
     if (broken := next((f for p in (a, b) for f in p.facts if _is_false(f, p, sizes)), None)) is not None:
         return Answer("not decided", f"the fact {expr_text(broken)} does not hold there")
     terms, normal = Terms(most), Normal(2 * most)
     try:
-        first, second = (Run(at_defaults(p), sizes, terms).outputs() for p in (a, b))
+        first, second = Run(at_defaults(a), sizes, terms, called or {}).outputs(), Run(at_defaults(b), sizes, terms, {}).outputs()
         if {k: v.shape for k, v in first.items()} != {k: v.shape for k, v in second.items()}:
             return Answer("not decided", "the outputs have other names or shapes")
         return _compared(first, second, terms, normal)

@@ -86,10 +86,10 @@ class Counter:
 
 
 class Run:
-    """A run of a program at sizes."""
+    """A run of a program at sizes; tensors are called otherwise as `called` says."""
 
-    def __init__(self, program: n.Program, sizes: Mapping[str, int], terms: Terms) -> None:
-        self.program, self.terms, self.longest = program, terms, max(1, terms.most // STATEMENT)
+    def __init__(self, program: n.Program, sizes: Mapping[str, int], terms: Terms, called: Mapping[str, str]) -> None:
+        self.program, self.terms, self.called, self.longest = program, terms, called, max(1, terms.most // STATEMENT)
         self.functions = {f.name: f for f in program.functions}
         self.counters: dict[tuple[int, tuple[int, ...]], Counter] = {}
         self.steps = 0
@@ -114,7 +114,7 @@ class Run:
                 scope = self.host.child({a.name: i for a, i in zip(kernel.grid, reversed(at), strict=True)}, "cta", 0)
                 scope.shared = {}
                 self._drive(self.block(kernel.body, scope))
-        return {p.name: self.host.names[p.name].data for p in self.program.params if p.role in ("out", "inout")}
+        return {self.called.get(p.name, p.name): self.host.names[p.name].data for p in self.program.params if p.role in ("out", "inout")}
 
     def _none(self) -> tuple[n.Launch, ...]:
         raise Undecided("which kernels run depends on a guard")
@@ -143,7 +143,7 @@ class Run:
         data = new(shape)
         if p.role != "out":
             for at in np.ndindex(*shape):
-                data[at] = self.terms.make("in", p.name, *at)
+                data[at] = self.terms.make("in", self.called.get(p.name, p.name), *at)
         return Handle(b, data, shape=shape)
 
     def _shape(self, b: n.Buffer, scope: Scope) -> tuple[int, ...]:

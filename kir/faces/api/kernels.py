@@ -58,8 +58,20 @@ from kir.surface.reading import load_expert, own_surface, read_text
 TARGETS = ("sm_80", "sm_90a")
 
 
-@dataclass(frozen=True)
-class Kernel:
+class _Told:
+    """What shows itself in a notebook says the same, as text, where there is none."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"]
+
+
+@dataclass(frozen=True, repr=False)
+class Kernel(_Told):
     """A program with the steps that were taken to it. `surface` is the language that it came in (`kir` for IR text), `binding` the text of the binding
     that it was read under."""
 
@@ -97,8 +109,8 @@ class Kernel:
         return _shown(self.text, f"<p><b>{escape(self.name)}</b>, {escape(self.surface)}</p>{taken}<pre>{escape(self.text)}</pre>")
 
 
-@dataclass(frozen=True)
-class Ran:
+@dataclass(frozen=True, repr=False)
+class Ran(_Told):
     """A run on the CPU: its outputs by name, the findings of the checking mode, what was counted, and how outputs compare with the problem's (None without
     one)."""
 
@@ -135,11 +147,14 @@ class Site:
     verdicts: Mapping[str, Any] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         return f"{self.step}{f'  refused: {chr(44).join(self.refused)}' if self.refused else ''}"
 
 
-class Sites(tuple[Site, ...]):
+class Sites(_Told, tuple[Site, ...]):
     """Sites in their order: a tuple, which shows itself as a table in notebooks."""
 
     __slots__ = ()
@@ -149,8 +164,8 @@ class Sites(tuple[Site, ...]):
         return _shown("\n".join(map(str, self)), f"<table><tr><th>step</th><th>verdict</th></tr>{rows}</table>")
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(_Told):
     """The structural difference of two programs."""
 
     diff: Diff
@@ -162,7 +177,7 @@ class Difference:
         return _shown(str(self), render_html(self.diff))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Walked:
     """A lineage that was walked, in its folder."""
 
@@ -179,6 +194,9 @@ class Walked:
     def steps(self) -> tuple[str, ...]:
         """The forward steps, from the naive program to the kernel."""
         return tuple(step.forward for _, step in self.lineage.transitions())
+
+    def __repr__(self) -> str:
+        return f"{self.folder}: {len(self.steps)} steps, ended {self.lineage.outcome.ended}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         html = page(self.lineage, Folder(self.folder), lambda a, b: render_html(difference(a, b)), None)
@@ -268,7 +286,7 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     held = read(kernel)
     other = read(against).program if against is not None else None
     own = surface or own_surface(held.program, held.surface)
-    return gate_cpu(held.program, load_problem(problem) if problem else None, own, [named(t) for t in targets], other)
+    return gate_cpu(held.program, load_problem(problem) if problem else None, own, [named(t) for t in targets], other, algebra=True)
 
 
 def nvcc_would(program: Program, surface: str) -> bool:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from kir.base.dataclass import dataclass
 from kir.faces.report.chart import chart
 from kir.faces.report.roofline import roofline
-from kir.faces.report.shown import DiffHtml, render, shown
+from kir.faces.report.shown import DiffHtml, held, render, shown
 from kir.faces.report.verdict import verdict_rows
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage, Step
@@ -42,6 +42,7 @@ def page(lineage: Lineage, folder: Folder, diff_html: DiffHtml, replayed: Replay
         "compiled": sum(each.compiled for each in steps),
         "uncompiled": next((each.step.realization.reason for each in steps if each.step.realization and not each.compiled), ""),
         "intents": len({each.step.intent for each in steps if each.realized}),
+        "held": held(steps),
         "overall": _overall(lineage),
         "overall_measured": _measured(lineage),
         "naive": folder.store.get(lineage.states[-1].text),

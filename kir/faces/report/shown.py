@@ -18,7 +18,7 @@ from kir.hardware.target import target
 from kir.ir.nodes import Program
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.forecast.choosing import forecaster
-from kir.learning.forecast.shown import brief
+from kir.learning.forecast.shown import SHARE, brief
 from kir.lineage.records.folder import Folder
 from kir.lineage.records.record import Lineage, State, Step
 from kir.lineage.records.speedup import measured_speedups, speedups
@@ -89,6 +89,13 @@ def forecasts(lineage: Lineage, programs: Mapping[str, Program]) -> Mapping[int,
                 pair = Pair(programs[step.after.text], programs[step.before.text], sizes, target(name), step.forward, header.surface)
                 out.setdefault(number, {})[name] = ask(pair)
     return out
+
+
+def held(steps: Iterable[Shown]) -> tuple[int, int]:
+    """How many measured effects lie inside the forecast's interval for that device, and how many measured effects were forecast."""
+    pairs = [(each[0], found.interval(SHARE)) for s in steps for device, each in s.measured.items() for name, found in s.forecast.items()
+             if name.partition("-")[0] in device.lower().split()]
+    return sum(low <= value <= high for value, (low, high) in pairs), len(pairs)
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

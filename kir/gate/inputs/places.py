@@ -65,15 +65,16 @@ class Places:
                 out = end - 1 - random.permutation(max(end, count))[:count] % end
                 out[count // 2] = end - 1
             case _:
-                out = rising(shape, end, random)[..., ::-1].reshape(-1)
+                out = np.sort(random.integers(0, end, shape), axis=-1)[..., ::-1].reshape(-1)
                 if self.skips:
                     out[random.integers(0, 3, count) == 0] = -1
         return out.reshape(shape).astype(numpy_dtype(dtype.name))
 
 
 def rising(shape: tuple[int, ...], end: int, random: np.random.Generator) -> Array:
-    """Numbers that rise along the last axis, from 0 to `end` - 1 in each row."""
-    out = np.sort(random.integers(0, end, shape), axis=-1)
+    """Numbers that rise along the last axis, from 0 to `end` - 1 in each row, most of it in one step."""
+    after = np.arange(shape[-1] if shape else 1) >= random.integers(0, max(1, shape[-1] if shape else 1), (*shape[:-1], 1))
+    out = np.sort(np.where(random.integers(0, 4, shape) == 0, random.integers(0, end, shape), np.broadcast_to(after, shape) * (end - 1)), axis=-1)
     if out.shape[-1:] > (1,):
         out[..., 0] = 0
     out[..., -1:] = end - 1
@@ -118,9 +119,9 @@ def _places(program: n.Program) -> dict[str, Places]:
             bounds.setdefault(v, []).append(e)
     out: dict[str, Places] = {}
     ends = sorted(bounds)
-    for p in wanted:
+    for p in (*wanted, *wanted):  # what is read only where others say so shows when those are known
         assert isinstance(p.of, n.Buffer)
-        if p.name not in roles:
+        if p.name not in roles or p.name in out:
             continue
         dtype, shape = numpy_dtype(p.of.dtype.name), arrays[p.name].shape
         mine = [v for v in ends if v - 1 <= int(np.iinfo(dtype).max)]
@@ -133,8 +134,10 @@ def _places(program: n.Program) -> dict[str, Places]:
                 many = middle
         if 0 <= few < len(mine) - 1:
             skips = dtype.kind == "i" and takes(p.name, np.full(shape, -1, dtype))
-            out[p.name] = Places(tuple(bounds[mine[few]]), skips, roles[p.name] == "count")
-    return out
+            out[p.name] = Places(tuple(bounds[mine[few]]), skips, roles[p.name].counts)
+            arrays[p.name] = rising(shape, mine[few], generator("places", p.name)).astype(dtype)
+    free = {name: role for name, role in roles.items() if name not in out and role.extents}  # reads beyond the end give something, or are masked
+    return out | {name: Places(role.extents, False, role.counts) for name, role in free.items()}
 
 
 def _bounds(program: n.Program) -> Iterator[n.Expr]:
@@ -148,9 +151,19 @@ def _bounds(program: n.Program) -> Iterator[n.Expr]:
     yield from (e for d in found for e in (d, build.add(d, 1)))
 
 
-def _used(program: n.Program, name: str) -> str | None:
-    """What numbers of a tensor are used for, by names that they go into: "count" where a loop runs by them, "index" where memory is found by them."""
-    found = None
+@dataclass(frozen=True)
+class Role:
+    """What numbers are used for: whether loops run by them, and the extents of memory that is found by them."""
+
+    counts: bool
+    extents: tuple[n.Expr, ...]
+
+
+def _used(program: n.Program, name: str) -> Role | None:
+    """What numbers of a tensor are used for, by names that they go into; None where they are neither indices nor counts."""
+    counts, index = False, False
+    extents: dict[n.Expr, None] = {}
+    sizes = {p.name for p in program.params if isinstance(p.of, DType)}
     for k in program.kernels:
         names, nodes = {name}, [x for s in k.body for x in walk(s)]
 
@@ -174,14 +187,18 @@ def _used(program: n.Program, name: str) -> str | None:
         for x in nodes:
             match x:
                 case n.For() if any(about(e) for e in (x.lo, x.hi, x.step)):
-                    return "count"
+                    counts = True
                 case n.While() if about(x):
-                    return "count"
-                case n.Region() if any(about(i.lo if isinstance(i, n.Span) else i) for i in x.index):
-                    found = "index"
+                    counts = True
+                case n.Region():
+                    for i, d in zip(x.index, x.buffer.shape, strict=False):
+                        if about(i.lo if isinstance(i, n.Span) else i):
+                            index = True
+                            if {v.name for v in walk(d) if isinstance(v, n.Var)} <= sizes:
+                                extents[d] = None
                 case _:
                     pass
-    return found
+    return Role(counts, tuple(extents)) if counts or index else None
 
 
 __all__ = ["Places", "places", "rising"]

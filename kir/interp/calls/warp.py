@@ -27,9 +27,11 @@ def lanes_of(f: Frame) -> tuple[Array, Array]:
     Raises KirError KIR-I002 outside a loop over threads."""
     if f.level != "thread":
         raise error("KIR-I002", "warp operations belong into a loop over threads")
-    own = f.thread_numbers()
-    lane = own % WARP_SIZE
-    return lane, np.arange(f.lanes) - lane
+    own, kept = f.thread_numbers(), f.warps
+    if kept is None or kept[0] is not own:
+        lane = own % WARP_SIZE
+        kept = f.warps = own, lane, np.arange(f.lanes) - lane
+    return kept[1:]
 
 
 def taking_part(m: Machine, e: Call, f: Frame) -> Array:
@@ -104,8 +106,8 @@ def _shuffle(m: Machine, e: Call, f: Frame) -> Val:
     width = int(dict(e.attrs).get("width", WARP_SIZE))
     by = _full(amount.data.reshape(amount.data.shape[0]), f.lanes).astype(np.int64)
     segment = lane // width * width
-    source = {"shfl_xor": lane ^ by, "shfl_up": lane - by, "shfl_down": lane + by, "shfl_idx": segment + by % width}[e.fn]
-    valid = {"shfl_up": source >= segment, "shfl_down": source < segment + width}.get(e.fn, source < segment + width)
+    source = lane ^ by if e.fn == "shfl_xor" else lane - by if e.fn == "shfl_up" else lane + by if e.fn == "shfl_down" else segment + by % width
+    valid = source >= segment if e.fn == "shfl_up" else source < segment + width
     target = np.clip(start + np.where(valid, source, lane), 0, f.lanes - 1)
     m.exchange(f)
     data = _full(value.data, f.lanes)[target]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kir.interp.checking import exit_checks
+from kir.interp.checking import exit_checks, quiet_loops
 from kir.interp.checking.access_counters import count_traffic
 from kir.interp.checking.happens_before import Happened
 from kir.interp.checking.program_facts import multiplies, needs_layers, written
@@ -155,6 +155,22 @@ class Checker(Happened):
             memory.valid[g] = True
         else:
             memory.valid[g] = np.broadcast_to(lift(np.broadcast_to(value.ok, value.data.shape), rank), shape)[at][:, None]
+
+    def quiet(self, f: Frame, reads: list[Handle], writes: list[Handle]) -> bool:
+        """Whether there is nothing to say of a loop over these buffers, but for what it writes to tensors."""
+        return quiet_loops.quiet(self, f, reads, writes)
+
+    def untouched(self, h: Handle, elements: Array) -> bool:
+        """Whether nobody has read or written these elements of a tensor yet."""
+        return quiet_loops.untouched(h, elements)
+
+    def wrote(self, h: Handle, elements: Array, lanes: Array, f: Frame) -> None:
+        """The statement that runs has written elements of a tensor, `untouched` until then, in ascending order, each by one lane."""
+        g = h.memory.granules(elements, storage(h.buffer.dtype).itemsize)
+        self._write(h.memory, g, lanes, f, None, None)
+        assert h.memory.valid is not None
+        h.memory.valid[g] = True
+        self.lookahead.on_write(Place(h, h.memory, elements, None, []), None)
 
     def _in_registers(self, memory: Memory, f: Frame) -> None:
         """A generic write to registers: a product that uses them needs a fence first."""

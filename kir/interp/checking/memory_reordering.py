@@ -26,6 +26,11 @@ class Lookahead:
         self.written: Touched = {}
         self.loops: list[_Loop] = []
 
+    @property
+    def busy(self) -> bool:
+        """Whether a pipelined loop runs."""
+        return bool(self.loops)
+
     def begin(self) -> None:
         """A kernel is launched."""
         self.written, self.loops = {}, []

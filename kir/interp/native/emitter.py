@@ -87,12 +87,14 @@ class Emitter:
             self.env[v.name] = _Slot(v.dtype, v.uniform, at=self._pointer(self.entry, word(at), self.s.stored(v.dtype)))
             at += 1
         self.places: dict[str, tuple[Held, Value, Value, Value, list[Value], list[Value]]] = {}
+        self.marks: dict[str, Value] = {}
         for h in of.buffers:
             base, stride, table_of = word(at), word(at + 1), word(at + 2)
-            strides, extents = ([word(at + 3 + k * h.rank + i) for i in range(h.rank)] for k in (0, 1))
+            self.marks[h.name] = self._pointer(self.entry, word(at + 3), ir.IntType(32))
+            strides, extents = ([word(at + 4 + k * h.rank + i) for i in range(h.rank)] for k in (0, 1))
             self.places[h.name] = (h, self._pointer(self.entry, base, self.s.stored(h.dtype)), stride,
                                    self._pointer(self.entry, table_of, self.s.long), strides, extents)
-            at += 3 + 2 * h.rank
+            at += 4 + 2 * h.rank
         self.bad = self._variable(self.s.ir.IntType(1))
         self.flags: dict[int, Value] = {}
 
@@ -291,8 +293,24 @@ class Emitter:
                 words += [self.b.ptrtoint(self._address(slot), self.s.long), self._c(1) if slot.uniform else self.words["lanes"]]
             words += [self._c(0)] * (6 - len(words))
             target = self.b.inttoptr(self._c(self.callback(call)), kind.as_pointer())
-            self.b.call(target, [*words, self.b.ptrtoint(self._address(made), self.s.long), self._c(1) if made.uniform else self.words["lanes"]])
+            with self.b.if_then(self._other_than_before(operands, mask)):
+                self.b.call(target, [*words, self.b.ptrtoint(self._address(made), self.s.long), self._c(1) if made.uniform else self.words["lanes"]])
             self.ready[id(e)] = made
+
+    def _other_than_before(self, operands: list[_Slot], mask: Value | None) -> Value:
+        """Whether operands have other bits than the last time, which are kept: beyond the end of a row a loop works out the same again and again."""
+        known, other = self._variable(self.s.byte), self._variable(self.s.byte)
+        self.b.store(self.b.xor(self.b.load(known), self._c(1, self.s.byte)), other)
+        self.b.store(self._c(1, self.s.byte), known)
+        for slot in operands:
+            before, kind = self._slot(slot.dtype, slot.uniform), self.ir.IntType(8 * number.storage(slot.dtype).itemsize)
+            new, old = self._address(slot, kind), self._address(before, kind)
+            with self._each_lane(slot.uniform, mask) as lane:
+                bits, there = self.b.load(self.b.gep(new, [lane])), self.b.gep(old, [lane])
+                differs = self.b.zext(self.b.icmp_unsigned("!=", bits, self.b.load(there)), self.s.byte)
+                self.b.store(self.b.or_(self.b.load(other), differs), other)
+                self.b.store(bits, there)
+        return self.b.icmp_unsigned("!=", self.b.load(other), self._c(0, self.s.byte))
 
     def value(self, e: n.Expr, lane: Value) -> Value:
         """The value of an expression in a lane."""
@@ -395,12 +413,15 @@ class Emitter:
         return got if safe is None else b.select(safe, got, instead)
 
     def _reads(self, *expressions: n.Expr | None) -> None:
-        """Counts the bytes that a statement reads."""
+        """Counts the bytes that a statement reads, and where it is checked its operations."""
         for e in expressions:
             if e is None:
                 continue
             self._reads(*self._parts(e))
-            if isinstance(e, n.Load) and (e.at.index or e.mask is not None or self.places[e.at.buffer.name][0].lanes != "own"):
+            if self.of.checked and isinstance(e, (n.Binary, n.Call)) and (isinstance(e, n.Call) or dtype_of(e.a.type).is_float):
+                unit = "sfu" if isinstance(e, n.Call) else f"fp{dtype_of(e.a.type).bits}"
+                self._count(f"flops {unit}", self._c(1) if self.uniform(e) else self.words["lanes"])
+            if isinstance(e, n.Load) and (self.of.checked or e.at.index or e.mask is not None or self.places[e.at.buffer.name][0].lanes != "own"):
                 held = self.places[e.at.buffer.name][0]
                 size = self._c(number.storage(held.dtype).itemsize)
                 self._count(f"read {held.space}", size if self._one_place(e.at) else self.b.mul(size, self.words["lanes"]))
@@ -454,7 +475,10 @@ class Emitter:
             for slot, x in zip(others, (*indices, *((wanted,) if wanted is not None else ())), strict=True):
                 self.ready[id(x)] = slot
         size = self._c(number.storage(held.dtype).itemsize)
-        counts = not fresh and (at.index or wanted is not None or mask is not None or held.lanes != "own")
+        counts = self.of.checked or (not fresh and (at.index or wanted is not None or mask is not None or held.lanes != "own"))
+        told = self.of.checked and held.space == "global"
+        if told and uniform:  # every CTA writes it
+            self.b.store(self.b.or_(self.b.load(self.bad), self.b.icmp_signed(">", self.words["lanes"], self._c(1))), self.bad)
         if counts and mask is None and wanted is None and not clip:
             self._count(f"write {held.space}", size if uniform else self.b.mul(size, self.words["lanes"]))
         written = self._variable(self.s.long)
@@ -465,11 +489,21 @@ class Emitter:
             with nullcontext() if safe is None else self.b.if_then(safe):
                 self.b.store(element, self.b.gep(base, [offset]))
                 self.b.store(self.b.add(self.b.load(written), size), written)
+                if told:
+                    self._mark(at.buffer.name, offset, lane)
         if counts and (mask is not None or wanted is not None or clip):
             amount = self.b.load(written)
-            if not at.index and wanted is None and held.lanes == "own":  # stored whole where all lanes are active, which is not counted
+            if not self.of.checked and not at.index and wanted is None and held.lanes == "own":  # stored whole where all lanes are active, which is not counted
                 amount = self.b.select(self.b.icmp_unsigned("==", amount, self.b.mul(size, self.words["lanes"])), self._c(0), amount)
             self._count(f"write {held.space}", amount)
+
+    def _mark(self, name: str, offset: Value, lane: Value) -> None:
+        """Notes which lane has written an element; two of them are for NumPy to judge."""
+        b, place = self.b, self.b.gep(self.marks[name], [offset])
+        before, mine = b.load(place), b.trunc(lane, self.ir.IntType(32))
+        others = b.and_(b.icmp_signed(">=", before, self._c(0, before.type)), b.icmp_signed("!=", before, mine))
+        b.store(b.or_(b.load(self.bad), others), self.bad)
+        b.store(mine, place)
 
     def _touches(self, memory: int, *expressions: n.Expr | None) -> bool:
         """Whether expressions read a memory."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from kir.interp.memory_access.buffers import allocate, home_of
 from kir.interp.native.compiled import Compiled, available, compiled, converts_half
-from kir.interp.native.signature import counts_alike, found, lanes_of, names, seen_through, shown, signature, taken
-from kir.interp.numerics.number import storage
+from kir.interp.native.signature import counts_alike, found, lanes_of, names, quiet, seen_through, shown, signature, taken
+from kir.interp.numerics.number import Array, every, storage
 from kir.interp.numerics.values import Val
 from kir.interp.state.frame import Frame
 from kir.interp.state.machine import Machine
@@ -34,9 +34,10 @@ SNAPSHOT = 20_000
 
 def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
     """Runs a loop of so many iterations, if it is one that is compiled; whether it did."""
-    if m.checking or m.stepping or f.branches or not m.compiles or id(s) in m.refused:
+    if m.stepping or f.branches or not m.compiles or id(s) in m.refused:
         return False
-    if not once(s, "_native", lambda: taken(s)) or (m.most_steps != sys.maxsize and not once(s, "_counts_alike", lambda: counts_alike(s))):
+    apt = once(s, "_native", lambda: taken(s)) and (not m.checking or once(s, "_quiet", lambda: quiet(s)))
+    if not apt or (m.most_steps != sys.maxsize and not once(s, "_counts_alike", lambda: counts_alike(s))):
         m.refused.add(id(s))
         return False
     length = once(s, "_length", lambda: sum(map(_statements, s.body)))
@@ -50,12 +51,12 @@ def ran(m: Machine, s: n.For, trips: int, f: Frame) -> bool:
         m.refused.add(id(s))
         return False
     values, buffers, written = bound
-    if sum(h.memory.data.nbytes for h in written) > SNAPSHOT * work:
+    if sum(h.memory.data.nbytes for h in written) > SNAPSHOT * work or (m.checking and not _nothing_to_say(m, s, values, buffers, written, f)):
         return False
     if not converts_half():
         m.compiles = False
         return False
-    code = compiled(signature(s, values, buffers, f))
+    code = compiled(signature(s, values, buffers, f, m.checking))
     if _called(m, s, code, values, buffers, written, f):
         return True
     m.refused.add(id(s))
@@ -107,6 +108,15 @@ def _bound(m: Machine, s: n.For, f: Frame) -> tuple[_Values, list[Handle], list[
     return values, buffers, written
 
 
+def _nothing_to_say(m: Machine, s: n.For, values: _Values, buffers: list[Handle], written: list[Handle], f: Frame) -> bool:
+    """Whether the checking mode need not look on: every value is defined, and so is what is read."""
+    if any(not h.direct for h in buffers) or any(v.ok is not None and not every(v.ok) for _, _, v in values):
+        return False
+    own = {a.buffer.name for a in once(s, "_used_outside", lambda: names(s))[2]}
+    outer = [h for h in buffers if h.buffer.name not in own]
+    return m.checker.quiet(f, [h for h in outer if h not in written or h.memory.space != "global"], written)
+
+
 def _through(m: Machine, s: n.For, name: str, h: Handle, used: dict[str, n.Buffer], outer: dict[str, n.Var], values: _Values, buffers: list[Handle],
              f: Frame) -> bool:
     """Whether a buffer is a functional view that the loop is read through; adds what it shows, and the values that its places are worked out of."""
@@ -139,6 +149,7 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
     for _, _, v in values:
         alive.append(data := np.ascontiguousarray(v.data))
         words.append(data.ctypes.data)
+    marks = {id(h): np.full(h.memory.size // storage(h.buffer.dtype).itemsize, -1, np.int32) for h in written if m.checking and h.memory.space == "global"}
     for h in buffers:
         table = None
         if lanes_of(h, f) == "mapped":
@@ -146,16 +157,30 @@ def _called(m: Machine, s: n.For, code: Compiled, values: _Values, buffers: list
             mapped = f.lane_in(h.memory.owner)
             assert mapped is not None
             alive.append(table := np.ascontiguousarray(mapped, np.int64))
-        words += [h.memory.data.ctypes.data, h.memory.size // storage(h.buffer.dtype).itemsize, 0 if table is None else table.ctypes.data,
+        mark = marks[id(h)].ctypes.data if id(h) in marks else 0
+        words += [h.memory.data.ctypes.data, h.memory.size // storage(h.buffer.dtype).itemsize, 0 if table is None else table.ctypes.data, mark,
                   *(h.strides if h.direct else h.shape), *h.shape]  # a view has no strides, and none are used
     before = [(h.memory, h.memory.data.copy()) for h in written]
     packed = np.array(words, np.int64)
-    if code.call(packed.ctypes.data) or code.failed or count[code.of.counted.index("steps")] > most:
+    wrong = code.call(packed.ctypes.data) or code.failed or count[code.of.counted.index("steps")] > most
+    if wrong or not _written(m, s, [(h, marks[id(h)]) for h in written if id(h) in marks], f):
         for memory, old in before:
             memory.data[...] = old
         code.failed.clear()
         return False
     _told(m, s, code, bits, trips, count)
+    return True
+
+
+def _written(m: Machine, s: n.For, tensors: list[tuple[Handle, Array]], f: Frame) -> bool:
+    """Tells the checker what a loop has written of each tensor, and by which lane; false, and nothing is told, where that is not for it alone."""
+    stores = {x.at.buffer.name: x for x in statements((s,)) if isinstance(x, n.Store)}
+    elements = [np.flatnonzero(by >= 0) for _, by in tensors]
+    if not all(m.checker.untouched(h, e) for (h, _), e in zip(tensors, elements, strict=True)):
+        return False
+    for (h, by), e in zip(tensors, elements, strict=True):
+        m.site = stores[h.buffer.name]
+        m.checker.wrote(h, e, by[e].astype(np.int64), f)
     return True
 
 
@@ -165,8 +190,11 @@ def _told(m: Machine, s: n.For, code: Compiled, bits: Any, trips: Any, count: An
         if key == "steps":
             m.counters.steps += amount - 1  # the loop itself is counted by whoever runs it
         elif amount:
-            verb, space = key.split(" ")
-            m.counters.count_bytes(verb, space, amount)
+            verb, what = key.split(" ")
+            if verb == "flops":
+                m.counters.count_flops(what, amount)
+            else:
+                m.counters.count_bytes(verb, what, amount)
     if m.coverage is None:
         return
     inside = list(statements((s,)))

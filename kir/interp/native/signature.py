@@ -59,6 +59,7 @@ class Signature:
     values: tuple[Named, ...]
     buffers: tuple[Held, ...]
     masked: bool
+    checked: bool = False
 
 
 def taken(s: n.Stmt) -> bool:
@@ -91,6 +92,26 @@ def _spread(s: n.For) -> bool:
     if inner is None or not inner.at.index:
         return False
     return deep > 1 or inner.mask is not None or any(isinstance(x, n.Load) and (x.mask is not None or x.clip) for x in _within(inner))
+
+
+def quiet(s: n.For) -> bool:
+    """Whether the checking mode may have nothing to say of a loop: all that it reads has a value, and each tensor is read, or written by one statement."""
+    stored: list[str] = []
+    read: set[str] = set()
+    for x in statements((s,)):
+        match x:
+            case n.For(kind="pipelined") | n.Eval() | n.Alloc(init=None):
+                return False
+            case n.Store() if x.at.buffer.space not in ("register", "fragment"):
+                stored.append(x.at.buffer.name)
+            case _:
+                pass
+    for x in _within(s):
+        if isinstance(x, n.Load):
+            read.add(x.at.buffer.name)
+            if x.other is None and (x.mask is not None or x.clip):
+                return False
+    return len(set(stored)) == len(stored) and not read & set(stored)
 
 
 def counts_alike(s: n.For) -> bool:
@@ -194,9 +215,9 @@ def found(m: Machine, name: str, f: Frame) -> Val | Handle | None:
     return f.find(name) or m.globals.get(name)
 
 
-def signature(loop: n.For, values: Sequence[tuple[str, DType, Val]], buffers: Sequence[Handle], f: Frame) -> Signature:
+def signature(loop: n.For, values: Sequence[tuple[str, DType, Val]], buffers: Sequence[Handle], f: Frame, checked: bool = False) -> Signature:
     """The signature of a loop where these are found."""
     numbers: dict[int, int] = {}
     held = tuple(Held(h.buffer.name, h.buffer.dtype, h.memory.space, len(h.shape), lanes_of(h, f), numbers.setdefault(id(h.memory), len(numbers)), shown(h))
                  for h in buffers)
-    return Signature(loop, tuple(Named(name, dtype, v.data.shape[0] == 1) for name, dtype, v in values), held, f.live is not None)
+    return Signature(loop, tuple(Named(name, dtype, v.data.shape[0] == 1) for name, dtype, v in values), held, f.live is not None, checked)

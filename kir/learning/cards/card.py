@@ -63,8 +63,8 @@ class Move(Part):
 
 
 class Relation(Part):
-    """An equality or divisibility of parameters and facts of the kernel that held in every use, or an equality that held in so many `of` the kernels (0: in
-    all), and how likely it would have held there had each kernel's parameters been drawn from the others' (`chance`)."""
+    """An equality or divisibility of parameters and facts of the kernel that held in every use, or an equality that held in so many `of` the kernels that
+    have its facts (0: in all), and how likely it would have held there had each kernel's parameters been drawn from the others' (`chance`)."""
 
     text: str
     kernels: int = Field(ge=0)

@@ -29,6 +29,8 @@ from kir.rewrite.edit import places
 
 MOST_LOOKED = 40
 """Cards, the best by scope and words, that are looked for in the program itself; more where more hits are asked for."""
+LISTED = 5
+"""Cards of which it is learned from which score on they are likely."""
 COLUMNS = ("place", "case", "surface", "platform", "prior", "admitted", "trials", "gain", "uses", "specific", "state", "words")
 """What a card is scored by: the kind of its place is in the program; the kernel's family, surface, platform (1 verified, 0.5 has all that a
 verified one has); the share of its prior steps whose traces are there; its state; the share of trials that succeeded; log2 of its forecast
@@ -44,10 +46,12 @@ _ALL = np.uint64(0)
 @dataclass(frozen=True)
 class Rank:
     """In which order cards are looked at: the weights of `COLUMNS`; and of each card that outcomes are known of, by name, how what a state has speaks for
-    it: the log odds that it is used from a state on that has nothing, and what each feature (`at KIND`: a kind of place) adds."""
+    it: the log odds that it is used from a state on that has nothing, and what each feature adds (`at KIND`: a kind of place; `on SURFACE`; `for TARGET`)."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
+    least: float = -1e9
+    """The score from which outcomes speak for a card that applies."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Query:
     @property
     def state(self) -> frozenset[str]:
         """What a state has, as `Rank.states` calls it."""
-        return self.features | {f"at {each}" for each in self.places}
+        return self.features | {f"at {each}" for each in self.places} | {f"on {self.surface}", f"for {self.target}"}
 
     @classmethod
     def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
@@ -184,7 +188,8 @@ def search(cards: Sequence[Card], program: Program, target: Target | None = None
         uses = tuple(each for each in found if isinstance(each, Application))
         near = tuple(each for each in found if isinstance(each, NearMiss))
         if uses or near:
-            hits.append(Hit(card, round(score, 3), _reasons(card, query, columns[number]), uses, near))
+            seldom = () if score >= index.rank.least else ("outcomes: in states like this one it was seldom used from there on",)
+            hits.append(Hit(card, round(score, 3), (*_reasons(card, query, columns[number]), *seldom), uses, near))
     hits.sort(key=lambda hit: not hit.applications)
     return tuple([hit for hit in hits if hit.applications][:most] + [hit for hit in hits if not hit.applications][:most])
 
@@ -202,7 +207,7 @@ def rank_of(folder: Path) -> Rank:
     try:
         found = json.loads((folder / RANK).read_text(encoding="utf-8"))
         states = {str(name): (float(bias), {str(k): float(v) for k, v in added.items()}) for name, (bias, added) in found["states"].items()}
-        return Rank({name: float(found["weights"][name]) for name in COLUMNS}, states)
+        return Rank({name: float(found["weights"][name]) for name in COLUMNS}, states, float(found["least"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Rank()
 

@@ -14,7 +14,7 @@ from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError, error
 from kir.ir.canonical import content_hash
 from kir.ir.measures.features import features, kinds
-from kir.ir.nodes import Binary, Call, Expr, Load, Program
+from kir.ir.nodes import Binary, Call, Expr, For, If, Kernel, Load, Program, Roles, While
 from kir.ir.printer import expr_text
 from kir.ir.types import DType, TileType, dtype_of
 from kir.ir.visit import children, walk
@@ -199,7 +199,7 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
     seen: set[tuple[object, str]] = set()
     later: list[Site] = []
     for item, path in _asked(cls, move, card, program):
-        for site in sites(item, program) if path is None else found_sites(item.match(program, path, node_at(program, path))):
+        for site in _matched(item, path, program):
             key = (site.path, str(site.params))
             if key in seen or not _fits(move, site.params, own):
                 continue
@@ -215,6 +215,13 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
             yield site, _refusals(program, site, context)
 
 
+def _matched(item: Pass, path: Path | None, program: Program) -> tuple[Site, ...]:
+    """The sites of a pass, everywhere or at a place; none in a program of a form that it cannot take."""
+    with suppress(KirError):
+        return sites(item, program) if path is None else tuple(found_sites(item.match(program, path, node_at(program, path))))
+    return ()
+
+
 def _turned(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterator[Site]:
     """The sites of a step with one switch (a truth value that was the same in every use) turned."""
     known = {each.name: each for each in move.parameters}
@@ -222,7 +229,7 @@ def _turned(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterat
     for name in switches:
         rest = move.model_copy(update={"parameters": tuple(each for each in move.parameters if each.name != name)})
         for item in _choices(cls, move, card, program):
-            for site in sites(replace(item, **{name: not getattr(item, name)}), program):
+            for site in _matched(replace(item, **{name: not getattr(item, name)}), None, program):
                 if _fits(rest, site.params):
                     yield site
 
@@ -256,7 +263,8 @@ def _asked(cls: type[Pass], move: Move, card: Card, program: Program) -> Iterato
 
 
 def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Path, str]]:
-    """The places of a card's kind and the texts that may be drawn there: what is computed most often and costs most first, the same in reading order."""
+    """The places of a card's kind and the texts that may be drawn there: by turns what is computed most often and costs most, and what costs most by itself
+    (an expert also names the whole of what a statement stores); each text once, where a statement itself has it, else in reading order, then at its others."""
     costs: dict[str, float] = {}
     counts: Counter[str] = Counter()
     for e in (x for k in program.kernels for x in walk(k) if isinstance(x, Expr)):
@@ -264,9 +272,19 @@ def _worth(card: Card, drawn: Parameter, program: Program) -> Iterator[tuple[Pat
         counts[text] += 1
         if text not in costs:
             costs[text] = _cost(e)
-    found = [(path, text) for path, node in places(program) if kind(node) == card.anchor.node
-             for head, text in expressions(program, path) if head in drawn.values]
-    yield from sorted(found, key=lambda row: -costs.get(row[1], 0.0) * max(0.1, counts[row[1]] - 1.0))
+    at: dict[str, list[tuple[bool, Path]]] = {}
+    for path, node in places(program):
+        if kind(node) == card.anchor.node:
+            own = set() if isinstance(node, (For, If, Kernel, Roles, While)) else {expr_text(x) for x in walk(node) if isinstance(x, Expr)}
+            for head, text in expressions(program, path):
+                if head in drawn.values:
+                    at.setdefault(text, []).append((text not in own, path))
+    saved = sorted(at, key=lambda text: -costs.get(text, 0.0) * max(0.1, counts[text] - 1.0))
+    whole = sorted(at, key=lambda text: -costs.get(text, 0.0))
+    order = list(dict.fromkeys(text for both in zip(saved, whole, strict=True) for text in both))
+    ranked = {text: [path for _, path in sorted(at[text], key=lambda row: row[0])] for text in order}
+    yield from ((ranked[text][0], text) for text in order)
+    yield from ((path, text) for text in order for path in ranked[text][1:])
 
 
 def _cost(e: Expr) -> float:

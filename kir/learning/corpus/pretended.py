@@ -5,6 +5,7 @@ Nothing is computed by kernels: what they would have written stays as it was all
 """
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,14 @@ def pretend(torch: Any) -> None:
                                                  shared_memory_per_block_optin=232448, max_threads_per_multi_processor=2048)}
     for name, answer in answers.items():
         setattr(torch.cuda, name, lambda *args, answer=answer, **kwargs: answer)
+    torch.cuda.device = torch.cuda.device_of = Chosen
+
+
+class Chosen(contextlib.nullcontext[None]):
+    """What stands for the choice of a device."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
 
 
 class Made:

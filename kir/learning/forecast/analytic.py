@@ -10,7 +10,7 @@ from kir.gate.cost import Cost, program_cost
 from kir.hardware.target import Device, Target
 from kir.ir.nodes import Program
 from kir.learning.forecast.distribution import Forecast, Kept, Pair, Reason
-from kir.learning.forecast.terms import illegal, refused, unhidden
+from kir.learning.forecast.terms import excluded, illegal, numbered, refused, unhidden
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 NORMAL = (-1.645, -1.2816, -0.6745, 0.0, 0.6745, 1.2816, 1.645)
@@ -44,7 +44,7 @@ class Analytic:
         before, after = (self._known.of(pair, side, partial(_program, pair, side, compiled), compiled) for side in (0, 1))
         seconds = (before.seconds, after.seconds)
         middle = math.log(seconds[0] / seconds[1])
-        defer = _unsure(before.costs, after.costs, pair.target.device)
+        defer = outside_facts(pair) or _unsure(before.costs, after.costs, pair.target.device)
         wide = spread(middle, bound(before.costs) != bound(after.costs), compiled) * (UNKNOWN if defer else 1.0)
         return Forecast(LEVELS, tuple(middle + wide * z for z in NORMAL), failing(after.refusals > 0, before.stored, after.stored),
                         _reasons(before.parts, after.parts), defer=defer, seconds=seconds)
@@ -77,7 +77,7 @@ class _Program:
 
 
 def _program(pair: Pair, side: int, compiled: bool) -> _Program:
-    program, made = (pair.before, pair.after)[side], pair.compiled[side]
+    program, made = numbered((pair.before, pair.after)[side]), pair.compiled[side]
     costs = (modelled(program, tuple(sorted(pair.sizes.items())), pair.target, pair.surface) if made is None
              else program_cost(program, pair.sizes, pair.target, made, pair.surface))
     rest = unhidden(costs, made if compiled else None)
@@ -123,6 +123,12 @@ def spread(middle: float, moved: bool, compiled: bool) -> float:
 def bound(costs: Sequence[Cost]) -> str:
     """What bounds the slowest kernel."""
     return max(costs, key=lambda c: c.seconds).bound_by if costs else ""
+
+
+def outside_facts(pair: Pair) -> str:
+    """That a program's own facts exclude the sizes, where they do."""
+    found = ((p.name, excluded(p, pair.sizes)) for p in (pair.before, pair.after))
+    return next((f"the fact {fact} of '{name}' does not hold at these sizes" for name, fact in found if fact), "")
 
 
 def _unsure(before: Sequence[Cost], after: Sequence[Cost], device: Device) -> str:

@@ -22,7 +22,7 @@ from kir.ir.build import int_value
 from kir.ir.measures.features import features
 from kir.ir.types import DType, shape_of
 from kir.ir.visit import once, statements, walk
-from kir.learning.forecast.terms import illegal, refused, unhidden
+from kir.learning.forecast.terms import illegal, numbered, refused, unhidden
 from kir.surface import Artifact
 
 State = Mapping[str, float]
@@ -51,6 +51,7 @@ def sized(program: n.Program, sizes: Mapping[str, int]) -> None:
 def state(program: n.Program, sizes: Mapping[str, int], target: Target, surface: str = "cuda", artifact: Artifact | None = None) -> dict[str, float]:
     """The features of one program. Raises KirError KIR-E007 for sizes that are no launch."""
     sized(program, sizes)
+    program = numbered(program)
     costs = program_cost(program, sizes, target, artifact, surface)
     out = {**_terms(costs, target), **_compiled(artifact), **once(program, f"_structure {target.architecture.name}", lambda: structure(program, target)),
            "l.refused": float(refused(program, target.architecture, surface, sizes))}

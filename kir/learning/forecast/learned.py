@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+from kir.learning.forecast.analytic import UNKNOWN, outside_facts
 from kir.learning.forecast.comparison import Compared, Side, opposite
 from kir.learning.forecast.distribution import Forecast, Kept, Pair, Reason
 from kir.learning.forecast.features import State, state
@@ -43,9 +44,12 @@ class Learned:
         seen = self.compared.pair(before, after, pair.step, pair.surface, pair.target)
         turned = self.compared.pair(after, before, opposite(pair.step), pair.surface, pair.target)
         logs, fails, own = self.model.predict(seen[None], turned[None])
-        found, a, b = tuple(float(x) for x in logs[0]), before.state, after.state
+        found, a, b = tuple(logs[0].tolist()), before.state, after.state
+        if beyond := outside_facts(pair):
+            middle = found[self.model.levels.index(0.5)]
+            found = tuple(middle + UNKNOWN * (x - middle) for x in found)
         made = Forecast(self.model.levels, found, float(fails[0]), reasons(a, b), self.name, "", (a["t.total"], b["t.total"]))
-        return replace(made, defer=self._defers(made, float(own[0]), a, b))
+        return replace(made, defer=beyond or self._defers(made, float(own[0]), a, b))
 
     def _state(self, pair: Pair, side: int) -> Side:
         """The features of one program, worked out once as long as it is asked for again."""

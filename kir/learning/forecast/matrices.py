@@ -22,6 +22,7 @@ from kir.ir.parser import parse_program
 from kir.learning.forecast.comparison import APART, LEVELS, MOVED, PRINT, RAW, SURFACES, Compared, Side, of_device, of_limits, of_step, opposite
 from kir.learning.forecast.data import Data, PairRow, ProgramRow
 from kir.learning.forecast.features import State, state
+from kir.learning.forecast.terms import excluded
 from kir.learning.forecast.training import Rows
 from kir.surface import Artifact
 
@@ -200,10 +201,12 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
 
 
 def unsettled(data: Data, p: PairRow) -> bool:
-    """Whether a pair's later program counts as one that does not compile, and yet compiled in another part of the data, or was not made in the time that the
-    host gave it: nothing is known of it."""
+    """Whether nothing is known of a pair whose later program counts as failed: one that does not compile, and yet compiled in another part of the data, or was
+    not made in the time that the host gave it; and one that is wrong at sizes that the facts of both programs exclude."""
     row = data.compiled.get((p.after, target_of(p.device).architecture.name))
-    return p.fault == "compile" and row is not None and (row.ok or row.fault.startswith(NOT_MADE))
+    if p.fault == "compile":
+        return row is not None and (row.ok or row.fault.startswith(NOT_MADE))
+    return p.fault == "wrong" and all(excluded(parse_program(data.programs[q].text, q), p.sizes) for q in (p.before, p.after))
 
 
 @dataclass(frozen=True)

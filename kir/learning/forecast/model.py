@@ -77,11 +77,11 @@ class Model:
         said, own = self.said(rows, mirrored), self.distance(rows)
         middle = self.located(said)
         width = self.widths(rows, middle, own)
-        relative = _between(width, np.asarray(self.knots), np.asarray(self.quantiles))
+        relative = _between(width, self._places.knots, self._places.quantiles)
         logs = middle[:, None] + np.exp(width)[:, None] * relative
         if len(self.way.roots):
             leaning = said[:, 0] + said[:, 2]
-            logs = sided(logs, np.asarray(self.levels), slower(leaning, self.sure), leaning)
+            logs = sided(logs, self._places.levels, slower(leaning, self.sure), leaning)
         return logs, self.failing(rows), own
 
     def base(self, rows: Array) -> Array:
@@ -126,7 +126,8 @@ class Model:
     @cached_property
     def _places(self) -> _Places:
         return _Places(self.names.index(ANALYTIC) if ANALYTIC in self.names else -1, _of_code(self.names), np.array(self.compared, dtype=np.intp),
-                       np.array([i for i, name in enumerate(self.names) if name in REFUSED], dtype=np.intp), self.location.joined(self.way))
+                       np.array([i for i, name in enumerate(self.names) if name in REFUSED], dtype=np.intp), self.location.joined(self.way),
+                       np.array(self.levels), np.array(self.knots), np.array(self.quantiles))
 
     def packed(self) -> bytes:
         """The file."""
@@ -182,13 +183,16 @@ class Model:
 @dataclass(frozen=True)
 class _Places:
     """What is looked up again and again: the columns of the analytic model's answer (-1: none), of machine code, of what is compared, of what is
-    refused; and the forests of the location and of which is faster as one."""
+    refused; the forests of the location and of which is faster as one; and numbers of the model as arrays."""
 
     analytic: int
     code: Array
     compared: Array
     refused: Array
     both: Forest
+    levels: Array
+    knots: Array
+    quantiles: Array
 
 
 def slower(leaning: Array, sure: Sequence[float]) -> Array:
@@ -202,19 +206,17 @@ def slower(leaning: Array, sure: Sequence[float]) -> Array:
 def sided(logs: Array, levels: Array, below: Array, leaning: Array) -> Array:
     """Distributions (quantiles at `levels`, rising) with the probability `below` of lying under 0, the shape of either side as it was; the median lies `HINT`
     at least on the side of `leaning`."""
-    at = (logs < 0.0).sum(axis=1)
-    before, after = (np.clip(at + i, 0, len(levels) - 1) for i in (-1, 0))
-    lines = np.arange(len(logs))
-    a, b = logs[lines, before], logs[lines, after]
-    share = np.where(b > a, np.clip(-a / np.where(b > a, b - a, 1.0), 0.0, 1.0), 0.0)
-    was = np.clip(levels[before] + share * (levels[after] - levels[before]), LEAST, 1.0 - LEAST)[:, None]
-    now = below[:, None]
-    wanted = np.where(levels < now, levels * was / now, 1.0 - (1.0 - levels) * (1.0 - was) / (1.0 - now))
-    out = np.array([np.interp(w, levels, row) for w, row in zip(wanted, logs, strict=True)]).reshape(logs.shape)
-    middle, side = int(np.argmin(np.abs(levels - 0.5))), np.sign(leaning)
-    mid = np.where(side == 0.0, out[:, middle], side * np.maximum(side * out[:, middle], HINT))[:, None]
-    out = np.where(np.arange(len(levels)) < middle, np.minimum(out, mid), np.where(np.arange(len(levels)) > middle, np.maximum(out, mid), mid))
-    return out + (np.arange(len(levels)) - middle) * 1e-9
+    middle = int(np.argmin(np.abs(levels - 0.5)))
+    out: Array = np.empty_like(logs)
+    for i, row in enumerate(logs):
+        was, now, side = min(max(float(np.interp(0.0, row, levels)), LEAST), 1.0 - LEAST), float(below[i]), float(np.sign(leaning[i]))
+        found = np.interp(np.where(levels < now, levels * (was / now), 1.0 - (1.0 - levels) * ((1.0 - was) / (1.0 - now))), levels, row)
+        mid = side * max(side * float(found[middle]), HINT) if side else float(found[middle])
+        np.minimum(found[:middle], mid, out=out[i, :middle])
+        out[i, middle] = mid
+        np.maximum(found[middle + 1:], mid, out=out[i, middle + 1:])
+    out += (np.arange(len(levels)) - middle) * 1e-9
+    return out
 
 
 def _between(at: Array, knots: Array, columns: Array) -> Array:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from kir.gate.cost import Cost
 from kir.gate.counts.numbers import Value, evaluate, offsets
 from kir.hardware.target import Architecture
 from kir.ir import nodes as n
-from kir.ir.build import int_value
-from kir.ir.types import TileType, dtype_of, shape_of
-from kir.ir.visit import once, statements, walk
+from kir.ir.build import const, int_value
+from kir.ir.printer import expr_text
+from kir.ir.types import I32, TileType, dtype_of, shape_of
+from kir.ir.visit import once, statements, substitute, walk
 from kir.surface import Artifact, backend
 
 FETCH, FETCHED = 1e-9, 1000
@@ -55,6 +57,23 @@ def unhidden(costs: Sequence[Cost], artifact: Artifact | None = None) -> float:
     loops = sum(c.tallies.get("loops", 0.0) * max(1.0, w.ctas / w.together) for c, w in placed)
     parts = sum(seconds for c in costs for name, seconds in c.parts.items() if name not in APART)
     return FETCH * min(text, FETCHED) + WARP * begun + ISSUED * issued + LOOP * loops + SEEN * parts
+
+
+def numbered(program: n.Program) -> n.Program:
+    """A program with the defaults of its numbers: one that is generic in its threads or tiles runs with those."""
+    values: dict[str, n.Expr] = {m.name: const(m.default, I32) for m in program.metas if isinstance(m.default, int) and not isinstance(m.default, bool)}
+    if not values:
+        return program
+    made: n.Program = once(program, "_numbered", lambda: replace(substitute(program, values), metas=tuple(m for m in program.metas if m.name not in values)))
+    return made
+
+
+def excluded(program: n.Program, sizes: Mapping[str, int]) -> str:
+    """The first fact of a program that does not hold at some sizes, as text; "" where none is known not to."""
+    def found() -> str:
+        broken = (f for f in program.facts if (held := evaluate(f, sizes)) is not None and not bool(held))
+        return next(map(expr_text, broken), "")
+    return once(program, f"_excluded {tuple(sizes.items())}", found)
 
 
 def illegal(program: n.Program, architecture: Architecture) -> int:
@@ -177,4 +196,4 @@ def _reaches(r: n.Region, values: Known, threads: int) -> bool:
     return at is not None and bool(at.size) and (int(at.max()) >= math.prod(e or 0 for e in extents) or int(at.min()) < 0)
 
 
-__all__ = ["illegal", "outside", "refused", "staged", "unhidden"]
+__all__ = ["excluded", "illegal", "numbered", "outside", "refused", "staged", "unhidden"]

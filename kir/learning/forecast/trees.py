@@ -41,15 +41,16 @@ class Forest:
             return np.concatenate([self.sums(rows[i:i + CHUNK], starts) for i in range(0, len(rows), CHUNK)])
         if not len(self.roots):
             return np.zeros((len(rows), 1 + len(starts)))
-        seen, none = rows[:, :self.width], np.isnan(rows[:, :self.width])
-        twice = np.concatenate([np.where(none, -np.inf, seen), np.where(none, np.inf, seen)], axis=1)
+        seen = rows[:, :self.width]
+        twice, none = np.concatenate([seen, seen], axis=1), np.isnan(seen)
+        twice[:, :self.width][none], twice[:, self.width:][none] = -np.inf, np.inf
         line = (np.arange(len(rows)) * (2 * self.width))[:, None]
         flat, at = twice.ravel(), np.tile(self.roots, (len(rows), 1))
         for _ in range(self.depth):
             above = flat.take(self.feature.take(at) + line) > self.threshold.take(at)
             at = self.child.take(at) + above
         parts = np.split(self.value.take(at), starts, axis=1) if starts else [self.value.take(at)]
-        return np.column_stack([part.sum(axis=1, dtype=np.float64) for part in parts])
+        return np.array([part.sum(axis=1, dtype=np.float64) for part in parts]).T
 
     def scaled(self, by: float) -> Forest:
         """The forest whose values are so many times as large."""

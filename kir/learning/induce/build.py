@@ -68,13 +68,13 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 
-def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = ()) -> tuple[Path, ...]:
+def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (), workers: int = 1) -> tuple[Path, ...]:
     """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed."""
     store = CardStore(folder)
     kept = {store.put(card) for card in cards}
     for path in set(store.files()) - kept:
         path.unlink()
     admitted = [card for card in cards if card.state == "admitted"]
-    rank = learned(admitted, seen(admitted, distinct(walks)))
-    write_atomic(folder / RANK, json.dumps({"weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
+    rank = learned(admitted, seen(admitted, distinct(walks), workers))
+    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
     return tuple(sorted(kept))

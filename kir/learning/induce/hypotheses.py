@@ -79,7 +79,7 @@ def lifted(group: Sequence[Use], found: Sequence[Use], rejected: Sequence[tuple[
     pattern = shown(unified([term(use.node) for use in group]))
     return Card(
         name=card_name(first.name, [str(getattr(first, name)) for name in named if getattr(first, name) != _default(first, name)], group[0].kind),
-        title=f"{(first.intent or first.name).replace('-', ' ')}, at {PLACES.get(group[0].kind, group[0].kind)}", intent=first.intent or first.name,
+        title=f"{first.name.replace('-', ' ')}, at {PLACES.get(group[0].kind, group[0].kind)}", intent=first.intent or first.name,
         anchor=Anchor(node=group[0].kind, pattern=pattern[:400], places=len(group)),
         carrier=Carrier(kind="pass", steps=(Move(step=first.name, parameters=parameters),), relations=related(rows, background)),
         preconditions=(*_declared(first, group, rejected), *_learned(group, rejected)),

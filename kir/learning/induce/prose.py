@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from textwrap import wrap
 
 from kir.base.diagnostic import KirError
@@ -31,6 +32,9 @@ CALLED = {"cuda": "CUDA", "triton": "Triton", "tilelang": "TileLang"}
 ACRONYMS = {each.lower(): each for each in ("TMA", "MMA", "WGMMA", "CTA", "L2", "GEMM", "SIMT", "GPU")}
 MOSTLY_SAID = 0.6
 """Of the words of a pass's claim, the share that its first paragraph must have for the claim to add nothing."""
+COUNTED = {"global_bytes": "bytes of global traffic", "flops": "operations on floats", "registers": "registers a thread",
+           "shared_bytes": "bytes of shared memory", "occupancy": "CTAs on an SM"}
+"""What an effect counts."""
 MOST_NAMED = 8
 FEW = 5
 """Kernels and values named in a sentence."""
@@ -77,21 +81,23 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
-def _about(name: str) -> tuple[str, str]:
-    """What a pass does, by the first paragraph of its page, and why that helps, by its claim."""
+def _about(name: str) -> tuple[tuple[str, ...], str]:
+    """What a pass does, by the paragraphs of its page before the example, and why that helps, by its claim."""
     entry = next((each for each in registry("kir.passes") if each.name == name), None)
-    said = described(entry).about.partition("\n\n")[0] if entry is not None else ""
+    said = described(entry).about.split("\n\n") if entry is not None else []
+    told_ = tuple(" ".join(each.split()) for each in takewhile(lambda each: not each.startswith("before:"), said))
     with suppress(KirError):
-        return " ".join(said.split()), pass_class(name).claim
-    return " ".join(said.split()), ""
+        return told_, pass_class(name).claim
+    return told_, ""
 
 
 def _what(card: Card) -> Iterator[str]:
     for name in card.passes:
         said, claim = _about(name)
         lead = f"`{name}`: " if len(card.passes) > 1 else ""
-        claim = "" if _says_the_same(said, claim) else claim
-        yield _paragraph(f"{lead}{_sentence(said) if said else ''} {_sentence(claim) if claim else ''}".strip())
+        claim = "" if _says_the_same(" ".join(said[:1]), claim) else claim
+        yield _paragraph(f"{lead}{_sentence(said[0]) if said else ''} {_sentence(claim) if claim else ''}".strip())
+        yield from map(_paragraph, said[1:])
     yield _paragraph(_place(card.anchor.node, card.anchor.pattern))
     chosen = [(move.step, p) for move in card.carrier.steps for p in move.parameters if p.role in ("fixed", "chosen")]
     if chosen:
@@ -110,7 +116,7 @@ def _what(card: Card) -> Iterator[str]:
         free = [any(word in open_ for word in words_of(r.text)) for r in card.carrier.relations]
         drawn_from = [] if all(free) else ["at as many places of this kind, drawn at random"]
         drawn_from += ["if each kernel had the parameters of another one"] if any(free) else []
-        yield _paragraph(f"In brackets stands the probability of that by chance: {' or, for what names a parameter, '.join(drawn_from)}.")
+        yield _paragraph(f"In brackets stands how likely that is by chance: {' or, for what names a parameter, '.join(drawn_from)}.")
         named = [word for word in SAYS if any(word in words_of(r.text) for r in card.carrier.relations)]
         if named:
             yield _paragraph(f"Here {_and([f'`{word}` is {SAYS[word]}' for word in named])}.")
@@ -125,7 +131,8 @@ def _says_the_same(said: str, claim: str) -> bool:
 def _place(node: str, pattern: str) -> str:
     if pattern == node or re.fullmatch(r"\w*\(?\.\.\)?", pattern):
         return f"It acts at {PLACES.get(node, _article(node))}."
-    free = ", where each `?` stands for what differed from kernel to kernel" if "?" in pattern else ""
+    open_ = sorted(set(re.findall(r"\?\d+", pattern)))
+    free = f", where {_and([f'`{each}`' for each in open_])} stand{'s' if len(open_) == 1 else ''} for what differed from kernel to kernel" if open_ else ""
     return f"It acts at {_article(node)} of the form `{pattern}`{free}."
 
 
@@ -188,13 +195,13 @@ def _came_out(proved: int, guarded: int, assumed: int, left: int, uses: int) -> 
 
 def _pays(card: Card) -> Iterator[str]:
     effect = card.effect
-    rows = [f"{name}: {_spread(s)}, forecast by the cost model" for name, s in effect.forecast.items()]
-    rows += [f"{name}: {_spread(s)}, measured" for name, s in effect.measured.items()]
+    rows = [f"Measured on {name.removeprefix('NVIDIA ')}: {_spread(s)}." for name, s in effect.measured.items()]
+    rows += [f"Forecast for {name}: {_spread(s)}." for name, s in effect.forecast.items()]
     for name, change in effect.predicted.items():
         if not (change.low or change.median or change.high):
             continue
         span = f" (half of the uses from {_more(change.low)} to {_more(change.high)})" if change.low != change.high else ""
-        rows.append(f"{name.replace('_', ' ')}: {_more(change.median)}{span}, as the step itself predicts")
+        rows.append(f"The step itself predicts {_changed(change.median, COUNTED.get(name, name.replace('_', ' ')))}{span}.")
     if rows:
         yield _list(rows)
     if effect.compared:
@@ -228,6 +235,14 @@ def _spread(s: Spread) -> str:
     return f"{speed} ({s.uses} uses{f', half of them from {low} to {high}' if low != high else ''})"
 
 
+def _changed(number: float, what: str) -> str:
+    """A change in words; of whole things one is said in the singular."""
+    if not number:
+        return f"as many {what} as before"
+    first, space, rest = what.partition(" ")
+    return f"{_more(abs(number)).removeprefix('+')} {'more' if number > 0 else 'fewer'} {first.removesuffix('s') if abs(number) == 1 else first}{space}{rest}"
+
+
 def _more(number: float) -> str:
     return f"{number:+,.0f}" if abs(number) >= 1 else f"{number:+.3g}" if number else "0"
 
@@ -239,8 +254,8 @@ def _wrong(card: Card) -> Iterator[str]:
     by_id: dict[str, list[Counterexample]] = {}
     for each in card.risk.counterexamples:
         by_id.setdefault(each.says.partition(":")[0], []).append(each)
-    rows += [f"Undone as `{some[0].step[:80]}` on program {some[0].program[:12]}, it gave what the gate turned down: {some[0].says}"
-             + (f" ({len(some) - 1} more of this kind.)" if len(some) > 1 else "") for some in by_id.values()]
+    rows += [f"Where a walk took it back, the gate turned the simpler program down {_times(len(some))}. For example (`{some[0].step[:80]}`, program "
+             f"{some[0].program[:12]}): {_sentence(some[0].says)}" for some in by_id.values()]
     trials = [entry for entry in card.log if entry.what == "trial"]
     failed = Counter(fault(t) for t in trials if not t.skill)
     if failed:

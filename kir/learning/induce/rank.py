@@ -1,9 +1,10 @@
-"""The order of hits, learned from the evidence: at each state of each lineage, the cards that the expert used from there on, against the others."""
+"""The order of hits, learned from the evidence: at each state of each lineage, of the cards that apply, those that the expert used from there on against
+the others."""
 from __future__ import annotations
 
-import math
-from collections import Counter
+import multiprocessing
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import field
 from itertools import count
 from typing import Any
@@ -13,74 +14,126 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.hardware.target import target
 from kir.learning.cards.card import Card
-from kir.learning.cards.search import COLUMNS, WEIGHTS, Index, Query, Rank
+from kir.learning.cards.search import COLUMNS, LISTED, WEIGHTS, Index, Query, Rank
+from kir.learning.cards.use import applicable
 from kir.learning.evidence.walked import Walked
 from kir.learning.induce.uses import SHORT
+from kir.rewrite import Context
 
 ROUNDS = 400
 RATE = 0.5
 KEPT = 0.02
 """How strongly weights are drawn back to those that are used before any are learned (the prior of the regression)."""
+DRAWN, NEWTON = 1.0, 8
+"""How strongly what a feature adds to a card's log odds is drawn to nothing, and steps of Newton's method that find it."""
 LEAST = 20
 """States from which an order is learned."""
+LEAST_APPLIED = 5
+"""States at which a card applies from which its own log odds are learned; of others they are those of `SELDOM`."""
+SELDOM = -4.0
 MOST = 1500
 """States that are looked at, evenly spread over all."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A state of a lineage: what is asked at it, and which of some cards the expert used from there on."""
+    """A state of a lineage: what is asked at it, which of some cards apply there, and which of these the expert used from there on."""
 
     query: Query
+    applies: tuple[bool, ...] = field(repr=False)
     used: tuple[bool, ...] = field(repr=False)
     family: str = ""
 
 
-def seen(cards: Sequence[Card], walks: Sequence[Walked]) -> tuple[Seen, ...]:
-    """States from which on some of the cards are used, and some are not: the uses that a card was lifted from, so that of two cards of one pass each
-    learns from its own."""
-    out = []
+def seen(cards: Sequence[Card], walks: Sequence[Walked], workers: int = 1) -> tuple[Seen, ...]:
+    """States at which some of the cards apply that are used from there on, and some that are not: the uses that a card was lifted from, so that of two cards of
+    one pass each learns from its own."""
+    if not cards:
+        return ()
     numbers, every = count(), -(-sum(len(walk.transitions) for walk in walks) // MOST) or 1
-    own = [{(use.kernel, use.transition, use.before) for use in card.evidence.uses} for card in cards]
-    for walk in walks if cards else ():
-        aim = target(walk.targets[-1]) if walk.targets else None
-        steps = [(walk.kernel, t.number, t.before[:SHORT]) for t in walk.transitions]
-        for k, transition in enumerate(walk.transitions):
-            if next(numbers) % every:
-                continue
-            used = tuple(not some.isdisjoint(steps[k:]) for some in own)
-            if any(used) and not all(used):
-                out.append(Seen(Query.of(walk.program(transition.before_text), aim, walk.surface), used, walk.family))
-    return tuple(out)
+    asked = [(w, k) for w, walk in enumerate(walks) for k in range(len(walk.transitions)) if not next(numbers) % every]
+    if workers < 2:
+        found = [_seen(cards, walks[w], k) for w, k in asked]
+    else:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork"), initializer=_begin, initargs=(cards, walks)) as pool:
+            found = list(pool.map(_at, asked, chunksize=4))
+    return tuple(each for each in found if any(each.used) and each.used != each.applies)
+
+
+_CARDS: list[Card] = []
+_WALKS: list[Walked] = []
+"""What a process of the pool works on; filled once when it begins."""
+
+
+def _begin(cards: Sequence[Card], walks: Sequence[Walked]) -> None:
+    _CARDS[:], _WALKS[:] = cards, walks
+
+
+def _at(asked: tuple[int, int]) -> Seen:
+    return _seen(_CARDS, _WALKS[asked[0]], asked[1])
+
+
+def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
+    aim = target(walk.targets[-1]) if walk.targets else None
+    program = walk.program(walk.transitions[k].before_text)
+    steps = {(walk.kernel, t.number, t.before[:SHORT]) for t in walk.transitions[k:]}
+    applies = tuple(next(applicable(card, program, Context(aim)), None) is not None for card in cards)
+    used = tuple(held and not steps.isdisjoint((use.kernel, use.transition, use.before) for use in card.evidence.uses)
+                 for card, held in zip(cards, applies, strict=True))
+    return Seen(Query.of(program, aim, walk.surface), applies, used, walk.family)
 
 
 def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
-    """The order of cards by states: what each feature adds to the log odds of a card (naive Bayes, its sum divided by the root of the number of features,
-    which depend on one another), then the weights by logistic regression, none below 0. The usual order where there are too few states. Words are
-    not asked for in a lineage, so that their weight stays."""
+    """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for each card), then the
+    weights by another one over all cards, none below 0, and the score from which a card is likely. The usual order where there are too few states. Words
+    are not asked for in a lineage, so that their weight stays."""
     if len(states) < LEAST:
         return Rank()
     found = _odds(cards, states)
     index = Index.of(cards, Rank(states=found))
-    x, y = np.concatenate([index.columns(each.query) for each in states]), np.concatenate([each.used for each in states]).astype(np.float64)
-    return Rank({name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}, found)
+    rows = [(index.columns(each.query), np.array(each.applies), np.array(each.used)) for each in states]
+    x, y = np.concatenate([columns[held] for columns, held, _ in rows]), np.concatenate([used[held] for _, held, used in rows]).astype(np.float64)
+    weights = np.array([float(f"{value:.3g}") for value in _fitted(x, y)])
+    least = _least([(columns[held] @ weights, used[held]) for columns, held, used in rows])
+    return Rank(dict(zip(COLUMNS, map(float, weights), strict=True)), found, least)
+
+
+def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> float:
+    """The score from which a card is listed for which the poorer of precision and recall of what is listed is highest."""
+    def poorer(least: float) -> float:
+        precision, recall = list[float](), list[float]()
+        for scores, used in rows:
+            first = np.argsort(-scores, kind="stable")[:LISTED]
+            first = first[[k == 0 or scores[each] >= least for k, each in enumerate(first)]]
+            hits = int(used[first].sum())
+            precision.append(hits / len(first))
+            recall.append(hits / min(LISTED, int(used.sum())))
+        return min(sum(precision), sum(recall))
+    every = np.concatenate([scores for scores, _ in rows])
+    return float(f"{max(np.quantile(every, np.linspace(0, 1, 41)), key=poorer):.3g}")
 
 
 def _odds(cards: Sequence[Card], states: Sequence[Seen]) -> Mapping[str, tuple[float, Mapping[str, float]]]:
     names = sorted({name for each in states for name in each.query.state})
-    had = Counter(name for each in states for name in each.query.state)
+    has = np.array([[name in each.query.state for name in names] for each in states], np.float64)
+    applies, used = np.array([each.applies for each in states]), np.array([each.used for each in states], np.float64)
     out = {}
     for k, card in enumerate(cards):
-        some = [each for each in states if each.used[k]]
-        own = Counter(name for each in some for name in each.query.state)
-        bias, added = math.log((len(some) + 1) / (len(states) - len(some) + 1)), dict[str, float]()
-        for name in names:
-            there = (own[name] + 1) / (len(some) + 2)
-            other = (had[name] - own[name] + 1) / (len(states) - len(some) + 2)
-            bias += math.log((1 - there) / (1 - other)) / math.sqrt(len(names))
-            added[name] = float(f"{(math.log(there / other) - math.log((1 - there) / (1 - other))) / math.sqrt(len(names)):.3g}")
-        out[card.name] = (float(f"{bias:.3g}"), added)
+        own = applies[:, k]
+        added, bias = _regression(has[own], used[own, k]) if own.sum() >= LEAST_APPLIED else (np.zeros(len(names)), SELDOM)
+        out[card.name] = (float(f"{bias:.3g}"), {name: float(f"{value:.3g}") for name, value in zip(names, added, strict=True)})
     return out
+
+
+def _regression(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], float]:
+    """Weights and bias of a logistic regression with a quadratic penalty, by Newton's method."""
+    wide = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    weights, drawn = np.zeros(wide.shape[1]), np.array([DRAWN] * x.shape[1] + [DRAWN / 10])
+    for _ in range(NEWTON):
+        said = 1 / (1 + np.exp(-np.clip(wide @ weights, -30, 30)))
+        curved = (wide * (said * (1 - said))[:, None]).T @ wide + np.diag(drawn)
+        weights = weights - np.linalg.solve(curved, wide.T @ (said - y) + drawn * weights)
+    return weights[:-1], float(weights[-1])
 
 
 def _fitted(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -12,7 +12,9 @@ LEAST_KERNELS = 3
 MOST_CHANCE = 0.05
 MOST_KEPT = 4
 MOSTLY = 0.6
-"""The share of kernels in which an equality that gives a parameter must hold to be of use where it does not hold in all."""
+"""The share of kernels in which an equality that gives a parameter must hold to be of use where it does not hold in all: of those that have its facts."""
+SOME = 0.2
+"""The share of kernels that must have a fact for it to be asked about."""
 Row = tuple[str, Mapping[str, int], Facts]
 """A use: its kernel, its whole-number parameters, the facts at its place."""
 
@@ -46,15 +48,16 @@ def related(rows: Sequence[Row], background: Sequence[Facts]) -> tuple[Relation,
 
 
 def _frequent(some: Sequence[Row]) -> set[str]:
-    """The facts that most kernels have."""
-    return {name for name in set().union(*(f for _, _, f in some)) if sum(name in f for _, _, f in some) >= MOSTLY * len(some)}
+    """The facts that not only a few kernels have."""
+    return {name for name in set().union(*(f for _, _, f in some)) if sum(name in f for _, _, f in some) >= max(LEAST_KERNELS, SOME * len(some))}
 
 
 def _mostly(text: str, rows: Sequence[Row]) -> Relation | None:
-    """An equality that holds in every use of most kernels, where as many would hardly by chance; else None."""
+    """An equality that holds in every use of most kernels that have its facts, where as many would hardly by chance; else None."""
     by_kernel: dict[str, list[Row]] = {}
     for row in rows:
-        by_kernel.setdefault(row[0], []).append(row)
+        if holds(text, {**row[2], **row[1]}) is not None:
+            by_kernel.setdefault(row[0], []).append(row)
     held = sum(all(holds(text, {**f, **p}) for _, p, f in some) for some in by_kernel.values())
     if held < LEAST_KERNELS or held < MOSTLY * len(by_kernel):
         return None

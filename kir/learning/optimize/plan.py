@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Literal, Protocol, runtime_checkable
 
 from kir.base.dataclass import dataclass
+from kir.base.diagnostic import error
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.learning.tune.space import Value
@@ -31,6 +32,30 @@ class Setting:
     def given(self) -> dict[str, Value]:
         """What holes of stored pipelines may name: the dtype, SMs, bytes of shared memory a CTA, and the sizes."""
         return {"dtype": self.problem.dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where a search ends: `candidates` gated, `seconds` of wall time, `usd` for models (this search asks none), `plans` built."""
+
+    candidates: int = 20
+    seconds: float = 180.0
+    usd: float = 0.0
+    plans: int = 1000
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """From `candidates=20,seconds=180,usd=0`. Raises KirError KIR-U024 for another word, no number, or a budget of nothing."""
+        given: dict[str, float] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, _, value = part.partition("=")
+            if name not in ("candidates", "seconds", "usd", "plans") or not value.replace(".", "", 1).isdigit():
+                raise error("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all")
+            given[name] = float(value)
+        out = cls(int(given.get("candidates", 20)), given.get("seconds", 180.0), given.get("usd", 0.0), int(given.get("plans", cls.plans)))
+        if not (out.candidates and out.seconds and out.plans):
+            raise error("KIR-U024", f"'{text}' is a budget of nothing", needs="at least candidates=1 and some seconds")
+        return out
 
 
 FOREIGN, FEW = 0.75, 7

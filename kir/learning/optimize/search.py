@@ -26,7 +26,7 @@ from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
-from kir.learning.optimize.plan import Plan, PlanSource, Setting, streams_of
+from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
 from kir.learning.optimize.several import alone, put_back, together
 from kir.learning.optimize.sources import multiplies
@@ -79,30 +79,6 @@ UNPRICED = ("swizzle-shared", "pad-shared", "transpose-shared", "cache-policy")
 """Intents of passes whose effect a model prices too little to leave them out where it sees none."""
 WIDTH = 2
 """Gated states that single passes are tried on."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Where a search ends: `candidates` gated, `seconds` of wall time, `usd` for models (this search asks none), `plans` built."""
-
-    candidates: int = 20
-    seconds: float = 180.0
-    usd: float = 0.0
-    plans: int = 1000
-
-    @classmethod
-    def parse(cls, text: str) -> Budget:
-        """From `candidates=20,seconds=180,usd=0`. Raises KirError KIR-U024 for another word, no number, or a budget of nothing."""
-        given: dict[str, float] = {}
-        for part in filter(None, (p.strip() for p in text.split(","))):
-            name, _, value = part.partition("=")
-            if name not in ("candidates", "seconds", "usd", "plans") or not value.replace(".", "", 1).isdigit():
-                raise error("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all")
-            given[name] = float(value)
-        out = cls(int(given.get("candidates", 20)), given.get("seconds", 180.0), given.get("usd", 0.0), int(given.get("plans", cls.plans)))
-        if not (out.candidates and out.seconds and out.plans):
-            raise error("KIR-U024", f"'{text}' is a budget of nothing", needs="at least candidates=1 and some seconds")
-        return out
 
 
 @dataclass
@@ -618,3 +594,6 @@ def _promise(c: Candidate) -> tuple[int, int]:
 
 def _said(bad: BaseException) -> str:
     return f"{bad.diagnostics[0].id}: {bad.diagnostics[0].message}" if isinstance(bad, KirError) else f"{type(bad).__name__}"
+
+
+__all__ = ["Budget", "Candidate", "Found", "Search"]

@@ -39,8 +39,8 @@ from kir.learning.packages.twin import Twin, twin
 from kir.rewrite import passes
 
 SCHEMA = "kir.package/1"
-MOST_SHARE = 1 / 3
-"""The most of what is left of the budget that one kernel is given."""
+MOST_SHARE, MOST_ALIKE = 1 / 3, 3
+"""The most of what is left of the budget that one kernel is given, and how many times an equal part: of many kernels most gain by what is tried first."""
 READING = 120.0
 """Seconds that reading one call may take."""
 LEAST = (2, 10.0)
@@ -87,7 +87,7 @@ def optimized(asked: Asked, advance: Callable[[str], None] = lambda text: None) 
     """Search as far as the budget goes, and write what was found. Raises what `calls_of` does, and KirError KIR-U032 for a folder of another run."""
     calls = calls_of(asked.bindings, asked.package)
     order, skipped = ranked(calls, _modelled(asked, calls))
-    _same_run(asked, order)
+    _same_run(asked, order, calls)
     made: dict[int, tuple[dict[str, Any], Twin | None]] = {}
 
     def written(ended: str) -> Outcome:
@@ -205,14 +205,15 @@ class _Spent:
     begun: float = field(default_factory=time.monotonic)
 
     def share(self, one: Ranked, rest: Sequence[Ranked]) -> Budget | None:
-        """A kernel's part of what is left: half of it by what would be saved, half to all alike; None once nothing is left."""
+        """A kernel's part of what is left: half of it by what would be saved, half to all alike, and of what is left for many no more than `MOST_ALIKE` times
+        as much as if all had the same; None once nothing is left."""
         gone = max(self.seconds / self.parallel, time.monotonic() - self.begun)
         seconds, candidates = self.budget.seconds - gone, self.budget.candidates - self.candidates - self.given
         if seconds <= 0 or candidates <= 0:
             return None
         whole = sum(r.saving for r in rest)
         alike = 1 / len(rest)
-        share = min(MOST_SHARE, (alike + (one.saving / whole if whole else alike)) / 2)
+        share = min(MOST_SHARE, MOST_ALIKE * alike, (alike + (one.saving / whole if whole else alike)) / 2)
         return Budget(min(candidates, max(LEAST[0], round(candidates * share))), min(seconds, max(LEAST[1], seconds * self.parallel * share)),
                       plans=self.budget.plans)
 
@@ -273,14 +274,16 @@ def searched(task: SearchTask) -> dict[str, Any]:
     return {"took": _one(asked, Ranked(call, task.seconds, task.least), share)[0]["took"]}
 
 
-def _same_run(asked: Asked, order: Sequence[Ranked]) -> None:
-    """Keep what the run is of, or compare with what is kept: calls may have come to it."""
-    calls = [{"kernel": r.call.place, "binding": hashlib.sha256(r.call.binding.read_bytes()).hexdigest()[:16],
-              "file": hashlib.sha256(r.call.file.read_bytes()).hexdigest()[:16]} for r in order]
-    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": calls}
+def _same_run(asked: Asked, order: Sequence[Ranked], calls: Sequence[Call]) -> None:
+    """Keep what the run is of, or compare with what is kept: calls may have come to it, and some may be skipped now."""
+    def told(call: Call) -> dict[str, str]:
+        return {"kernel": call.place, "binding": hashlib.sha256(call.binding.read_bytes()).hexdigest()[:16],
+                "file": hashlib.sha256(call.file.read_bytes()).hexdigest()[:16]}
+
+    now = {"schema": SCHEMA, "target": asked.target.name, "compiles": asked.compiles, "calls": [told(r.call) for r in order]}
     file = asked.out / "order.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else now
-    if {**before, "calls": []} != {**now, "calls": []} or any(call not in calls for call in before["calls"]):
+    before: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {**now}
+    if {**before, "calls": []} != {**now, "calls": []} or not all(any(told(c) == row for c in calls if c.place == row["kernel"]) for row in before["calls"]):
         raise error("KIR-U032", f"{asked.out} holds the run of other calls, of another target, or of files that have changed since",
                     needs="the same bindings and files as before, or another folder")
     write_atomic(file, json.dumps(now, indent=1) + "\n")

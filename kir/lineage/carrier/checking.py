@@ -47,7 +47,8 @@ CHECKED_STEPS = 20_000
 @dataclass(frozen=True)
 class Checked:
     """The verdict on an answer. `stage` is the one that refused, or `accepted`; `diagnostics` say why, located in the answer; `runs` and
-    `hazard_runs` count interpreted cases, fast and checking; `worst` is the largest error as a part of its bound."""
+    `hazard_runs` count interpreted cases, fast and checking; `worst` is the largest error as a part of its bound; `dtypes` are those of the
+    contract in which an accepted one was run, its own first."""
 
     contract: str
     answer: Answer
@@ -58,6 +59,7 @@ class Checked:
     runs: int = 0
     hazard_runs: int = 0
     worst: float = 0.0
+    dtypes: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -321,9 +323,9 @@ def _against_oracle(contract: Contract, program: n.Program, answer: Answer, dtyp
             raise error("KIR-H130", f"the answer is wrong {where}", origin=place, witness=(outcome.reason,),
                         needs=contract.spec.title, verdict=f"refuted by the oracle of {contract.id}")
         worst = max(worst, outcome.worst)
-    if dtype and dtype == contract.spec.dtypes[0]:
-        fast += sum(_carried_over(contract, program, answer, other) for other in contract.spec.dtypes[1:])
-    return Checked(contract.id, answer, "accepted", (), program, dtype, fast, checked, worst)
+    others = contract.spec.dtypes[1:] if dtype and dtype == contract.spec.dtypes[0] else ()
+    fast += sum(_carried_over(contract, program, answer, other) for other in others)
+    return Checked(contract.id, answer, "accepted", (), program, dtype, fast, checked, worst, (dtype, *others) if dtype else ())
 
 
 def _carried_over(contract: Contract, program: n.Program, answer: Answer, dtype: str) -> int:

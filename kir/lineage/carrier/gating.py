@@ -36,9 +36,9 @@ class Gated:
         v = self.verdict
         kernels = [{"kernel": k.kernel, "target": a.target, "registers": k.registers, "spills": k.spills, "shared_bytes": k.shared_bytes}
                    for a in v.artifacts for k in a.kernels]
-        return {"accepted": self.accepted, "stage": v.stage, "reason": v.reason, "program": v.program, "surface": v.compile.surface,
-                "not_compiled": list(v.compile.absent), "kernels": kernels, "tools": dict(sorted(v.tools.items())), "runs": self.checked.runs,
-                "hazard_runs": self.checked.hazard_runs, "worst": float(f"{self.checked.worst:.3g}")}
+        return {"dtypes": list(self.checked.dtypes), "accepted": self.accepted, "stage": v.stage, "reason": v.reason, "program": v.program,
+                "surface": v.compile.surface, "not_compiled": list(v.compile.absent), "kernels": kernels, "tools": dict(sorted(v.tools.items())),
+                "runs": self.checked.runs, "hazard_runs": self.checked.hazard_runs, "worst": float(f"{self.checked.worst:.3g}")}
 
 
 def gate_answer(contract: Contract, checked: Checked, targets: Sequence[Target], cache: Path | None = None) -> Gated:

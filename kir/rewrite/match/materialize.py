@@ -122,8 +122,11 @@ def inside_where_it_is_read(program: n.Program, site: Site, context: Context) ->
     block, i = block_at(program, site.path), int(site.path[-1])
     value = params.found(block, i)
     assert value is not None
-    if any(_always(s, value) for s in block[i:params.end(block, i)]):
-        return proved("it is evaluated in any case")
+    for s in block[i:params.end(block, i)]:
+        if _always(s, value):
+            return proved("it is evaluated in any case")
+        if any(isinstance(x, n.Jump) for x in walk(s)):
+            break  # it may never come to what follows
     ranges = ranges_of(kernel_of(program, site.path))
     for x in walk(value):
         if isinstance(x, n.Load) and x.mask is None and not x.clip and x.at.buffer.shape and hangs_over(x.at, ranges, program.facts, sums=True):

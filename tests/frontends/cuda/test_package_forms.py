@@ -2,12 +2,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from kir.analysis.normal.regions import raised
 from kir.interp import run
+from kir.ir.bindings.specialize import specialize
 from kir.learning.corpus.roundtrip.one import examine
+from kir.learning.corpus.roundtrip.specialized import neutral
+from kir.learning.corpus.roundtrip.threads import same_thread
+from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
@@ -146,6 +152,32 @@ WRITTEN = {
         "#pragma unroll\n  for (int i = 0; i < 4; ++i) {\n    float s, c, at = own[i] * r;\n    __sincosf(at, &s, &c);\n"
         "    own[i] = own[i] * c + (t < 8 ? -own[i] : own[i]) * s;\n"
         "  }\n  y[t] = *(float4*)own;\n}\nvoid go(const float4* x, float4* y, float r) { k<<<1, 64>>>(x, y, r); }\n"),
+    "rows that are longer than what is used of them": (
+        "__global__ void k(const float* x, float* y) {\n  __shared__ float tile[8][9];\n  const int a = threadIdx.x / 8, b = threadIdx.x % 8;\n"
+        "  tile[a][b] = x[threadIdx.x];\n  __syncthreads();\n  y[threadIdx.x] = tile[b][a];\n}\nvoid go(const float* x, float* y) { k<<<1, 64>>>(x, y); }\n"),
+    "elements loaded, or filled where there are none, row by row": (
+        "__global__ void k(const float* x, float* y, int n, int rows) {\n  const int t = threadIdx.x;\n  float own[1][2], more[2];\n"
+        "#pragma unroll\n  for (int i = 0; i < 2; ++i) { if (t * 2 + i < n) more[i] = x[n * rows + t * 2 + i]; else more[i] = -1e8f; }\n"
+        "  for (int r = 0; r < 1 && r < rows; ++r) {\n#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n"
+        "      if (t * 2 + i < n) own[r][i] = x[r * n + t * 2 + i]; else own[r][i] = -1e8f;\n    }\n  }\n"
+        "  for (int i = 0; i < 2; ++i) { if (own[0][i] > more[i]) y[t * 2 + i] = own[0][i]; }\n}\n"
+        "void go(const float* x, float* y, int n, int rows) { k<<<1, 64>>>(x, y, n, rows); }\n"),
+    "bytes that are combined as a whole number": (
+        "__global__ void k(const uint2* x, uint2* y) {\n  uint2 a = y[threadIdx.x], b = x[threadIdx.x];\n"
+        "  *(unsigned long long*)&a |= *(unsigned long long*)&b;\n  y[threadIdx.x] = a;\n}\nvoid go(const uint2* x, uint2* y) { k<<<1, 64>>>(x, y); }\n"),
+    "halves that are computed with as whole numbers": (
+        "__global__ void k(const float4* x, float4* y, float f) {\n  float4 a = x[threadIdx.x], b = __ldg(&y[threadIdx.x]);\n"
+        "  half2* p = (half2*)&a;\n  const half2* q = (const half2*)&b;\n  for (int i = 0; i < 4; ++i) p[i] = __hmul2(p[i], q[i]);\n"
+        "  a.x = a.x * f + b.x;\n  a.w = a.w * f + b.w;\n  y[threadIdx.x] = a;\n}\nvoid go(const float4* x, float4* y, float f) { k<<<1, 64>>>(x, y, f); }\n"),
+    "halves that are stored four floats at a time, and floats loaded as bits": (
+        "__global__ void k(const float4* x, half* y, int n) {\n  const int t = blockIdx.x * 64 + threadIdx.x;\n  if (t >= n) return;\n"
+        "  float4 a = __ldg(&((const float4*)x)[t]);\n  float4* out = reinterpret_cast<float4*>(y);\n  a.x = a.x * 2.f;\n  out[t] = a;\n}\n"
+        "void go(const float4* x, half* y, int n) { k<<<n / 64, 64>>>(x, y, n); }\n"),
+    "four random numbers a thread, kept where they are large": (
+        "__global__ void k(const float4* x, float4* y, unsigned long long seed, float p) {\n  const int t = blockIdx.x * 64 + threadIdx.x;\n"
+        "  curandStatePhilox4_32_10_t state;\n  curand_init(seed, t, 0, &state);\n  const float4 r = curand_uniform4(&state);\n  float4 a = x[t];\n"
+        "  a.x = r.x > p ? a.x : 0.f;\n  a.y = r.y > p ? a.y : 0.f;\n  a.z = r.z > p ? a.z : 0.f;\n  a.w = r.w > p ? a.w : 0.f;\n  y[t] = a;\n}\n"
+        "void go(const float4* x, float4* y, unsigned long long s, float p) { k<<<4, 64>>>(x, y, s, p); }\n"),
     "an index that is widened twice": (
         "__global__ void k(const float* x, const int* rows, float* y, unsigned stride) {\n  const size_t row = rows[threadIdx.x];\n"
         "  y[threadIdx.x] = x[row * stride + threadIdx.x];\n}\n"
@@ -232,3 +264,52 @@ def test_a_place_past_the_end_of_an_array_is_named(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(HEAD + "  float own[2];\n  own[3] = x[t];\n  y[t] = own[3];\n}\n")
     reasons = [s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k"))]
     assert reasons and all("past the end" in r for r in reasons)
+
+
+def threads(body: str, before: str = "") -> str:
+    """A kernel of 64 threads with its launch."""
+    head = f"{before}__global__ void k(float* x, float* y, int n) {{\n  const int t = threadIdx.x;\n"
+    return f"{head}{body}\n}}\nvoid go(float* x, float* y, int n) {{ k<<<1, 64>>>(x, y, n); }}\n"
+
+
+WHOLE = "  float own[4] = {FILL, FILL, FILL, FILL};\n  if (t < n) *(float4*)own = ((const float4*)x)[t];\n  y[t] = own[PLACE] * 2.f;"
+DIFFERENT = {
+    "what stands where nothing is loaded": tuple(threads(WHOLE.replace("FILL", f"{x}.f").replace("PLACE", "1")) for x in (0, 1)),
+    "which part of a vector": tuple(threads(WHOLE.replace("FILL", "0.f").replace("PLACE", f"{x}")) for x in (1, 2)),
+    "a value loaded before it is written over": (
+        threads("  float a = x[t] * 2.f;\n  x[t] = 0.f;\n  y[t] = a;"), threads("  x[t] = 0.f;\n  float a = x[t] * 2.f;\n  y[t] = a;")),
+    "lanes that meet, and those of a branch": (
+        threads("  float a = __shfl_xor_sync(0xffffffffu, x[t], 1);\n  if (t < n) y[t] = a;"),
+        threads("  if (t < n) { float a = __shfl_xor_sync(0xffffffffu, x[t], 1);\n  y[t] = a; }")),
+    "how long the rows are": tuple(
+        threads(f"  __shared__ float tile[8][{rows}];\n  tile[t / 8][t % 8] = x[t];\n  __syncthreads();\n  y[t] = tile[t % 8][t / 8];") for rows in (9, 10)),
+    "bits and the number": (threads("  y[t] = __uint_as_float(__float_as_uint(x[t]) & 7u);"), threads("  y[t] = float(unsigned(x[t]) & 7u);")),
+    "a variable before and after it changes": (
+        threads("  float own[2] = {x[t], 0.f};\n  float a = own[0];\n  own[0] = x[t + n];\n  y[t] = a + own[1] + own[0] * 0.f;"),
+        threads("  float own[2] = {x[t], 0.f};\n  own[0] = x[t + n];\n  float a = own[0];\n  y[t] = a + own[1] + own[0] * 0.f;")),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str) -> None:
+    made = []
+    for k, source in enumerate(DIFFERENT[what]):
+        file = tmp_path / f"k{k}.cu"
+        file.write_text(source)
+        reader: Any = frontend("cuda")
+        (each,) = reader.specializations(file)
+        program = reader.instantiate(file, each.name, each.binding)
+        made.append(raised(specialize(program, neutral(program, each.binding))))
+    assert same_thread(made[0], made[0]) and same_thread(made[1], made[1])
+    assert not same_thread(*made) and not same_thread(*reversed(made))
+
+
+@pytest.mark.parametrize(("body", "reason"), [
+    ("  P* at = &a;\n  if (n > 3) at = &b;\n  y[t] = at->x.y + at->n;", "set again"),
+    ("  P* at = n > 3 ? &a : &b;\n  y[t] = at->x.y + at->n;", "a choice between pointers to objects"),
+    ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
+])
+def test_a_pointer_to_an_object_points_to_it_alone(tmp_path: Path, body: str, reason: str) -> None:
+    head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"
+    (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n"))
+    assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))

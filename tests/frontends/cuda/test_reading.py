@@ -49,6 +49,9 @@ def test_expressions_mean_what_c_says(tmp_path: Path, expression: str, meaning: 
 
 @pytest.mark.parametrize(("before", "expression", "meaning"), [
     ("#define TWICE(a) ((a) * 2.f)", "TWICE(x[i])", "x[block_x * 128 + t] * 2.0"),
+    ("#define TWICE(a) \\\n  ((a) * /* said \\\n     over lines */ \\\n  2.f)", "TWICE(x[i])", "x[block_x * 128 + t] * 2.0"),
+    ("#define TWO /* said\n over lines */ 2.f", "x[i] * TWO", "x[block_x * 128 + t] * 2.0"),
+    ("float f(); /* said #define TWO 3.f\n#define TWO 4.f */\n#define TWO 2.f", "x[i] * TWO", "x[block_x * 128 + t] * 2.0"),
     ("#if __CUDA_ARCH__ >= 900\n#define F 1.f\n#else\n#define F 2.f\n#endif", "x[i] * F", "x[block_x * 128 + t] * 2.0"),
     ("template <typename T> __device__ T twice(T v) { return v + v; }", "twice(x[i])", "v + v"),
     ("template <int N> struct Ten { static constexpr float value = N * 10; };", "x[i] * Ten<3>::value", "x[block_x * 128 + t] * 30.0"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError
-from kir.interp import run
+from kir.interp import Result, run
 from kir.interp.launch import largest_value
 from kir.interp.native import loops
 from kir.interp.native.signature import taken
@@ -35,10 +35,27 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "LEAST", 0)
 
 
+MOST_CHECKED = 3_000
+"""Statements of a run that is checked too."""
+
+
+def counts(of: Result) -> dict[str, Any]:
+    """What a run counted, but for its statements: one store may stand for a loop around it."""
+    return {**of.counters.to_json(), "steps": 0}
+
+
 def same(p: n.Program, arrays: Mapping[str, Any], scalars: Mapping[str, int | float], most_steps: int = sys.maxsize) -> int:
-    """Both ways of running give the same outputs (of NaN only that it is one), reach the same, and find the same. The statements that NumPy ran."""
+    """Both ways of running give the same outputs (of NaN only that it is one), reach the same, and find the same, whether or not it is checked; there they
+    count the same too. The statements that NumPy ran."""
     with np.errstate(all="ignore"):
         ours, theirs = (run(p, arrays, scalars, cover=True, compiles=compiles, most_steps=most_steps) for compiles in (True, False))
+        if theirs.counters.steps <= MOST_CHECKED:
+            checked, by_numpy = (run(p, arrays, scalars, mode="check", cover=True, compiles=compiles) for compiles in (True, False))
+            assert (checked.findings, checked.reached, counts(checked)) == (by_numpy.findings, by_numpy.reached, counts(by_numpy)), program_text(p)
+            for name, a in checked.outputs.items():
+                last = tuple(d - 1 for d in a.shape)
+                assert checked.writer(name, last) == by_numpy.writer(name, last)
+                assert a.dtype.kind in "fV" or np.array_equal(a, by_numpy.outputs[name])
     for name, a in ours.outputs.items():
         b = theirs.outputs[name]
         if a.dtype.kind in "fV" or a.dtype.name == "bfloat16":
@@ -181,7 +198,7 @@ def test_every_operation(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
         return ended[-1]
     monkeypatch.setattr(loops, "_called", noted)
     same(p, {"X": values, "Y": values[::-1].copy()}, {})
-    assert ended == [True]
+    assert ended == [True, True], "the checking mode has nothing to say of it either"
 
 
 # ---------------------------------------------------------------------------------------------------- programs that people have
@@ -220,6 +237,67 @@ def test_what_is_wrong_is_said_as_ever(end: str, store: str) -> None:
         except Exception as fault:
             said.append((str(fault), b""))
     assert said[0] == said[1] and said[0][0]
+
+
+CHECKED = """kir 1
+program p
+
+  in X: f32[8, 8]
+  in J: i32[8]
+  out Y: f32[8, 8]
+  inout W: f32[8]
+kernel main {team}
+{deep}register acc: f32{init}
+{deep}register known: f32 = 1.0
+{deep}{before}
+{deep}for i in 0..8
+{deep}  {body}
+{deep}{after}
+"""
+"""Kernels of which `told` says whether the checking mode leaves the loop to compiled code, `found` what it finds."""
+TEAMS = ("grid (c: 8) threads 1", "grid (c: 8) threads 64", "grid (b: 2) threads 4\n  for t in 0..4 parallel thread\n    let c = b * 4 + t")
+LOOPS = [
+    ("acc = acc + X[c, i]", " = 0.0", "", "Y[c, 0] = acc", True, {"KIR-I012"}),
+    ("acc = acc + exp(X[c, i] - known) * known", " = 0.0", "", "Y[c, 0] = acc", True, {"KIR-I012"}),
+    ("Y[c, i] = X[c, i] + known", " = 0.0", "", "", True, set()),
+    ("Y[c, J[i]] = X[c, i]", " = 0.0", "", "", True, set()),
+    ("Y[c, i] = select(i < 4, X[c, i], 1.0) where (i < 6) & (c > 1)", " = 0.0", "", "", True, {"KIR-I012"}),
+    ("Y[c, i] = load(X[c, i + 2] else 2.0 clip)", " = 0.0", "", "", True, set()),
+    ("acc = acc + X[c, i]", "", "", "Y[c, 0] = acc", False, {"KIR-I012"}),
+    ("Y[c, i] = load(X[c, i + 2] clip)", " = 0.0", "", "", False, {"KIR-I012"}),
+    ("Y[0, i] = X[c, i]", " = 0.0", "", "", False, {"KIR-I014", "KIR-I012"}),
+    ("Y[0, i] = X[0, i]", " = 0.0", "", "", False, {"KIR-I014", "KIR-I012"}),
+    ("Y[(c + i) % 8, 0] = X[c, i]", " = 0.0", "Y[c, 0] = known", "", False, {"KIR-I012", "KIR-I014"}),
+    ("Y[c, i + c] = X[c, i]", " = 0.0", "", "", False, {"KIR-I010", "KIR-I012"}),
+    ("acc = acc + W[i]", " = 0.0", "", "W[c] = acc", False, {"KIR-I012", "KIR-I014"}),
+    ("Y[c, i] = Y[c, i] + known", " = 0.0", "", "", False, {"KIR-I012"}),
+    ("Y[c, i] = X[c, i]\n{deep}  Y[c, 7] = known", " = 0.0", "", "", False, set()),
+]
+
+
+@pytest.mark.parametrize(("body", "init", "before", "after", "told", "found"), LOOPS, ids=[f"{x[0][:34]} {i}" for i, x in enumerate(LOOPS)])
+@pytest.mark.parametrize("team", TEAMS)
+def test_the_checking_mode_finds_what_it_found(body: str, init: str, before: str, after: str, told: bool, found: set[str], team: str,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "    " if "thread\n" in team else "  "
+    whole = CHECKED.format(body=body.replace("{deep}", deep), init=init, before=before, after=after, team=team, deep=deep)
+    text = "\n".join(line for line in whole.splitlines() if line.strip())
+    p = parse_program(text, "p.kir")
+    called, ended = loops._called, list[bool]()
+
+    def noted(m: Any, *words: Any) -> bool:
+        got = called(m, *words)
+        ended.extend([got] if m.checking else [])
+        return got
+    monkeypatch.setattr(loops, "_called", noted)
+    x = np.linspace(-2, 3, 64, dtype=np.float32).reshape(8, 8)
+    arrays = {"X": x, "J": np.array([3, 1, 0, 2, 7, 5, 6, 4], np.int32), "W": np.ones(8, np.float32)}
+    with np.errstate(all="ignore"):
+        ours, theirs = (run(p, arrays, {}, mode="check", compiles=compiles, cover=True) for compiles in (True, False))
+    assert (ours.findings, counts(ours), ours.reached) == (theirs.findings, counts(theirs), theirs.reached)
+    assert all(np.array_equal(a.view(np.uint32), theirs.outputs[name].view(np.uint32)) for name, a in ours.outputs.items())
+    assert {each.id for each in ours.findings} == found
+    assert (ended == [True]) == told
 
 
 @pytest.mark.parametrize("body", ["let x = X[i]\n    if x > 0.0\n      break", "Y[c, 0 +: 8] = X[0 +: 8]"])

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kir.base.working import late
 from kir.lineage.order import Declared, peel_ranks
 from kir.lineage.walk import Budget
 from tests.kir.lineage.toy import ToyEngine, ToyJudge, finished, names, walked
@@ -65,6 +66,17 @@ def test_a_step_that_does_not_decrease_the_measure_is_rejected(tmp_path: Path) -
     assert outcome.outcome.ended == "stuck"
     assert {step.stage for step in outcome.steps} == {"measure"}
     assert judge.calls == ["abc"]
+
+
+def test_a_state_that_the_gate_had_no_time_for_is_not_refused(tmp_path: Path) -> None:
+    def until_late(there: list[str]) -> bool:
+        while there != ["a", "b", "c"] and not late():
+            pass
+        return there == ["a", "b", "c"]
+    outcome = walked(tmp_path, ToyEngine(), ToyJudge(rule=until_late), budget=Budget(seconds=0.2), workers=2)
+    assert (outcome.outcome.ended, outcome.steps) == ("budget", [])
+    assert "0.2 s" in outcome.outcome.reason
+    assert walked(tmp_path, ToyEngine(), ToyJudge()).outcome.ended == "naive", "the same walk goes on"
 
 
 @pytest.mark.parametrize("budget", [Budget(steps=2), Budget(attempts=2)])

@@ -57,7 +57,7 @@ def command(
 
         with bar("skills lifted and tried") as advance:
             cards = build(known, workers, trials, advance)
-        write_cards(output / "cards", cards, known)
+        write_cards(output / "cards", cards, known, workers)
         states = Counter(card.state for card in cards)
         said.append(f"{len(cards)} cards: {', '.join(f'{n} {state}' for state, n in states.most_common())}, of {len({c.intent for c in cards})} intents")
         data |= {"cards": len(cards), "states": dict(states), "library": str(output / "cards")}

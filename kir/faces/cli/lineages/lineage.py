@@ -122,8 +122,10 @@ def _along(file: str, problem: str, bind: Path | None, against: str, numbers: li
 
 def _larger(reason: str, budget: Budget) -> str:
     """What a walk needs that its budget ended: passes may be there that were not tried."""
-    most = {"steps": budget.steps, "attempts": budget.attempts, "seconds": budget.seconds or 0.0}
+    most = {"steps": budget.steps, "attempts": budget.attempts}
     spent = next((name for name in ("steps", "attempts") if f" {name} " in reason), "seconds")
+    if spent == "seconds":
+        return f"more time than {budget.seconds:g} s: the same command goes on from here, where passes were not tried yet"
     return f"a larger budget (--{spent} {2 * most[spent]:g} --restart): it ended the walk, and what was not tried yet may take these nodes back"
 
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from kir.analysis.elements import NotElementwise, tile
+from kir.base.diagnostic import KirError
 from kir.base.instructions import table
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.build import int_value
-from kir.ir.rebuild.promote import pure
-from kir.ir.types import I32, I64, DType, TileType, dtype_of
+from kir.ir.rebuild.padded_rows import with_padding
+from kir.ir.rebuild.promote import pure, without_snapshots
+from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 
@@ -27,7 +31,44 @@ def same_thread(a: n.Program, b: n.Program) -> bool:
 
 def thread_form(p: n.Program) -> n.Program:
     """The program in that form."""
-    return replace(p, kernels=tuple(replace(k, body=_valued(_branched(_joined_up(_numbers(_loaded(_single(k.body))))))) for k in p.kernels))
+    return replace(p, kernels=tuple(replace(k, body=_of_thread(k.body)) for k in p.kernels))
+
+
+def _of_thread(body: n.Block) -> n.Block:
+    named = without_snapshots(_loaded(_numbers(_single(_rows(_small(body))))))
+    return _valued(_branched(_joined_up(_numbers(named))))
+
+
+def _small(body: n.Block) -> n.Block:
+    """The block with quotients and remainders of a thread's number by no less than there are threads as what they are."""
+    out: list[n.Stmt] = []
+    for s in body:
+        s = _inside(s, _small)
+        count = int_value(s.hi) if isinstance(s, n.For) and s.kind == "thread" and build.is_const(s.lo, 0) else None
+        if isinstance(s, n.For) and count is not None:
+            s = replace(s, body=tuple(transform(t, partial(_quotient, s.var, count)) for t in s.body))
+        out.append(s)
+    return tuple(out)
+
+
+def _quotient(var: n.Var, count: int, old: n.Node, new: n.Node) -> n.Node:
+    by = int_value(new.b) if isinstance(new, n.Binary) and new.op in ("floordiv", "mod") and new.a == var else None
+    if by is None or by < count:
+        return new
+    return build.const(0, dtype_of(var.type)) if isinstance(new, n.Binary) and new.op == "floordiv" else var
+
+
+def _rows(body: n.Block) -> n.Block:
+    """The block with shared arrays as long as they are in memory, be all of their rows used or not; the only place of an axis of one is 0."""
+    def leave(old: n.Node, new: n.Node) -> n.Node:
+        if isinstance(new, n.Region) and new.buffer.space in ("register", "shared") and len(new.index) > 1:
+            index = (build.const(0) if build.is_const(d, 1) and isinstance(i, n.Expr) and not isinstance(i.type, TileType) else i
+                     for i, d in zip(new.index, new.buffer.shape, strict=True))
+            return replace(new, index=tuple(index))
+        if not isinstance(new, n.Buffer) or new.space != "shared" or (shape := with_padding(new)) == tuple(int_value(d) for d in new.shape):
+            return new
+        return replace(new, shape=tuple(build.const(d) for d in shape), strides=None, layout=None)
+    return tuple(transform(s, leave) for s in body)
 
 
 def filled(p: n.Program) -> n.Program:
@@ -81,8 +122,7 @@ def _loaded(body: n.Block) -> n.Block:
 def _of_one_load(e: n.Expr) -> n.Load | None:
     """The load that a value is computed from, where that is the only thing in memory that it reads."""
     found = [x for x in walk(e) if isinstance(x, n.Load)]
-    own = all(x.of is None and table()[x.fn].level == "element" for x in walk(e) if isinstance(x, n.Call))  # lanes that meet stay where they do
-    return found[0] if len(found) == 1 and found[0] != e and own and pure(e) else None
+    return found[0] if len(found) == 1 and found[0] != e and _own(e) and pure(e) else None
 
 
 def _times(name: str, body: Sequence[n.Stmt]) -> int:
@@ -96,8 +136,55 @@ def _numbers(body: n.Block) -> n.Block:
             return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
         if isinstance(new, n.Load) and isinstance(new.mask, n.Const) and not new.mask.value and new.other is not None and new.other.type == new.type:
             return new.other
+        if isinstance(new, n.Cast) and new.rounding == "bits" and isinstance(y := new.x, n.Cast) and y.rounding == "bits" and dtype_of(y.x.type) == new.dtype:
+            return y.x
+        if isinstance(new, n.Call) and new.fn == "vec" and new.of is None and isinstance(new.args[0], n.Const) and all(a == new.args[0] for a in new.args):
+            return build.call("broadcast", new.args[0], build.const(len(new.args)))
+        if isinstance(new, n.Cast) and isinstance(y := new.x, n.Call) and y.fn == "broadcast" and y.of is None and isinstance(y.args[0], n.Expr) and (
+                dtype_of(y.type).bits == dtype_of(new.type).bits or new.rounding != "bits"):
+            return replace(y, args=(replace(new, x=y.args[0]), *y.args[1:]))
+        if isinstance(new, n.Binary) and new.op in n.COMPARISONS and isinstance(c := new.b, n.Const) and (own := _exactly_widened(new.a, c.value)) is not None:
+            return build.binary(new.op, own, build.const(c.value, dtype_of(own.type)))
+        if isinstance(new, n.Cast) and new.rounding == "bits" and new.dtype.is_integer and dtype_of(new.x.type).is_integer:
+            return _converted(new.x, new.dtype)
+        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Load) and isinstance(new.args[1], n.Const) and (
+                y.mask is None and not y.clip and len(y.at.index) == 1 and isinstance(z := y.at.index[0], n.Span) and z.step == 1):
+            return replace(y, at=n.Region(y.at.buffer, (build.add(z.lo, new.args[1]),)))
+        if isinstance(new, n.Call) and new.of is None and new.fn == "vec" and (held := _all_of(new.args)) is not None:
+            return held
+        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Cast) and isinstance(new.args[1], n.Const) and (
+                shape_of(y.x.type) == shape_of(y.type)):
+            return leave(old, replace(y, x=leave(old, replace(new, args=(y.x, new.args[1])))))
+        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and len(new.args) == 2 and isinstance(x := new.args[0], n.Load) and isinstance(
+                i := new.args[1], n.Const) and x == n.Load(n.Region(x.at.buffer)) and x.at.buffer.space == "register" and len(x.at.buffer.shape) == 1:
+            return n.Load(n.Region(x.at.buffer, (i,)))
         return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
     return tuple(transform(s, leave) for s in body)
+
+
+def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
+    """The integer of which a wider one is made, where its dtype holds `beside` too: they compare alike."""
+    if not isinstance(e, n.Cast) or e.rounding != "rn" or isinstance(beside, (bool, float)) or not isinstance(e.dtype, DType):
+        return None
+    own, to = dtype_of(e.x.type), e.dtype
+    if not (own.kind in ("int", "uint") and to.kind in ("int", "uint")) or own.is_symbolic or own.bits >= to.bits or (own.kind == "int" and to.kind == "uint"):
+        return None
+    lo, hi = (0, (1 << own.bits) - 1) if own.kind == "uint" else (-(1 << own.bits - 1), (1 << own.bits - 1) - 1)
+    return e.x if lo <= beside <= hi else None
+
+
+def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
+    """The vector whose elements these are, one after the other and all of them."""
+    first = parts[0]
+    if isinstance(first, n.Load) and len(first.at.index) == 1:
+        b = first.at.buffer
+        whole = b.space == "register" and [*map(int_value, b.shape)] == [len(parts)] and all(
+            x == n.Load(n.Region(b, (build.const(k),))) for k, x in enumerate(parts))
+        return n.Load(n.Region(b)) if whole else None
+    held = first.args[0] if isinstance(first, n.Call) and first.fn == "pick" and first.of is None else None
+    if not isinstance(held, n.Expr) or shape_of(held.type) != (len(parts),):
+        return None
+    return held if all(x == build.call("pick", held, build.const(k)) for k, x in enumerate(parts)) else None
 
 
 def _wide(e: n.Expr) -> n.Expr:
@@ -147,7 +234,9 @@ def _joined_up(body: n.Block) -> n.Block:
             rest = [*once, *rest]
             continue
         s = _inside(_stored(s) if isinstance(s, n.Copy) else s, _joined_up)
-        whole = _whole(s) if isinstance(s, n.For) else None
+        if isinstance(s, n.Store) and isinstance(s.value, n.Load) and s.at == s.value.at and s.at.buffer.space == "register" and s.value == n.Load(s.at):
+            continue  # what stands there already
+        whole = _whole(s) or _elementwise(s) if isinstance(s, n.For) else None
         out.append(s if whole is None else whole)
     return tuple(out)
 
@@ -173,7 +262,7 @@ def _branched(body: n.Block) -> n.Block:
 
 def _number(e: n.Expr) -> n.Expr:
     """A number that fills a place, without how many there are."""
-    filled = isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], n.Const)
+    filled = isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], (n.Const, n.Cast))
     return e.args[0] if filled and isinstance(e, n.Call) and isinstance(e.args[0], n.Expr) else e
 
 
@@ -236,13 +325,30 @@ def _each_set(b: n.Buffer, rest: Sequence[n.Stmt]) -> tuple[list[n.Stmt], n.Expr
             before.append(s)
             continue
         whole = isinstance(s, n.Store) and s.mask is None and not s.clip and s.at.buffer == b and len(s.at.index) == 1
-        if not whole or not isinstance(s, n.Store) or not isinstance(i := s.at.index[0], n.Expr) or not build.is_const(i, len(values)) or _mentions(
-                s.value, b) or isinstance(s.value.type, TileType):
+        if not whole or not isinstance(s, n.Store) or _mentions(s.value, b):
             return None
-        values.append(s.value)
+        i = s.at.index[0]
+        first, many = (i.lo, i.extent if i.step == 1 else None) if isinstance(i, n.Span) else (i, 1)
+        parts = _parts(s.value, many) if isinstance(many, int) else None
+        if not build.is_const(first, len(values)) or parts is None:
+            return None
+        values += parts
         if len(values) == count:
             return before, build.call("vec", *values), list(rest[k:])
     return None
+
+
+def _parts(e: n.Expr, count: int) -> list[n.Expr] | None:
+    """The elements of a value that fills so many places, where they can be named."""
+    if not isinstance(e.type, TileType):
+        return [e] * count
+    if not isinstance(e, n.Call) or e.fn != "pick" or e.of is not None or len(e.args) != 2 or shape_of(e.type) != (count,):
+        return None
+    held, places = e.args
+    places, first = (places.a, places.b) if isinstance(places, n.Binary) and places.op == "add" else (places, build.const(0))
+    if not isinstance(places, n.Call) or places.fn != "iota" or int_value(first) is None or not isinstance(held, n.Expr):
+        return None
+    return [build.call("pick", held, build.const((int_value(first) or 0) + k)) for k in range(count)]
 
 
 def _mentions(x: n.Node, b: n.Buffer) -> bool:
@@ -287,6 +393,39 @@ def _whole(s: n.For) -> n.Store | None:
     if to is None or of is None:
         return None
     return n.Store(to, replace(store.value, at=of), store.mask, cache=store.cache, origin=s.origin)
+
+
+def _elementwise(s: n.For) -> n.Store | None:
+    """An unrolled loop that computes each element of a thread's array as one statement on the array: `for e in 0..n unroll: a[e] = f(e)`."""
+    turns = int_value(s.hi)
+    if s.kind != "unroll" or s.attrs or turns is None or not build.is_const(s.lo, 0) or not build.is_const(s.step, 1) or not s.body:
+        return None
+    *lets, store = s.body
+    for let in reversed(lets):
+        if not isinstance(let, n.Let) or len(let.names) != 1 or not _own(let.value) or not pure(let.value):
+            return None
+        store = substitute(store, {let.names[0]: let.value})
+    if not isinstance(store, n.Store) or store.mask is not None or store.clip or store.at.buffer.space != "register":
+        return None
+    number = _number(store.value)
+    if not isinstance(number.type, TileType) and not _names(number, s.var) and not any(isinstance(x, (n.Load, n.Call)) for x in walk(number)):
+        filled_at = _joined(store.at, s.var, turns)
+        return None if filled_at is None else n.Store(filled_at, number, cache=store.cache, origin=s.origin)
+    if isinstance(store.value.type, TileType):
+        return None
+    if not _own(store.value) or not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
+        return None
+    at = _joined(store.at, s.var, turns)
+    try:
+        value = tile(store.value, [(s.var, turns)])
+    except (NotElementwise, KirError):
+        return None
+    return None if at is None or _names(value, s.var) or shape_of(value.type) != (turns,) else n.Store(at, value, cache=store.cache, origin=s.origin)
+
+
+def _own(e: n.Expr) -> bool:
+    """Whether lanes do not meet in it."""
+    return all(x.of is None and table()[x.fn].level == "element" for x in walk(e) if isinstance(x, n.Call))
 
 
 def _joined(at: n.Region, var: n.Var, turns: int) -> n.Region | None:
@@ -342,6 +481,9 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
     def leave(old: n.Node, new: n.Node) -> n.Node:
         if isinstance(new, n.Load) and new.at.buffer == b:
             at = new.at.index[0] if new.at.index else None
+            if isinstance(at, n.Span) and at.extent != count and isinstance(at.extent, int) and isinstance(value.type, TileType):
+                places: n.Expr = build.iota(at.extent)
+                return build.call("pick", name, build.add(places, at.lo) if int_value(at.lo) else places)
             one = at if isinstance(at, n.Expr) else None
             if not isinstance(value.type, TileType):
                 return build.call("broadcast", name, build.const(count)) if one is None and count is not None else name
@@ -355,10 +497,10 @@ def _at(x: n.Store | n.View) -> n.Region:
 
 
 def _known(at: n.Region, count: int | None) -> bool:
-    """Whether a place is the whole array, or one element by its number."""
+    """Whether a place is the whole array, a stretch of it, or one element by its number."""
     if not at.index:
         return True
     (index,) = at.index
     if isinstance(index, n.Span):
-        return int_value(index.lo) == 0 and index.extent == count
+        return int_value(index.lo) is not None and index.step == 1 and (index.extent == count or isinstance(index.extent, int))
     return int_value(index) is not None

@@ -145,6 +145,27 @@ def test_a_browser_shows_it_at_1200_pixels_and_follows_the_keys(two: list[tuple[
 
 
 @pytest.mark.browser
+@pytest.mark.explore
+def test_nothing_is_wider_than_a_window_of_400_pixels(two: list[tuple[Lineage, Folder]], tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    long = "a_kernel_of_one_long_name_" * 4
+    named = [(lineage.model_copy(update={"header": lineage.header.model_copy(update={"expert": long, "source": f"package:{long}.py::{long}"})}), folder)
+             for lineage, folder in two]
+    pages = {"one": page(*named[0], plain_diff), "two": surfaces(named, plain_diff)}
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+        narrow = chromium.new_page(viewport={"width": 400, "height": 900})
+        for name, html in pages.items():
+            (tmp_path / f"{name}.html").write_text(html, encoding="utf-8")
+            narrow.goto(f"file://{tmp_path}/{name}.html")
+            assert narrow.evaluate("document.documentElement.scrollWidth") <= 400, name
+            letters = "Math.min(...[...document.querySelectorAll('figure:not(.roofs) svg text')].map((t) => t.getBoundingClientRect().height), 99)"
+            assert narrow.evaluate(letters) >= 8, name
+        chromium.close()
+
+
+@pytest.mark.browser
 def test_a_browser_prints_both_pages(two: list[tuple[Lineage, Folder]], tmp_path: Path) -> None:
     lineage, folder = two[0]
     for name, html in (("one", page(lineage, folder, plain_diff)), ("two", surfaces(two, plain_diff))):

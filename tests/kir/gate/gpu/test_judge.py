@@ -327,3 +327,4 @@ def test_a_judge_says_where_a_candidate_s_seconds_went(gpu: Gpu, problem: Proble
     assert judge.judge(program("double_spent"), "text").accepted
     assert {"cpu gate", "compile", "start", "correctness", "timing", "turn"} <= judge.spent.keys()
     assert 0 <= judge.spent["turn"] <= sum(v for k, v in judge.spent.items() if k != "turn")
+    assert judge.again(program("double_spent"), "text").accepted, "by the whole gate, with a secret of its own"

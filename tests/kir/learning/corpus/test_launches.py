@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kir.faces.cli._main import run
+from kir.faces.cli.reading.corpus import command as swapped
 from kir.ir.binding import Binding
 from kir.learning.corpus.hook import Hook, _for
 from kir.learning.corpus.launch import Unbound, binding_of, launch_of
@@ -82,15 +83,12 @@ def test_launches_are_recorded_as_bindings(app: list[str], tmp_path: Path, capsy
     assert not program.metas and program.kernels[0].grid[0].extent.value == 2  # type: ignore[attr-defined]  # a constant
 
 
-def test_swapped_kernels_are_counted_with_their_hash(app: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["corpus", "--swap", str(tmp_path / "kernels.py"), "-o", str(tmp_path / "swapped")]
-    assert run([*arguments, "--json", "--", *app, "0"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    rows = {r["kernel"]: r for r in data["kernels"]}
-    assert (data["swapped"], data["left"]) == (2, 1)
+def test_swapped_kernels_are_counted_with_their_hash(app: list[str], tmp_path: Path) -> None:
+    done = swapped([*app, "3"], swap=[str(tmp_path / "kernels.py")], output=tmp_path / "swapped")
+    rows = {r["kernel"]: r for r in done.json["kernels"]}
+    assert (done.json["swapped"], done.json["left"]) == (2, 1)
     assert rows["added"]["how"] == "interpreted" and len(rows["added"]["hash"]) == 16 and rows["added"]["launches"] == 2
-    assert run([*arguments, "--", *app, "3"]) == 1
-    assert "2 kernels ran as KIR wrote them, 1 did not; the command ended with 3" in capsys.readouterr().out
+    assert done.code == 1 and "2 kernels ran as KIR wrote them, 1 did not; the command ended with 3" in str(done.text)
 
 
 def test_a_command_that_launches_nothing_does_not_pass_for_one_that_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

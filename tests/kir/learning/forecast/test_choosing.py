@@ -1,6 +1,7 @@
 """Who answers: the shipped model, the analytic one where there is none, what is charged, and when a forecast defers."""
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast, Pair
 from kir.learning.forecast.choosing import Counted, forecaster, in_order
 from kir.learning.forecast.learned import Learned
@@ -60,6 +63,14 @@ def test_what_was_never_seen_is_deferred_and_wide() -> None:
     assert "nothing like it was measured" in found.defer
     vague = replace(model, quantiles=tuple(tuple(9.0 * q for q in row) for row in model.quantiles), far=1e9, start=0.0)
     assert "too little is known" in Learned(model=vague)(PAIR).defer
+
+
+@pytest.mark.parametrize("model", ["analytic", "learned"])
+def test_sizes_that_a_programs_facts_exclude_are_a_wide_forecast_that_defers(model: str) -> None:
+    held = parse_program(program_text(copying(128)).replace("\nkernel ", "\n  fact N % 128 == 0\nkernel ", 1), "p.kir")
+    good, bad = (forecaster(model)(Pair(held, copying(256), {"N": n}, H200)) for n in (1 << 20, (1 << 20) + 5))
+    assert "the fact N % 128 == 0 of" in bad.defer and bad.pays == "unsure" and "the fact" not in good.defer
+    assert math.log(bad.interval(0.8)[1] / bad.interval(0.8)[0]) > 1.5 * math.log(good.interval(0.8)[1] / good.interval(0.8)[0])
 
 
 def test_a_shape_of_zero_is_no_forecast() -> None:

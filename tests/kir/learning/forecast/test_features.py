@@ -8,6 +8,8 @@ import pytest
 
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
+from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.learning.forecast import Pair
 from kir.learning.forecast.comparison import Compared, family_of, of_pair, of_step, opposite, pair_features, vector
 from kir.learning.forecast.features import state
@@ -78,3 +80,10 @@ def test_a_step_is_its_family_and_direction() -> None:
 def test_sizes_that_are_no_launch(sizes: dict[str, int]) -> None:
     with pytest.raises(KirError, match="KIR-E007"):
         state(copying(), sizes, H200)
+
+
+def test_a_program_that_is_generic_in_its_numbers_runs_with_their_defaults() -> None:
+    text = program_text(copying(256, 2))
+    named = text.replace("  size N", "  meta THREADS: int = 256\n  size N", 1).replace("threads 256", "threads THREADS").replace("0..256", "0..THREADS")
+    assert "meta THREADS" in named and "threads THREADS" in named
+    assert state(parse_program(named, "p.kir"), {"N": 4096}, H200) == state(parse_program(text, "p.kir"), {"N": 4096}, H200)

@@ -2,15 +2,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kir.base.diagnostic import KirError
 from kir.hardware.target import target
+from kir.ir.printer import program_text
 from kir.learning.forecast import Pair
 from kir.learning.forecast.choosing import Counted
+from kir.learning.forecast.data import Data, PairRow, ProgramRow
 from kir.learning.forecast.language import Language, question, read
+from kir.learning.forecast.trees import Array
 from kir.lineage.carrier.providers.budget import Limits, Meter
 from kir.lineage.carrier.providers.chat import Chat
 from kir.lineage.carrier.providers.journal import Journal
@@ -96,3 +101,23 @@ def test_settings_without_a_model(tmp_path: Path) -> None:
     file.write_text('provider = "recorded"\n')
     with pytest.raises(KirError, match="KIR-E010"):
         Language.of_settings(file)
+
+
+def test_a_language_model_has_rows_of_its_own_in_the_table() -> None:
+    from benchmarks.forecast import answers, measures
+
+    programs = {f"{family}{threads}": copying(threads) for family in "ab" for threads in (32, 256)}
+    data = Data({name: ProgramRow(name, program_text(p), "cuda", name[0]) for name, p in programs.items()}, {}, [], [], [])
+    pairs = [PairRow("h200", "g", "s", {"N": size}, f"{family}32", f"{family}256", "", "walk", family, speedup=1.5)
+             for family in "ab" for size in (1 << 20, 1 << 21, 0)]
+    with loopback([Says(GOOD), Says("nothing"), Says("nothing again"), Says(GOOD)]) as server:
+        found, why = answers.spoken(language(server.url), data, pairs, 4)
+    asked: Array = np.isfinite(found.logs[:, 0])
+    assert not why and 1 <= asked.sum() <= 3 and found.fails is not None and (np.isfinite(found.fails) == asked).all()
+    measured, fault = np.full(6, np.log(1.5)), np.zeros(6, bool)
+    figures = measures.figures(found, measured, fault)
+    assert figures.pairs == asked.sum() and figures.sign == (1.0, asked.sum())
+    assert measures.figures(answers.alone(replace(found, logs=np.zeros_like(found.logs)), asked), measured, fault).pairs == asked.sum()
+    with loopback([Says(GOOD)]) as server:
+        _, why = answers.spoken(language(server.url, limits=Limits(tokens=10)), data, pairs[:2], 2)
+    assert why.startswith("KIR-H201")

@@ -8,16 +8,20 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.skills import when
+from benchmarks.skills.given import Given
 from kir.base.diagnostic import KirError, UsageError
 from kir.base.store import EvidenceTable
 from kir.hardware.target import target
 from kir.ir.canonical import content_hash
+from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.cards.card import Card, Entry, Move, Parameter, Relation, Spread
@@ -48,8 +52,10 @@ from kir.learning.induce.unify import shown, term, unified
 from kir.learning.induce.uses import distinct, uses
 from kir.learning.tune.space import find_space
 from kir.lineage.records.folder import Folder
+from kir.passes.loops.unroll import Unroll
 from kir.problem import load_problem
-from kir.rewrite import Context, Pipeline, run
+from kir.rewrite import Context, Found, Pipeline, Place, run
+from kir.rewrite.edit import Path as Path_
 from tests.kir.learning.cards.test_card import a_card
 
 LINEAGES = Path(__file__).parents[4] / "skills" / "lineages"
@@ -320,6 +326,9 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
     rows = [(f"k{n}", {"extent": 1 << n, "other": 7}, {"power": 1 << n, "extent0": 3 * n}) for n in range(3, 9)] + [("k9", {"extent": 0}, {"power": 512})]
     (mostly,) = related(rows, ())
     assert (mostly.text, mostly.kernels, mostly.of) == ("extent == power", 6, 7)
+    without = [(f"g{n}", {"extent": 64, "other": 7}, {"extent0": 3 * n}) for n in range(20)]
+    assert related([*rows, *without], ()) == (mostly,), "kernels that do not have the fact say nothing of it"
+    assert not related([*rows, *without, *((f"h{n}", p, f) for n, (_, p, f) in enumerate(without))], ()), "few kernels have the fact"
     assert not related([(k, {"extent": 8 if n % 2 else 1 << n}, f) for n, (k, _, f) in enumerate(rows)], ())
     program = parse_program(NAIVE)
     assert facts_at(program, ("main", 0))["power"] == 1024 and "power" not in facts_at(parse_program(NAIVE.replace("1024", "N").replace(
@@ -334,7 +343,10 @@ def test_what_is_drawn_is_tried_by_what_it_saves() -> None:
     drawn = a_card(anchor=a_card().anchor.model_copy(update={"node": "store"}), carrier=a_card().carrier.model_copy(update={"steps": (Move(
         step="reuse-operand", parameters=(Parameter(name="value", role="drawn", values=("binary", "call", "load")),)),)}))
     texts = [text for _, text in _worth(drawn, drawn.carrier.steps[0].parameters[0], program)]
-    assert texts[0] == "exp(X[i, j])"
+    assert texts[:2] == ["exp(X[i, j])", "exp(X[i, j]) + (X[i, 0] + 1.0) * exp(X[i, j])"], "what is computed twice, then all that is stored"
+    twice = parse_program(NAIVE.replace("= X[i, j]\n", "= exp(X[i, j])\n    Y[i, 0] = exp(X[i, j])\n"))
+    pairs = list(_worth(drawn, drawn.carrier.steps[0].parameters[0], twice))
+    assert pairs[0] == (("main", 0, "body", 0), "exp(X[i, j])") and pairs[-1][0] == ("main", 0, "body", 1), "each text once, then at its other places"
 
 
 def test_near_misses_name_the_condition_that_fails() -> None:
@@ -365,6 +377,37 @@ def test_a_relation_gives_a_parameter_that_was_never_seen() -> None:
     related_ = a_card(carrier=a_card().carrier.model_copy(update={"relations": (Relation(text="factor * 128 == trips", kernels=3, chance=0.01),)}))
     first = applications(related_, program)[0]
     assert first.steps[0].options["factor"] == 8
+
+
+def test_a_switch_that_no_kernel_turned_is_tried_where_nothing_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Switched(Unroll):
+        whole: bool = False
+
+        def match(self, program: Program, path: Path_, node: Place) -> Found:
+            return super().match(program, path, node) if self.whole else None
+    assert [each.steps[0].options.get("whole") for each in applications(a_card(), parse_program(NAIVE))] == [None]
+    monkeypatch.setattr("kir.learning.cards.use.pass_class", lambda name: Switched)
+    (turned,) = applications(a_card(), parse_program(NAIVE))
+    assert turned.steps[0].options == {"factor": 2, "whole": True}
+
+
+def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
+                                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [found[name].lift([use for use in found[name].uses if "softmax_row" not in use.kernel]).model_copy(update={"state": "admitted"})
+             for name in ("partition-rows.for", "tree-reduction.alloc")]
+    some = [each for each in walks if "softmax_row" in each.kernel]
+    asked_ = Given(tuple(cards), tuple(some), 2, 1, 0, None, kept=tmp_path / "kept.jsonl")
+    first = when.when(asked_)
+    assert "100.0 %" in first and "| applies |" in first and (tmp_path / "kept.jsonl").read_text().count("\n")
+    with (tmp_path / "kept.jsonl").open("a") as file:
+        file.write('["cut of')
+
+    def again(*about: object) -> str:
+        raise AssertionError("it is known")
+    monkeypatch.setattr(when, "_run", again)
+    when._known.cache_clear()
+    assert when.when(asked_) == first
 
 
 def test_a_composite_of_which_a_part_is_there_applies_the_rest(found: dict[str, Hypothesis]) -> None:
@@ -503,9 +546,12 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
     assert first.weights["words"] == WEIGHTS["words"] and first.weights["place"] != WEIGHTS["place"] and learned([], ()) == Rank()
 
     def first_ones(rank: Rank) -> int:
-        """Of the cards that are used from a state on, those among as many that come first, in all states."""
+        """Of the cards that are used from a state on, those among as many that come first of those that apply, in all states."""
         index = Index.of(cards, rank)
-        return sum(each.used[number] for each in states for number, _ in index.best(each.query)[:sum(each.used)])
+        orders = [(each, [number for number, _ in index.best(each.query, len(cards)) if each.applies[number]]) for each in states]
+        return sum(each.used[number] for each, order in orders for number in order[:sum(each.used)])
+    assert all(held or not used for each in states for held, used in zip(each.applies, each.used, strict=True))
+    assert seen(cards, walks, workers=2) == states and first.least > Rank().least
     assert first_ones(first) > first_ones(Rank()) and first_ones(first) > first_ones(Rank(first.weights)), "weights and states both teach"
     write_cards(tmp_path / "made", cards, walks)
     assert rank_of(tmp_path / "made") == first
@@ -522,16 +568,17 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     made = each.card.model_copy(update={
         "title": "tma load, at a copy", "log": tuple(failed), "state": "hypothesis", "carrier": each.card.carrier.model_copy(update={"relations": relations}),
         "risk": each.card.risk.model_copy(update={"numerics": "bitwise, reassociated(k)"}),
-        "effect": each.card.effect.model_copy(update={"compared": 5, "realized": 0, "measured": {"H200": Spread(median=1.5, low=1.5, high=1.5, uses=1)}})})
+        "effect": each.card.effect.model_copy(update={"compared": 5, "realized": 0, "measured": {"H200": Spread(median=1.5, low=1.5, high=1.5, uses=1)},
+                                                     "predicted": {"registers": Spread(median=-1, low=-1, high=-1, uses=1)}})})
     said = told(made, each.uses)
     assert said.startswith("# TMA load, at a copy\n")
     flat = " ".join(said.split())
     for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
                      "`trips` is a multiple of 4 in every use, in 4 kernels (0.01).", "`threads == k` in 3 of 4 kernels (0.02).",
-                     "the probability of that by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
+                     "how likely that is by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
                      "`trips` is the number of iterations", "In none of the 5 uses that were compiled before and after it did the machine code change",
-                     "H200: 1.5 times as fast, in one use, measured",
+                     "Measured on H200: 1.5 times as fast, in one use.", "- The step itself predicts 1 fewer register a thread.",
                      "The result may differ in its last bits: terms are added in another order (k).",
                      "On 3 of the 4 kernels on which it was tried it did not succeed: no place found (twice) and another place or other parameters"):
         assert sentence in flat, sentence

@@ -49,6 +49,8 @@ def test_a_pool_says_what_the_gate_says() -> None:
     try:
         judge.prepare([(PROBLEM.naive, "cuda")])
         assert judge.judge(PROBLEM.naive, "cuda") == CpuJudge(SETTING, compiles=False).judge(PROBLEM.naive, "cuda")
+        assert judge.again(PROBLEM.naive, "cuda") == CpuJudge(SETTING, compiles=False).again(PROBLEM.naive, "cuda")
+        assert len(judge.known) == 2, "the word on other inputs is another"
         judge.engine.close()
         judge.work = does
         assert judge.judge(PROBLEM.naive, "cuda").accepted, "a result that is known by its hash is not asked for again"

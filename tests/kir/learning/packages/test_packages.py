@@ -5,7 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from kir.base.diagnostic import KirError
+from kir.gate.cases import FRESH
 from kir.gate.gpu.statistics import Estimate
 from kir.hardware.target import target
 from kir.ir.build import int_value
@@ -29,7 +30,7 @@ from kir.learning.optimize.sources import ThreadsSource
 from kir.learning.packages.calls import Call, calls_of
 from kir.learning.packages.overlay import series
 from kir.learning.packages.run import Asked, Outcome, optimized
-from kir.learning.packages.sample import CallJudge, CallTask, judged_call, sampled
+from kir.learning.packages.sample import CallJudge, CallTask, cases, judged_call, sampled
 from kir.learning.packages.trial import WITHIN, DeviceJudge, DeviceTask, Trials, added_to, apart, tried_on_device, widened
 from kir.learning.packages.twin import twin
 from kir.rewrite import Context
@@ -287,6 +288,9 @@ def test_ctas_in_place_of_a_grid_judge_a_program() -> None:
     for value in ("v * 2.5", "select(row == 4999, v, v * 2.0)", "select(row == 1, v, v * 2.0)"):
         wrong = parse_program(ROWS.format(value=value), "wrong.kir")
         assert not judge.judge(wrong, "kir").accepted, value
+    seen, fresh = ({float(x) for c in cases(given, f) for x in c.arrays["X"][:2].flat} for f in (0, FRESH))
+    lucky = parse_program(ROWS.format(value=f"select(v == {next(v for v in sorted(fresh - seen) if v > 0.1)!r}, 0.0, v * 2.0)"), "lucky.kir")
+    assert judge.judge(lucky, "kir").accepted and not judge.again(lucky, "kir").accepted and judge.again(given, "kir").accepted
     text = ROWS.format(value="v + v")
     assert judged_call(CallTask(text, "kir", ROWS.format(value="v * 2.0"), "h200", False, ""))["accepted"]
 
@@ -316,12 +320,17 @@ def test_a_candidate_is_as_much_faster_as_it_was_in_turns_and_not_at_all_where_t
     call = call_of(package)
     given = call.read().program
     other = lifted(given, next(iter(ThreadsSource().plans(given, Setting(cast(Any, None), cast(Any, None), H200, "triton")))), Context(H200)).program
-    times = Estimate(*ratio, 15).to_json()
-    monkeypatch.setattr("kir.learning.packages.trial._asked", lambda row: {
-        "right": True, "difference": 0.0, "seconds": 1e-5 if row["same"] else 7e-6, "low": 0.0, "high": 0.0, "ratio": times})
+    times, seeds = Estimate(*ratio, 15).to_json(), list[bool]()
+
+    def asked_of(row: Mapping[str, Any]) -> dict[str, Any]:
+        seeds.append(row["again"])
+        return {"right": True, "difference": 0.0, "seconds": 1e-5 if row["same"] else 7e-6, "low": 0.0, "high": 0.0, "ratio": times}
+
+    monkeypatch.setattr("kir.learning.packages.trial._asked", asked_of)
     judge = DeviceJudge(call, given)
     assert judge.judge(given, "triton").seconds == 1e-5
-    assert judge.judge(other, "triton").seconds == pytest.approx(seconds)
+    assert judge.judge(other, "triton").seconds == judge.again(other, "triton").seconds == pytest.approx(seconds)
+    assert seeds == [False, False, True], "on tensors that it has not seen"
 
 
 def test_a_device_that_is_gone_is_an_error_and_no_refusal_of_the_candidate(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
