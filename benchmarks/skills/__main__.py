@@ -42,11 +42,11 @@ def main() -> None:
     asked = parser.parse_args()
     found = Library((CardStore(asked.library),)) if asked.library else library()
     given = Given(found.cards, distinct(read_archive(asked.evidence)), asked.most, asked.workers, asked.seed, asked.library, asked.within, asked.kept)
-    text = PARTS[asked.part](given)
+    text, more = PARTS[asked.part](given), f" --most {asked.most}" if asked.most != parser.get_default("most") else ""
     if asked.print:
         print(text)
     else:
-        write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}`.\n")
+        write_atomic(TABLES / f"skills-{asked.part}.md", f"{text}\nWritten by `python -m benchmarks.skills {asked.part}{more}`.\n")
 
 
 if __name__ == "__main__":
