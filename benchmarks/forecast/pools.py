@@ -64,7 +64,7 @@ def by_model(model_of: Callable[[Pool], Model | None], states: States, code: boo
         model, keys = model_of(pool), [(p, pool.device, pool.sizes) for p in pool.programs]
         if model is None or not all(k in held for k in keys):
             return [math.nan] * len(keys), [0.0] * len(keys)
-        count, target, middle = len(keys), target_of(pool.device), model.levels.index(0.5)
+        count, target = len(keys), target_of(pool.device)
         compared = Compared(model.names)
         found = [compared.side(held[k]) for k in keys]
         places = sorted({round(i * (count - 1) / max(1, REFERENCES - 1)) for i in range(REFERENCES)})
@@ -72,8 +72,8 @@ def by_model(model_of: Callable[[Pool], Model | None], states: States, code: boo
         for place in places:
             seen = np.array([compared.pair(found[place], f, "", pool.surface, target) for f in found])
             turned = np.array([compared.pair(f, found[place], "", pool.surface, target) for f in found])
-            logs, failing, _ = model.predict(seen, turned)
-            speed += (logs[:, middle] - logs[places[0], middle]) / len(places)
+            _, failing, _, logs = model.answers(seen, turned)
+            speed += (logs - logs[places[0]]) / len(places)
             if place == places[0]:
                 fails = failing
         return speed.tolist(), fails.tolist()

@@ -1,6 +1,7 @@
 """Which forecaster answers, what was spent on it, and candidates put in order by it."""
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -112,6 +113,4 @@ FAILING = 2.0
 
 
 def _log(found: Forecast) -> float:
-    from math import log
-
-    return log(found.median)
+    return math.log(found.median) if math.isnan(found.speed) else found.speed

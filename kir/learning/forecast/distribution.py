@@ -57,6 +57,8 @@ class Forecast:
     defer: str = ""
     seconds: tuple[float, float] = field(default=(math.nan, math.nan))
     """Seconds that the two programs are thought to take, where the model has them."""
+    speed: float = math.nan
+    """The logarithm by which candidates are put in order, where it is another than that of the median."""
 
     def quantile(self, level: float) -> float:
         """The speedup that is not exceeded with probability `level`, 0 to 1; linear in the logarithm between levels, flat beyond them."""

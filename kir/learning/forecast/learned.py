@@ -43,12 +43,12 @@ class Learned:
         before, after = (self._state(pair, i) for i in (0, 1))
         seen = self.compared.pair(before, after, pair.step, pair.surface, pair.target)
         turned = self.compared.pair(after, before, opposite(pair.step), pair.surface, pair.target)
-        logs, fails, own = self.model.predict(seen[None], turned[None])
+        logs, fails, own, speed = self.model.answers(seen[None], turned[None])
         found, a, b = tuple(logs[0].tolist()), before.state, after.state
         if beyond := outside_facts(pair):
             middle = found[self.model.levels.index(0.5)]
             found = tuple(middle + UNKNOWN * (x - middle) for x in found)
-        made = Forecast(self.model.levels, found, float(fails[0]), reasons(a, b), self.name, "", (a["t.total"], b["t.total"]))
+        made = Forecast(self.model.levels, found, float(fails[0]), reasons(a, b), self.name, "", (a["t.total"], b["t.total"]), float(speed[0]))
         return replace(made, defer=beyond or self._defers(made, float(own[0]), a, b))
 
     def _state(self, pair: Pair, side: int) -> Side:

@@ -74,6 +74,10 @@ class Model:
     def predict(self, rows: Array, mirrored: Array) -> tuple[Array, Array, Array]:
         """For pairs (rows x features) and the same pairs the other way round: quantiles of the logarithm of the speedup (rows x levels), the probability
         of failure, and the distance."""
+        return self.answers(rows, mirrored)[:3]
+
+    def answers(self, rows: Array, mirrored: Array) -> tuple[Array, Array, Array, Array]:
+        """What `predict` gives, and `speed`."""
         said, own = self.said(rows, mirrored), self.distance(rows)
         middle = self.located(said)
         width = self.widths(rows, middle, own)
@@ -82,7 +86,7 @@ class Model:
         if len(self.way.roots):
             leaning = said[:, 0] + said[:, 2]
             logs = sided(logs, self._places.levels, slower(leaning, self.sure), leaning)
-        return logs, self.failing(rows), own
+        return logs, self.failing(rows), own, self._speed(said)
 
     def base(self, rows: Array) -> Array:
         """What the analytic model says, as a natural logarithm; 0 for a model without it."""
@@ -97,10 +101,14 @@ class Model:
         return found
 
     def speed(self, rows: Array, mirrored: Array) -> Array:
-        """The logarithm of the speedup by which candidates are put in order: the mean of the location and of what is said of which is faster. Of a pair and its
-        mirror image, one is the other's negative."""
-        said = self.said(rows, mirrored)
-        return 0.5 * (self.located(said) + said[:, 0] + said[:, 2]) if len(self.way.roots) else self.located(said)
+        """The logarithm of the speedup by which candidates are put in order: the mean of what the analytic model, the location and the forest of which is
+        faster say. Of a pair and its mirror image, one is the other's negative."""
+        return self._speed(self.said(rows, mirrored))
+
+    def _speed(self, said: Array) -> Array:
+        parts = [said[:, 0], self.located(said), *([said[:, 0] + said[:, 2]] if len(self.way.roots) else [])]
+        found: Array = np.mean(parts, axis=0)
+        return found
 
     def said(self, rows: Array, mirrored: Array) -> Array:
         """What the analytic model, the location forest and that of which is faster say of pairs (rows x 3)."""

@@ -57,7 +57,7 @@ def test_quantiles_rise_and_a_pair_turned_round_is_the_opposite() -> None:
     logs, fails, _ = m.predict(at.seen, at.turned)
     assert (np.diff(logs, axis=1) > 0).all() and ((fails >= 0) & (fails <= 1)).all()
     assert np.allclose(m.speed(at.seen, at.turned), -m.speed(at.turned, at.seen))
-    assert np.allclose(m.speed(at.seen, at.seen), 0.5 * (1.0 + m.trust) * m.base(at.seen))
+    assert np.allclose(m.speed(at.seen, at.seen), (2.0 + m.trust) / 3.0 * m.base(at.seen))
 
 
 def test_which_is_faster_is_decided_by_the_forest_that_was_grown_for_it() -> None:
