@@ -356,11 +356,16 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
     if opening:
         lines += ["", "## Contexts", "",
                   "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. Each candidate",
-                  "has one of its own, and none is opened while another candidate is timed on its GPU.", "",
+                  "has one of its own, and none is opened while another candidate is timed on its GPU. However many ask, on however many GPUs, a host opens",
+                  f"{min(map(_a_minute, opening)):.0f} to {max(map(_a_minute, opening)):.0f} a minute: it gates no more candidates than that.", "",
                   "| " + " | ".join(CONTEXT_COLUMNS) + " |", "|" + " --- |" * len(CONTEXT_COLUMNS)]
-        lines += [f"| {r['gpus']} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {60 * r['processes'] / r['seconds']:.0f} | "
+        lines += [f"| {r['gpus']} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {_a_minute(r):.0f} | "
                   f"{r['machine']}, {r['when']} |" for r in sorted(opening, key=lambda r: (r["gpus"], r["each"]))]
     return "\n".join(lines) + "\n"
+
+
+def _a_minute(row: Mapping[str, Any]) -> float:
+    return 60.0 * float(row["processes"]) / float(row["seconds"])
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -395,7 +400,9 @@ def main(words: list[str]) -> int:
     until = time.monotonic() + float(given["--seconds"])
 
     def keep(row: dict[str, Any]) -> None:
-        key = {"list": _key, "package": lambda r: r["gpus"], "contexts": lambda r: (r["gpus"], r["each"])}[part]
+        keys: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "list": _key, "package": lambda r: r["gpus"], "contexts": lambda r: (r["gpus"], r["each"])}
+        key = keys[part]
         rows[part] = [r for r in rows[part] if key(r) != key(row)] + [row]
         write_atomic(files[part], "".join(json.dumps(r) + "\n" for r in rows[part]))
         done = {r["gpus"] for r in rows["list"]}

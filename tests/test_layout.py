@@ -348,15 +348,6 @@ def test_files_are_short() -> None:
     assert long == {}
 
 
-def test_what_is_kept_with_a_node_has_a_name_of_its_own() -> None:
-    """Two values of one name, kept by `once` with the same node, would be taken for one another."""
-    kept: dict[str, set[str]] = {}
-    for file in [f for folder in ("kir", *CODE) for f in (ROOT / folder).rglob("*.py") if not (folder == "kir" and f.relative_to(ROOT).parts[1] in LINKED)]:
-        for name in re.findall(r'\bonce\([^"\n]*"(\w+)"', file.read_text(encoding="utf-8")):
-            kept.setdefault(name, set()).add(file.relative_to(ROOT).as_posix())
-    assert len(kept) > 40 and {name: files for name, files in kept.items() if len(files) > 1} == {}
-
-
 def test_no_file_is_called_utils_or_helpers() -> None:
     words = re.compile(r"(^|[_-])(utils?|helpers?|misc|common)([_-]|$)")
     assert [name for name in tracked() if any(words.search(Path(part).stem) for part in Path(name).parts)] == []

@@ -202,7 +202,9 @@ def _run(program: Program, made: Program, force: bool) -> str:
         found = check(made, tests, "the program before", relative=True, stopped=lambda: sum(os.times()[:2]) - sum(begun[:2]) > SECONDS)
         if found.reason == "not all cases were run" or not tests.cases:
             return "not run"
-        return "wrong" if not found.ok else "right" if not force or _faster(program, made) else "no faster"
+        if not found.ok:  # where the program before it is not right either, as one that reads what nobody wrote, nothing is said of the step
+            return "wrong" if check(program, tests, "itself", relative=True).ok else "not run"
+        return "right" if not force or _faster(program, made) else "no faster"
     except Exception:  # the same
         return "not run" if not force else "refused"
 

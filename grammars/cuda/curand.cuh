@@ -1,12 +1,23 @@
 // cuRAND's counter-based generator as KIR reads it: Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011; cuRAND's device API).
-// A file that names it is read with this one. XORWOW jumps ahead by tables of its own and is not read.
+// A file that names it is read with this one. Of XORWOW (Marsaglia, Xorshift RNGs, 2003) the steps are read; where a stream begins is worked out by tables of
+// cuRAND's own, which are not.
 struct curandStatePhilox4_32_10 {
   uint4 ctr;
   uint4 output;
   uint2 key;
   unsigned STATE;
+  unsigned rest[5];
 };
 typedef struct curandStatePhilox4_32_10 curandStatePhilox4_32_10_t;
+
+struct curandStateXORWOW {
+  unsigned d;
+  unsigned v[5];
+  unsigned rest[6];
+};
+typedef struct curandStateXORWOW curandStateXORWOW_t;
+typedef struct curandStateXORWOW curandState_t;
+typedef struct curandStateXORWOW curandState;
 
 __device__ inline uint4 kir_philox(uint4 c, uint2 k) {
 #pragma unroll
@@ -35,6 +46,18 @@ __device__ inline void curand_init(unsigned long long seed, unsigned long long s
   state->STATE = static_cast<unsigned>(offset & 3ull);
   state->ctr = kir_philox_ahead(begun, offset >> 2);
   state->output = kir_philox(state->ctr, state->key);
+}
+
+__device__ inline unsigned curand(curandStateXORWOW* state) {
+  const unsigned t = state->v[0] ^ (state->v[0] >> 2);
+  state->v[0] = state->v[1];
+  state->v[1] = state->v[2];
+  state->v[2] = state->v[3];
+  state->v[3] = state->v[4];
+  const unsigned last = state->v[4];
+  state->v[4] = (last ^ (last << 4)) ^ (t ^ (t << 1));
+  state->d = state->d + 362437u;
+  return state->v[4] + state->d;
 }
 
 __device__ inline unsigned curand(curandStatePhilox4_32_10* state) {
@@ -67,6 +90,8 @@ __device__ inline float2 kir_normal(unsigned x, unsigned y) {
   const float length = sqrtf(-2.0f * logf(u));
   return make_float2(__sinf(v) * length, __cosf(v) * length);
 }
+
+__device__ inline float curand_uniform(curandStateXORWOW* state) { return kir_uniform(curand(state)); }
 
 __device__ inline float curand_uniform(curandStatePhilox4_32_10* state) { return kir_uniform(curand(state)); }
 

@@ -60,6 +60,9 @@ def test_a_package_runs_as_the_hub_loads_it_and_holds_its_record(tmp_path: Path,
 def test_what_has_no_such_form_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = called(capsys, "export", "softmax_cuda", "-o", str(tmp_path / "out"))
     assert code == 1 and "KIR-C011" in err and not (tmp_path / "out").exists()
+    shared = ("export", "skills/experts/softmax/softmax.cu", "--bind", "skills/bindings/cuda_softmax.toml", "--problem", "softmax", "-o", str(tmp_path / "x"))
+    code, _, err = called(capsys, *shared)
+    assert code == 1 and "a package of the hub holds Triton code" in err and "the gate refuses it" not in err and not (tmp_path / "x").exists()
     code, _, err = called(capsys, "export", "skills/problems/softmax/naive.kir")
     assert code == 2 and "KIR-G001" in err
     strange = "kir 1\nprogram p\n  size torch: i32\n  in X: f32[torch]\n  out Y: f32[torch]\nkernel main grid (i: torch) threads 1\n  Y[i] = X[i]\n"

@@ -30,9 +30,7 @@ def package(program: Program, name: str, output: Path, record: Mapping[str, Any]
     """Write a program as a package; the files. `record` is the gate's verdict on it, `lineage` the folder that it comes from, whose files are put inside,
     `license` that of what it was made from. Raises KirError
     KIR-C011 where Triton, which alone needs no build for each torch, cannot say it; KIR-C010 where another process writes there."""
-    if refused := backend("triton").accepts(program):
-        raise error("KIR-C011", f"'{program.name}' cannot be said in Triton: {refused[0].message}",
-                    needs="a kernel that Triton says: others need a build for each torch")
+    must_be_said(program)
     emitted = backend("triton").emit(program)
     name = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")
     module = name.replace("-", "_")
@@ -54,6 +52,13 @@ def package(program: Program, name: str, output: Path, record: Mapping[str, Any]
                     shutil.copyfile(part, place)
                     files[place] = ""
     return tuple(files)
+
+
+def must_be_said(program: Program) -> None:
+    """Raises KirError KIR-C011 where Triton cannot say a program."""
+    if refused := backend("triton").accepts(program):
+        raise error("KIR-C011", f"a package of the hub holds Triton code, and '{program.name}' cannot be said in it: {refused[0].message}",
+                    needs="a kernel that Triton says: others need a build for each torch")
 
 
 def _readme(name: str, program: Program, record: Mapping[str, Any], walked: bool, license: str) -> str:

@@ -1,4 +1,4 @@
-"""Loops of plain mode compiled with LLVM, statement by statement over all lanes as the NumPy interpreter runs them.
+"""Loops compiled with LLVM, statement by statement over all lanes as the NumPy interpreter runs them; in checking mode those in which there is nothing to find.
 
-Order: scalars, signature, emitter, compiled, loops.
+Order: scalars, signature, emitted, emitter, compiled, loops.
 """

@@ -13,7 +13,8 @@ import numpy as np
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.interp.calls.elementwise import apply
-from kir.interp.native.emitter import Emitted, Emitter, Outside
+from kir.interp.native.emitted import Emitted, Outside
+from kir.interp.native.emitter import Emitter
 from kir.interp.native.signature import Signature
 from kir.interp.numerics import number
 from kir.interp.numerics.number import Array

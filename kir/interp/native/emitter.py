@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from kir.base.dataclass import dataclass
+from kir.interp.native.emitted import Emitted, Outside, Slot
 from kir.interp.native.scalars import Scalars, Value, plain_float
 from kir.interp.native.signature import Held, Signature
 from kir.interp.numerics import number
@@ -23,38 +22,6 @@ from kir.ir.visit import statements, transform
 
 WORDS = ("lanes", "most", "mask", "scratch", "bits", "trips", "bytes")
 """Words at the start of the table: lanes, the most statements that may run, and addresses."""
-
-
-@dataclass
-class Outside:
-    """An operation that NumPy does: on elements of `operands`, giving elements of `result`."""
-
-    node: n.Expr
-    operands: tuple[DType, ...]
-    result: DType
-
-
-@dataclass
-class _Slot:
-    """A value of every lane, or of all lanes alike, in scratch memory; or (`at`) one that is held in a register of all."""
-
-    dtype: DType
-    uniform: bool
-    number: int = 0
-    at: Value = None
-
-
-@dataclass
-class Emitted:
-    """The module's text, and what its caller provides: scratch slots of 8 bytes a lane, sites of coverage, spaces of bytes, and callbacks."""
-
-    text: str
-    slots: int
-    sites: list[tuple[Kind, int]]
-    """Statements by their number in the loop, in reading order: a loop of the same text elsewhere has others."""
-    loops: list[int]
-    counted: list[str]
-    outside: list[Outside] = field(default_factory=list)
 
 
 class Emitter:
@@ -73,8 +40,8 @@ class Emitter:
         self.loops: list[int] = []
         self.counted: dict[str, int] = {}
         self.slots = 0
-        self.env: dict[str, _Slot] = {}
-        self.ready: dict[int, _Slot] = {}
+        self.env: dict[str, Slot] = {}
+        self.ready: dict[int, Slot] = {}
         self.used: list[Outside] = []
         self.inner: dict[int, tuple[n.Region, n.Region]] = {}
         self.site: n.Stmt = of.loop
@@ -84,7 +51,7 @@ class Emitter:
         self.words = {name: word(i) for i, name in enumerate(WORDS)}
         at = len(WORDS)
         for v in of.values:
-            self.env[v.name] = _Slot(v.dtype, v.uniform, at=self._pointer(self.entry, word(at), self.s.stored(v.dtype)))
+            self.env[v.name] = Slot(v.dtype, v.uniform, at=self._pointer(self.entry, word(at), self.s.stored(v.dtype)))
             at += 1
         self.places: dict[str, tuple[Held, Value, Value, Value, list[Value], list[Value]]] = {}
         self.marks: dict[str, Value] = {}
@@ -123,21 +90,21 @@ class Emitter:
     def _mask(self) -> Value | None:
         return self._pointer(self.b, self.words["mask"], self.s.byte) if self.of.masked else None
 
-    def _slot(self, dtype: DType, uniform: bool) -> _Slot:
+    def _slot(self, dtype: DType, uniform: bool) -> Slot:
         self.slots += 1
-        return _Slot(dtype, uniform, self.slots - 1)
+        return Slot(dtype, uniform, self.slots - 1)
 
-    def _address(self, slot: _Slot, kind: Any = None) -> Value:
+    def _address(self, slot: Slot, kind: Any = None) -> Value:
         """Where a slot's elements begin."""
         if slot.at is not None:
             return slot.at
         offset = self.b.mul(self._c(8 * slot.number), self.words["lanes"])
         return self._pointer(self.b, self.b.add(self.words["scratch"], offset), kind or self.s.stored(slot.dtype))
 
-    def _get(self, slot: _Slot, lane: Value) -> Value:
+    def _get(self, slot: Slot, lane: Value) -> Value:
         return self.s.load(self.b, slot.dtype, self.b.load(self.b.gep(self._address(slot), [self._c(0) if slot.uniform else lane])))
 
-    def _put(self, slot: _Slot, lane: Value, value: Value) -> None:
+    def _put(self, slot: Slot, lane: Value, value: Value) -> None:
         self.b.store(self.s.store(self.b, slot.dtype, value), self.b.gep(self._address(slot), [self._c(0) if slot.uniform else lane]))
 
     @contextmanager
@@ -297,7 +264,7 @@ class Emitter:
                 self.b.call(target, [*words, self.b.ptrtoint(self._address(made), self.s.long), self._c(1) if made.uniform else self.words["lanes"]])
             self.ready[id(e)] = made
 
-    def _other_than_before(self, operands: list[_Slot], mask: Value | None) -> Value:
+    def _other_than_before(self, operands: list[Slot], mask: Value | None) -> Value:
         """Whether operands have other bits than the last time, which are kept: beyond the end of a row a loop works out the same again and again."""
         known, other = self._variable(self.s.byte), self._variable(self.s.byte)
         self.b.store(self.b.xor(self.b.load(known), self._c(1, self.s.byte)), other)

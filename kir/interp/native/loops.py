@@ -112,7 +112,7 @@ def _nothing_to_say(m: Machine, s: n.For, values: _Values, buffers: list[Handle]
     """Whether the checking mode need not look on: every value is defined, and so is what is read."""
     if any(not h.direct for h in buffers) or any(v.ok is not None and not every(v.ok) for _, _, v in values):
         return False
-    own = {a.buffer.name for a in once(s, "_used_outside", lambda: names(s))[2]}
+    own = {a.buffer.name for a in once(s, "_names_in_loop", lambda: names(s))[2]}
     outer = [h for h in buffers if h.buffer.name not in own]
     return m.checker.quiet(f, [h for h in outer if h not in written or h.memory.space != "global"], written)
 

@@ -106,10 +106,10 @@ def quiet(s: n.For) -> bool:
                 stored.append(x.at.buffer.name)
             case _:
                 pass
-    for x in _within(s):
-        if isinstance(x, n.Load):
-            read.add(x.at.buffer.name)
-            if x.other is None and (x.mask is not None or x.clip):
+    for e in _within(s):
+        if isinstance(e, n.Load):
+            read.add(e.at.buffer.name)
+            if e.other is None and (e.mask is not None or e.clip):
                 return False
     return len(set(stored)) == len(stored) and not read & set(stored)
 

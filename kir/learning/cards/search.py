@@ -207,7 +207,7 @@ def rank_of(folder: Path) -> Rank:
     try:
         found = json.loads((folder / RANK).read_text(encoding="utf-8"))
         states = {str(name): (float(bias), {str(k): float(v) for k, v in added.items()}) for name, (bias, added) in found["states"].items()}
-        return Rank({name: float(found["weights"][name]) for name in COLUMNS}, states, float(found["least"]))
+        return Rank({name: float(found["weights"][name]) for name in COLUMNS}, states, float(found.get("least", Rank.least)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Rank()
 

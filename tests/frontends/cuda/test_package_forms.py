@@ -45,6 +45,16 @@ def drawn(seed: int, row: int, at: int) -> int:
     return c[at % 4]
 
 
+def stepped(which: int) -> int:
+    """What XORWOW gives at its second step from such a state."""
+    d, *v = [1000003 * (which * 12 + k + 1) & 0xFFFFFFFF for k in range(6)]
+    for _ in range(2):
+        t = v[0] ^ v[0] >> 2
+        v = [*v[1:], (v[4] ^ v[4] << 4) & 0xFFFFFFFF ^ (t ^ t << 1) & 0xFFFFFFFF]
+        d = d + 362437 & 0xFFFFFFFF
+    return v[4] + d & 0xFFFFFFFF
+
+
 def test_the_stream_is_the_published_one() -> None:
     assert [drawn(0, 0, k) for k in range(4)] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]  # Random123, kat_vectors
 
@@ -96,6 +106,11 @@ COMPUTED = {
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(0x123456789ull, t / 8, t % 8, &state);\n  unsigned got = 0;\n"
             "  for (int i = 0; i < 3; ++i) got = curand(&state);\n  y[t] = float(got >> 8) + x[0] * 0.f;\n",
         np.array([drawn(0x123456789, t // 8, t % 8 + 2) >> 8 for t in range(64)])),
+    "a step of XORWOW from a state in memory": (
+        "__device__ float draw(curandState* states, int i) { return curand_uniform(states + i); }\n",
+        "  __shared__ curandState held[2];\n  if (t < 24) ((unsigned*)held)[t] = 1000003u * (t + 1);\n  __syncthreads();\n"
+        "  curandState own = held[t % 2];\n  float got = draw(&own, 0);\n  got = draw(&own, 0);\n  y[t] = got * 4294967296.f + x[0] * 0.f;\n",
+        np.array([np.float32(np.float32(stepped(t % 2)) * np.float32(2.3283064e-10) + np.float32(2.3283064e-10 / 2)) * np.float32(2**32) for t in range(64)])),
     "four random numbers at once, across a block of them": (
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(5ull, t, 1, &state);\n  const float4 a = curand_uniform4(&state);\n"
             "  y[t] = a.w * 4294967296.f + x[0] * 0.f;\n",

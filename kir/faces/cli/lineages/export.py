@@ -28,7 +28,7 @@ def command(
     from kir.analysis import normalize
     from kir.base.diagnostic import error, usage
     from kir.faces.api.kernels import judge, read
-    from kir.faces.hub.package import package
+    from kir.faces.hub.package import must_be_said, package
     from kir.lineage.records.folder import opened
 
     folder = opened(Path(file)) if "::" not in file else None
@@ -40,6 +40,7 @@ def command(
         if not problem:
             raise usage("KIR-G001", "there is nothing to judge correctness by", subject="kir export", needs="--problem, or a lineage")
         kernel = read(file, bind)
+        must_be_said(normalize(kernel.program))
         found = judge(kernel, problem, surface="triton")
         if not found.accepted:
             raise error("KIR-C011", f"the gate refuses it: {found.stage}: {found.reason}", needs="a kernel that passes the gate")

@@ -17,9 +17,10 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.promote import pure, without_snapshots
-from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
+from kir.ir.types import DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
+from kir.learning.corpus.roundtrip.numbers import of_value
 
 
 def same_thread(a: n.Program, b: n.Program) -> bool:
@@ -112,11 +113,15 @@ def _loaded(body: n.Block) -> n.Block:
             s = replace(s, value=x)
         elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
             (name,) = s.names
-            used = transform(s.value, lambda old, new, alone=alone, name=name: n.Var(name, alone.type) if new == alone else new)
+            used: n.Expr = transform(s.value, partial(_renamed, alone, n.Var(name, alone.type)))
             rest = [substitute(t, {name: used}) for t in rest]
             s = replace(s, value=alone)
         out.append(s)
     return tuple(out)
+
+
+def _renamed(load: n.Load, name: n.Var, old: n.Node, new: n.Node) -> n.Node:
+    return name if new == load else new
 
 
 def _of_one_load(e: n.Expr) -> n.Load | None:
@@ -130,86 +135,8 @@ def _times(name: str, body: Sequence[n.Stmt]) -> int:
 
 
 def _numbers(body: n.Block) -> n.Block:
-    """The block with conversions of conversions as one, and integers narrowed term by term: both are exact."""
-    def leave(old: n.Node, new: n.Node) -> n.Node:
-        if isinstance(new, n.Region) and new.buffer.space == "global" and new.index:
-            return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
-        if isinstance(new, n.Load) and isinstance(new.mask, n.Const) and not new.mask.value and new.other is not None and new.other.type == new.type:
-            return new.other
-        if isinstance(new, n.Cast) and new.rounding == "bits" and isinstance(y := new.x, n.Cast) and y.rounding == "bits" and dtype_of(y.x.type) == new.dtype:
-            return y.x
-        if isinstance(new, n.Call) and new.fn == "vec" and new.of is None and isinstance(new.args[0], n.Const) and all(a == new.args[0] for a in new.args):
-            return build.call("broadcast", new.args[0], build.const(len(new.args)))
-        if isinstance(new, n.Cast) and isinstance(y := new.x, n.Call) and y.fn == "broadcast" and y.of is None and isinstance(y.args[0], n.Expr) and (
-                dtype_of(y.type).bits == dtype_of(new.type).bits or new.rounding != "bits"):
-            return replace(y, args=(replace(new, x=y.args[0]), *y.args[1:]))
-        if isinstance(new, n.Binary) and new.op in n.COMPARISONS and isinstance(c := new.b, n.Const) and (own := _exactly_widened(new.a, c.value)) is not None:
-            return build.binary(new.op, own, build.const(c.value, dtype_of(own.type)))
-        if isinstance(new, n.Cast) and new.rounding == "bits" and new.dtype.is_integer and dtype_of(new.x.type).is_integer:
-            return _converted(new.x, new.dtype)
-        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Load) and isinstance(new.args[1], n.Const) and (
-                y.mask is None and not y.clip and len(y.at.index) == 1 and isinstance(z := y.at.index[0], n.Span) and z.step == 1):
-            return replace(y, at=n.Region(y.at.buffer, (build.add(z.lo, new.args[1]),)))
-        if isinstance(new, n.Call) and new.of is None and new.fn == "vec" and (held := _all_of(new.args)) is not None:
-            return held
-        if isinstance(new, n.Call) and new.of is None and new.fn == "pick" and isinstance(y := new.args[0], n.Cast) and isinstance(new.args[1], n.Const) and (
-                shape_of(y.x.type) == shape_of(y.type)):
-            return leave(old, replace(y, x=leave(old, replace(new, args=(y.x, new.args[1])))))
-        if isinstance(new, n.Call) and new.fn == "pick" and new.of is None and len(new.args) == 2 and isinstance(x := new.args[0], n.Load) and isinstance(
-                i := new.args[1], n.Const) and x == n.Load(n.Region(x.at.buffer)) and x.at.buffer.space == "register" and len(x.at.buffer.shape) == 1:
-            return n.Load(n.Region(x.at.buffer, (i,)))
-        return _converted(new.x, new.dtype) if isinstance(new, n.Cast) and new.rounding == "rn" and isinstance(new.dtype, DType) else new
-    return tuple(transform(s, leave) for s in body)
-
-
-def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
-    """The integer of which a wider one is made, where its dtype holds `beside` too: they compare alike."""
-    if not isinstance(e, n.Cast) or e.rounding != "rn" or isinstance(beside, (bool, float)) or not isinstance(e.dtype, DType):
-        return None
-    own, to = dtype_of(e.x.type), e.dtype
-    if not (own.kind in ("int", "uint") and to.kind in ("int", "uint")) or own.is_symbolic or own.bits >= to.bits or (own.kind == "int" and to.kind == "uint"):
-        return None
-    lo, hi = (0, (1 << own.bits) - 1) if own.kind == "uint" else (-(1 << own.bits - 1), (1 << own.bits - 1) - 1)
-    return e.x if lo <= beside <= hi else None
-
-
-def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
-    """The vector whose elements these are, one after the other and all of them."""
-    first = parts[0]
-    if isinstance(first, n.Load) and len(first.at.index) == 1:
-        b = first.at.buffer
-        whole = b.space == "register" and [*map(int_value, b.shape)] == [len(parts)] and all(
-            x == n.Load(n.Region(b, (build.const(k),))) for k, x in enumerate(parts))
-        return n.Load(n.Region(b)) if whole else None
-    held = first.args[0] if isinstance(first, n.Call) and first.fn == "pick" and first.of is None else None
-    if not isinstance(held, n.Expr) or shape_of(held.type) != (len(parts),):
-        return None
-    return held if all(x == build.call("pick", held, build.const(k)) for k, x in enumerate(parts)) else None
-
-
-def _wide(e: n.Expr) -> n.Expr:
-    """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow."""
-    if e.type == I32:
-        return _RING[e.op](_wide(e.a), _wide(e.b)) if isinstance(e, n.Binary) and e.op in _RING else build.cast(e, I64)
-    if isinstance(e, n.Binary) and e.op in _RING and e.type == I64:
-        return _RING[e.op](_wide(e.a), _wide(e.b))
-    return _wide(e.x) if isinstance(e, n.Cast) and e.type == I64 and e.rounding == "rn" and e.x.type == I32 else e
-
-
-def _converted(x: n.Expr, to: DType) -> n.Expr:
-    own = dtype_of(x.type)
-    if own.is_symbolic or to.is_symbolic:
-        return build.cast(x, to)
-    if own.is_integer and to.is_integer and to.bits <= own.bits:
-        if isinstance(x, n.Cast) and x.rounding == "rn" and (inner := dtype_of(x.x.type)).is_integer and not inner.is_symbolic:
-            return _converted(x.x, to) if inner != to else x.x
-        if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
-            return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
-    wider = isinstance(x, n.Cast) and x.rounding == "rn" and dtype_of(x.x.type).name in ("f16", "bf16") and own.name == "f32" and to.name == "f64"
-    return build.cast(x.x if wider and isinstance(x, n.Cast) else x, to)
-
-
-_RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
+    """The block with its values in the form that spellings of one value share."""
+    return tuple(transform(s, of_value) for s in body)
 
 
 def _inside(s: n.Stmt, made: Callable[[n.Block], n.Block]) -> n.Stmt:

@@ -1,0 +1,105 @@
+"""Values that two spellings of one thread's program write otherwise, in the form that they share. Every step keeps the value."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kir.ir import build
+from kir.ir import nodes as n
+from kir.ir.build import int_value
+from kir.ir.types import I32, I64, DType, TileType, dtype_of, shape_of
+
+
+def of_value(old: n.Node, new: n.Node) -> n.Node:
+    """A node, what is below it in that form already: conversions of conversions are one, integers are narrowed term by term, parts of a vector are named as
+    parts of what it is made of, places in global memory are worked out in 64 bits."""
+    match new:
+        case n.Region() if new.buffer.space == "global" and new.index:
+            return replace(new, index=tuple(_wide(i) if isinstance(i, n.Expr) else replace(i, lo=_wide(i.lo)) for i in new.index))
+        case n.Load(mask=n.Const(value=False), other=n.Expr() as other) if other.type == new.type:
+            return other
+        case n.Binary(b=n.Const() as c) if new.op in n.COMPARISONS and (own := _exactly_widened(new.a, c.value)) is not None:
+            return build.binary(new.op, own, build.const(c.value, dtype_of(own.type)))
+        case n.Cast():
+            return _cast(new)
+        case n.Call(of=None, fn="vec") if isinstance(new.args[0], n.Const) and all(a == new.args[0] for a in new.args):
+            return build.call("broadcast", new.args[0], build.const(len(new.args)))
+        case n.Call(of=None, fn="vec"):
+            return _all_of(new.args) or new
+        case n.Call(of=None, fn="pick", args=(n.Expr() as held, n.Const() as at)):
+            return _part(held, at) or new
+    return new
+
+
+def _cast(e: n.Cast) -> n.Expr:
+    x = e.x
+    if e.rounding == "bits" and isinstance(x, n.Cast) and x.rounding == "bits" and dtype_of(x.x.type) == e.dtype:
+        return x.x
+    if isinstance(x, n.Call) and x.fn == "broadcast" and x.of is None and isinstance(x.args[0], n.Expr) and (
+            dtype_of(x.type).bits == dtype_of(e.type).bits or e.rounding != "bits"):
+        return replace(x, args=(replace(e, x=x.args[0]), *x.args[1:]))
+    if not isinstance(e.dtype, DType) or not (e.rounding == "rn" or (e.rounding == "bits" and e.dtype.is_integer and dtype_of(x.type).is_integer)):
+        return e
+    return _converted(x, e.dtype)
+
+
+def _part(held: n.Expr, at: n.Const) -> n.Expr | None:
+    """An element of a vector as an element of what the vector is loaded from, or made of."""
+    place = held.at.index[0] if isinstance(held, n.Load) and len(held.at.index) == 1 and held.mask is None and not held.clip else None
+    if isinstance(held, n.Load) and isinstance(place, n.Span) and place.step == 1:
+        return replace(held, at=n.Region(held.at.buffer, (build.add(place.lo, at),)))
+    if isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and held.at.buffer.space == "register" and len(held.at.buffer.shape) == 1:
+        return n.Load(n.Region(held.at.buffer, (at,)))
+    if isinstance(held, n.Cast) and shape_of(held.x.type) == shape_of(held.type):
+        return _cast(replace(held, x=_part(held.x, at) or build.call("pick", held.x, at)))
+    return None
+
+
+_RING = {"add": build.add, "sub": build.sub, "mul": build.mul}
+
+
+def _exactly_widened(e: n.Expr, beside: int | float | bool) -> n.Expr | None:
+    """The integer of which a wider one is made, where its dtype holds `beside` too: they compare alike."""
+    if not isinstance(e, n.Cast) or e.rounding != "rn" or isinstance(beside, (bool, float)) or not isinstance(e.dtype, DType):
+        return None
+    own, to = dtype_of(e.x.type), e.dtype
+    if not (own.kind in ("int", "uint") and to.kind in ("int", "uint")) or own.is_symbolic or own.bits >= to.bits or (own.kind == "int" and to.kind == "uint"):
+        return None
+    lo, hi = (0, (1 << own.bits) - 1) if own.kind == "uint" else (-(1 << own.bits - 1), (1 << own.bits - 1) - 1)
+    return e.x if lo <= beside <= hi else None
+
+
+def _all_of(parts: Sequence[n.Expr | n.Region]) -> n.Expr | None:
+    """The vector whose elements these are, one after the other and all of them."""
+    first = parts[0]
+    if isinstance(first, n.Load) and len(first.at.index) == 1:
+        b = first.at.buffer
+        whole = b.space == "register" and [*map(int_value, b.shape)] == [len(parts)] and all(
+            x == n.Load(n.Region(b, (build.const(k),))) for k, x in enumerate(parts))
+        return n.Load(n.Region(b)) if whole else None
+    held = first.args[0] if isinstance(first, n.Call) and first.fn == "pick" and first.of is None else None
+    if not isinstance(held, n.Expr) or shape_of(held.type) != (len(parts),):
+        return None
+    return held if all(x == build.call("pick", held, build.const(k)) for k, x in enumerate(parts)) else None
+
+
+def _wide(e: n.Expr) -> n.Expr:
+    """A place in memory worked out in 64 bits, as C++ may: its signed sums do not overflow."""
+    if e.type == I32:
+        return _RING[e.op](_wide(e.a), _wide(e.b)) if isinstance(e, n.Binary) and e.op in _RING else build.cast(e, I64)
+    if isinstance(e, n.Binary) and e.op in _RING and e.type == I64:
+        return _RING[e.op](_wide(e.a), _wide(e.b))
+    return _wide(e.x) if isinstance(e, n.Cast) and e.type == I64 and e.rounding == "rn" and e.x.type == I32 else e
+
+
+def _converted(x: n.Expr, to: DType) -> n.Expr:
+    own = dtype_of(x.type)
+    if own.is_symbolic or to.is_symbolic:
+        return build.cast(x, to)
+    if own.is_integer and to.is_integer and to.bits <= own.bits:
+        if isinstance(x, n.Cast) and x.rounding == "rn" and (inner := dtype_of(x.x.type)).is_integer and not inner.is_symbolic:
+            return _converted(x.x, to) if inner != to else x.x
+        if isinstance(x, n.Binary) and x.op in _RING and not isinstance(x.type, TileType):
+            return _RING[x.op](_converted(x.a, to), _converted(x.b, to))
+    wider = isinstance(x, n.Cast) and x.rounding == "rn" and dtype_of(x.x.type).name in ("f16", "bf16") and own.name == "f32" and to.name == "f64"
+    return build.cast(x.x if wider and isinstance(x, n.Cast) else x, to)
