@@ -204,8 +204,8 @@ def _left_out(data: Data, found: States, ended: str = "") -> list[str]:
         out.append(f"{len(found.why)} programs at some sizes have no features, and their pairs are left out: "
                    f"{first}, for example.")
     if count := sum(unsettled(data, p) for p in data.pairs):
-        out.append(f"{count} pairs are left out whose later program was not compiled in the time that the host gave it, or compiled in another part of the "
-                   "data: neither a failure nor a measurement.")
+        out.append(f"{count} pairs are left out, neither a failure nor a measurement: their later program was not compiled in the time that the host gave it, "
+                   "or compiled in another part of the data, or is wrong at sizes that the facts of both programs exclude.")
     return out
 
 

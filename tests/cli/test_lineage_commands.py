@@ -14,6 +14,7 @@ import pytest
 import tomli_w
 
 from kir.faces.cli._main import run
+from kir.faces.cli.lineages.lineage import _suggestion
 from kir.ir.parser import parse_program
 from kir.lineage.judge import CpuJudge
 from kir.lineage.run import usual_targets
@@ -128,6 +129,12 @@ def test_a_folder_of_an_expert_that_has_changed_since_is_refused(expert: Path, o
     assert walk(expert, of_expert) == 1
     shown = capsys.readouterr().err
     assert "KIR-S013" in shown and "--restart" in shown
+
+
+def test_a_stuck_walk_says_what_would_bring_it_further() -> None:
+    assert _suggestion({"scalar"}, "softmax") == "passes that take these nodes back"
+    assert _suggestion({"scalar", "state"}, "").startswith("passes that take these nodes back; for private arrays also a problem")
+    assert _suggestion({"state"}, "") == "passes that take these arrays back, or a problem whose work item has such arrays as its state (--problem)"
 
 
 def test_another_walk_does_not_spoil_the_folder(expert: Path, of_expert: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,9 @@ def rounded_to(program: n.Program) -> Mapping[str, float]:
 
 
 def close(name: str, got: Array, exact: Array, also: Array | None = None, rounded: float | None = None) -> Comparison:
+    """How far an output is from what a reference program gives: within two roundings of its dtype (relative, `rounded` where it is narrower) and 2^-16 of
+    the largest magnitude; whole numbers are equal. Anything between `exact` and `also` is right, where there are both. Elements that are rounded to one side
+    nearly all are another rounding, and wrong."""
     if exact.size == 0 or np.array_equal(got.astype(np.float64), exact.astype(np.float64), equal_nan=True):
         return Comparison(True, 0.0, name, 0.0)
     a, b = got.astype(np.float64), exact.astype(np.float64)
