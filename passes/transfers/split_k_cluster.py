@@ -288,6 +288,8 @@ class _Found:
         shape = tuple(d if isinstance(d, int) else 0 for d in shape_of(self.store.at.type))
         if not all(shape):
             raise NoSlice("a tile of symbolic extents")
+        if item.parts > shape[item.axis]:
+            raise NoSlice(f"{item.parts} parts of {shape[item.axis]} rows or columns")
         rows = tuple(map(build.const, (self.groups, shape[0], shape[1] + item.pad)))
         own = n.Buffer(fresh("partial", taken), self.acc.dtype, rows, "shared")
         all_of = n.Buffer(fresh("partials", taken), self.acc.dtype, (build.const(item.parts), *rows), "cluster")
