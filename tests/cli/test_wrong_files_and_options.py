@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("parse one.py --bind folder", 2, "the binding folder is a folder"),
     ("parse one.py --bind words.toml", 1, "--> words.toml:2:6"),
     ("bind GEMM", 2, "is IR text, and this command takes a source file"),
-    ("sites one.py", 1, "kir bind one.py -o one.toml"),
+    ("sites one.py", 1, "--ask, which asks for what is open; or -o one.toml"),
     ("opt GEMM -p nope.pipeline", 2, "there is no file nope.pipeline"),
     ("opt GEMM -p unroll --assume KIR-P999", 2, "no pass declares such a precondition"),
     ("opt GEMM -p unroll --guard x", 2, "--guard x: no pass declares"),
