@@ -47,4 +47,5 @@ def test_another_sum_of_the_other_thread_is_not_told_apart() -> None:
     t, other = n.Var("t", I32), n.Var("t'", I32)
     assert _digits(t, other, t, other, known)
     assert not _digits(t, build.add(other, 1), t, other, known)
+    assert not _digits(build.add(t, 1), other, t, other, known)
     assert not _digits(n.Var("row", I32), n.Var("row", I32), t, other, known)

@@ -377,3 +377,30 @@ def test_registers_that_roles_may_take_are_offered(warps: int, offers: list[tupl
     assert all(v for site in found for _, v in judge(program, site))
     idle = parse_program(ROLES.format(threads=32 * warps, warps=warps, last="cta_sync()").replace("cta_sync()", "mbar_wait(&full[0], 0)"), "p.kir")
     assert sites(item, idle) == () and any("none holds results" in said for _, said in misses(item, idle))
+
+
+EPILOGUE = """kir 1
+program p
+  in X: f32[4, 8]
+  out Y: f32[4, 8]
+  out Z: f32[4, 8]
+kernel main grid (r: 4) threads 1
+  register s: f32 = 1.0
+  for c in 0..4
+    Y[r, c] = {value}
+  {other}
+"""
+
+
+@pytest.mark.parametrize(("value", "other", "said"), [
+    ("s * 2.0", "Z[r, 0] = s", ""),
+    ("s * 2.0", "Y[r, 4] = s", "'Y' is written by other statements too"),
+    ("s * 2.0", "copy load(X[r, 0 +: 4]) -> Y[r, 4 +: 4]", "'Y' is written by other statements too"),
+    ("s * seen[r * 8 + c]", "Z[r, 0] = s", "'seen' is a name of this kernel's own")])
+def test_an_epilogue_is_split_off_where_nothing_else_writes_its_result_and_all_names_are_the_program_s(value: str, other: str, said: str) -> None:
+    text = EPILOGUE.format(value=value, other=other).replace("threads 1\n", "threads 1\n  view global seen: f32[32] at X\n", "seen" in value)
+    program = parse_program(text, "p.kir")
+    item = next(p for p in passes() if p.name == "fuse-epilogue").with_options({})
+    found = [s for s in sites(item, program, "backward") if s.path[:2] == ("main", 1 + ("seen" in value))]
+    near = [why for _, why in misses(item, program, "backward")]
+    assert bool(found) == (not said) and (not said or any(why.startswith(said) for why in near)), near
