@@ -116,11 +116,11 @@ def _said(d: Diagnostic) -> str:
     return f"{d.id}: {d.message}"
 
 
-def original(name: str, shape: str = "") -> Row:
-    """The expert itself, through all of its cases, or at one shape."""
+def original(name: str) -> Row:
+    """The expert itself, through all of its cases."""
     if name == HOPPER:
         return _of_program(_last_state(), "the original", "unchanged")
-    found = _found(lambda: read(str(source(name)), None, SOURCES[name]), SOURCES[name], shape)
+    found = _found(lambda: read(str(source(name)), None, SOURCES[name]), SOURCES[name], "")
     return Row("the original", "unchanged", *found)
 
 

@@ -101,7 +101,8 @@ def _table(out: Path, found: Path, seconds: float) -> int:
     skipped = json.loads(report.read_text(encoding="utf-8"))["skipped"] if report.is_file() else []
     device = next((gpu.name for gpu in machine.gpus()), "no device")
     about = {"command": f"python -m benchmarks.optimize packages --seconds {seconds:g}", "device": device, "when": time.strftime("%Y-%m-%d"),
-             "calls": len(order), "skipped": len(skipped)} if seconds > 0 or not before["about"] else before["about"]
+             "calls": len(order), "skipped": len(skipped),
+             "brought": before["about"].get("brought", 0)} if seconds > 0 or not before["about"] else before["about"]
     write_atomic(file, json.dumps({"about": about, "rows": [*rows.values()]}, indent=1) + "\n")
     write_atomic(out / "optimize-packages.md", "\n".join(page([*rows.values()], about)) + "\n")
     print("\n".join(page([*rows.values()], about)))
@@ -126,10 +127,14 @@ def page(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Iterato
     yield "# Kernels of packages, at calls that were recorded"
     yield ""
     mean = math.exp(sum(map(math.log, faster)) / len(faster)) if faster else 1.0
+    brought = about.get("brought", 0)
+    elsewhere = f" {brought} of the calls were recorded before, on a machine without a device, and brought to the run: the command alone records its own." if (
+        brought) else ""
     yield (
         f"Made by `{about['command']}` on {about['device']}, {about['when']}. {about['calls']} calls were recorded and read, {about['skipped']} were not read; "
-        "where a tuner chooses a configuration, it had done so on the device. A kernel's launch as it was recorded, and what `kir optimize --package` found "
-        "for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is given once more on others, whose time "
+        f"where a tuner chooses a configuration, it had done so on the device.{elsewhere} A kernel's launch as it was recorded, and what "
+        "`kir optimize --package` found for it: medians of many launches in a row, in turns; all outputs compared on random tensors, those of what is "
+        "given once more on others, whose time "
         f"it is. {len(rows)} calls of {len(kernels)} kernels were searched with {sum(r['gated'] for r in rows)} candidates: {sum(x >= ENOUGH for x in faster)} "
         f"calls of {len(enough)} kernels are at least {ENOUGH:g} times as fast, {len(faster)} faster at all (geometric mean {mean:.3f}); where nothing is "
         "faster, the overlay leaves the kernel alone."

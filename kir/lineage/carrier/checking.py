@@ -79,17 +79,16 @@ class Checked:
         return self.program
 
 
-def check(contract: Contract, answer: Answer, every: bool = True) -> Checked:
-    """The verdict on an answer; a refusal is a verdict, not an error. Deterministic: the same answer, the same verdict, everywhere. An answer that
-    has been checked before may be looked at again without `every` pair of a shape and a distribution (see `cases`)."""
+def check(contract: Contract, answer: Answer) -> Checked:
+    """The verdict on an answer; a refusal is a verdict, not an error. Deterministic: the same answer, the same verdict, everywhere."""
     try:
         program = read(contract, answer)
     except KirError as refused:
         return Checked(contract.id, answer, "read", _in(answer, refused.diagnostics))
-    return check_program(contract, program, answer, every=every)
+    return check_program(contract, program, answer)
 
 
-def check_program(contract: Contract, program: n.Program, answer: Answer, budget: bool = True, every: bool = True) -> Checked:
+def check_program(contract: Contract, program: n.Program, answer: Answer, budget: bool = True) -> Checked:
     """The verdict on a program that is already read; `answer` is where it came from."""
     stage: Stage = "contract"
     dtype = ""
@@ -99,7 +98,7 @@ def check_program(contract: Contract, program: n.Program, answer: Answer, budget
             stage = "budget"
             affordable(contract, program, answer)
         stage = "oracle"
-        return _against_oracle(contract, program, answer, dtype, every)
+        return _against_oracle(contract, program, answer, dtype)
     except KirError as refused:
         return Checked(contract.id, answer, stage, _in(answer, refused.diagnostics), program, dtype)
     except (RecursionError, MemoryError) as bad:
@@ -253,16 +252,14 @@ def _sane(program: n.Program, sizes: Mapping[str, int]) -> None:
 
 # -------------------------------------------------------------------------------------------------------------------- oracle
 
-def cases(contract: Contract, problem: Problem, every: bool = True) -> Iterator[ProblemCase]:
-    """Every shape that is not timed under every distribution, and a second seed of the normal one; the smallest first. Without `every`, each shape
-    under the first distribution, and the smallest uneven one under each."""
+def cases(contract: Contract, problem: Problem) -> Iterator[ProblemCase]:
+    """Every shape that is not timed under every distribution, and a second seed of the normal one; the smallest first."""
     names = {t.name: t.name for t in contract.spec.tensors}
     shapes = sorted((s for s in contract.spec.shapes if "timed" not in s.tags), key=lambda s: math.prod(s.sizes.values()))
-    uneven = next((s for s in shapes if {"tail", "odd"} & set(s.tags)), None)
     for s in shapes:
-        for distribution in problem.distributions if every or s == uneven else problem.distributions[:1]:
+        for distribution in problem.distributions:
             yield _case(problem, s, distribution, 0, names)
-    for s in shapes if every else ():
+    for s in shapes:
         yield _case(problem, s, "normal", 1, names)
 
 
@@ -293,12 +290,12 @@ def _writer(program: n.Program, operand: str) -> Origin | None:
     return next((x.origin for x in found if (x.at if isinstance(x, n.Store) else x.dst).buffer.name == operand), None)
 
 
-def _against_oracle(contract: Contract, program: n.Program, answer: Answer, dtype: str, every: bool) -> Checked:
+def _against_oracle(contract: Contract, program: n.Program, answer: Answer, dtype: str) -> Checked:
     problem = contract.problem(dtype)
     wanted = {p.name for p in program.params if isinstance(p.of, DType)}
     left, fast, checked, worst = MOST_STEPS, 0, 0, 0.0
     small: set[str] = set()
-    for case in (*cases(contract, problem, every), *held_out(contract, problem, program)):
+    for case in (*cases(contract, problem), *held_out(contract, problem, program)):
         _sane(program, case.sizes)
         scalars = {k: v for k, v in case.scalars.items() if k in wanted}
         where = f"at shape '{case.shape}' ({', '.join(f'{k} = {v}' for k, v in case.sizes.items())}), inputs '{case.distribution}'"
