@@ -21,7 +21,10 @@ def test_rows_are_named_by_their_package_and_counted() -> None:
     other = {**ROW, "speedup": 1.0, "best": None, "baseline": None, "remark": "KIR-B005: no"}
     rows = [_row(r) for r in (ROW, other, {**ROW, "speedup": 1.05})]
     assert rows[0]["kernel"] == "liger_kernel:ops/softmax.py::k" and rows[1]["seconds"] is None
-    told = "\n".join(page(rows, {"command": "c", "device": "d", "when": "w", "calls": 3, "skipped": 0}))
+    about = {"command": "c", "device": "d", "when": "w", "calls": 3, "skipped": 0}
+    told = "\n".join(page(rows, about))
+    assert "brought to the run" not in told
+    assert "2 of the calls were recorded before" in "\n".join(page(rows, {**about, "brought": 2}))
     assert "1 calls of 1 kernels are at least 1.1 times as fast, 2 faster at all" in told and "KIR-B005: no" in told and "/here" not in told
 
 
