@@ -141,7 +141,8 @@ def main(words: list[str]) -> int:
         from kir.learning.forecast.data import write as write_tables
 
         made = tables(read_rows(given.packs))
-        command = f"python -m benchmarks.effects make{f' --{given.which}' if given.which else ''}{' --kinds package --known' if given.known else ''}, write --name {given.name}"
+        part = f" --{given.which}" if given.which else " --kinds package --known" if given.known else ""
+        command = f"python -m benchmarks.effects make{part}, write --name {given.name}"
         write_tables(made, given.out, given.name, command, given.device, given.when)
         print({name: len(rows) for name, rows in made.items()})
         return 0
