@@ -27,7 +27,7 @@ from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
 from kir.learning.forecast.language import Language
 from kir.learning.forecast.learned import Learned, shipped
-from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states, unsettled
+from kir.learning.forecast.matrices import ONE_FAMILY, States, drawn_of, rows_of, sizes_text, states, unsettled
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
 from kir.learning.forecast.trees import Array
@@ -37,7 +37,8 @@ DATA = ROOT / "benchmarks" / "data" / "effects"
 TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
-             "free": "learned, not monotone", "way": "learned, without the forest of which is faster"}
+             "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
+             "steps": "learned, from steps alone"}
 SHAPED = 1.0
 """How much the Brier score counts in the row that shows shaping."""
 
@@ -74,7 +75,8 @@ def main() -> None:
         print("\n".join(failures.lines(failures.classes(found, pairs))))
     elif given.command == "train":
         options = Options(given.seed, given.shaped)
-        train(rows, options, {"command": _command(given)}).write(given.model or shipped())
+        drawn, _ = drawn_of(data, found, rows)
+        train(rows, options, {"command": _command(given)}, drawn=drawn).write(given.model or shipped())
     else:
         table(data, found, rows, pairs, given)
 
@@ -95,6 +97,8 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
     folds = {split: answers.left_out(rows, pairs, split) for split in splits}
+    drawn, of_drawn = drawn_of(data, found, rows)
+    parts = {split: answers.parts_of(drawn, of_drawn, rows, pairs, folds[split], split) for split in splits}
     ablations = set() if given.quick else set(given.ablations.split(","))
     wanted: dict[str, list[answers.Fit]] = {"family": [], "device": []}
     for split in splits:
@@ -102,12 +106,14 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
         plain = Options(given.seed, given.shaped)
         same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
                                                                              ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
-        wanted[split] += answers.without(rows, folds[split], same)
+        wanted[split] += answers.without(rows, folds[split], same, drawn, parts[split])
         if "bare" in shown:
-            wanted[split] += answers.without(rows.without_analytic(), folds[split], {ABLATIONS["bare"]: plain})
+            wanted[split] += answers.without(rows.without_analytic(), folds[split], {ABLATIONS["bare"]: plain}, drawn, parts[split])
+        if "steps" in shown:
+            wanted[split] += answers.without(rows, folds[split], {ABLATIONS["steps"]: plain})
         for name, options in (("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
             if name in shown:
-                wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options})
+                wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options}, drawn, parts[split])
     made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
@@ -156,7 +162,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})),
         (own["code"], pooled.by_seconds({k: s["t.total"] for k, s in found.code.items()}))]
     told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
-    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"]) else None)
+    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"], ABLATIONS["steps"]) else None)
               for name, each in told.items() if name != "learned"]
     compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
     shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, pooled.by_model(of(models["learned"]), found, True))]
