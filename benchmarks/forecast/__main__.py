@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, heuristics, limits, measures, noise, page, plots
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -39,6 +39,8 @@ COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
              "steps": "learned, from steps alone"}
+TRIES = 25
+"""How often a forecast is timed."""
 SHAPED = 1.0
 """How much the Brier score counts in the row that shows shaping."""
 
@@ -100,21 +102,12 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     drawn, of_drawn = drawn_of(data, found, rows)
     parts = {split: answers.parts_of(drawn, of_drawn, rows, pairs, folds[split], split) for split in splits}
     ablations = set() if given.quick else set(given.ablations.split(","))
-    wanted: dict[str, list[answers.Fit]] = {"family": [], "device": []}
-    for split in splits:
-        shown = ablations if split == "family" else set()
-        plain = Options(given.seed, given.shaped)
-        same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
-                                                                             ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
-        wanted[split] += answers.without(rows, folds[split], same, drawn, parts[split])
-        if "bare" in shown:
-            wanted[split] += answers.without(rows.without_analytic(), folds[split], {ABLATIONS["bare"]: plain}, drawn, parts[split])
-        if "steps" in shown:
-            wanted[split] += answers.without(rows, folds[split], {ABLATIONS["steps"]: plain})
-        for name, options in (("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
-            if name in shown:
-                wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options}, drawn, parts[split])
-    made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
+    plain = Options(given.seed, given.shaped)
+    wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
+    if not given.quick:
+        wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
+    fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told)
+    made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -122,10 +115,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     pools = pooled.pools(data, found)
     for split in splits:
         models: dict[str, list[Model]] = {}
-        for each in made[:len(wanted[split])]:
+        for each in made[split]:
             for name, model in each.items():
                 models.setdefault(name, []).append(model)
-        made = made[len(wanted[split]):]
         part = {(ONE_FAMILY.get(p.family, p.family) if split == "family" else p.device): int(f) for p, f in zip(pairs, folds[split], strict=True)}
 
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
@@ -146,8 +138,34 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noise.lines(noise.repeats(data)), beside,
-                     limits.lines(rows, pairs, own["analytic"]), limits.wrong(rows, pairs, data, curves))
+                     [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
+                      *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
+                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress))
     write_atomic(given.into / "forecasts.md", text)
+
+
+def _seen(rows: Rows, pairs: Sequence[PairRow], data: Data, made: Mapping[str, Sequence[Mapping[str, Model]]], told: Mapping[str, answers.Answers],
+          seed: int) -> list[str]:
+    """The table of the same training with less left out, where that was trained."""
+    found = [(name, answers.asked(name, [each["learned"] for each in made[name]], rows, folds))
+             for name, folds in answers.nearer(rows, pairs, data, seed).items() if name in made]
+    shown = [("families of kernels", told["learned"]), *found]
+    return ["", *limits.seen([(name, measures.figures(each, rows.measured, rows.fault)) for name, each in shown])] if found else []
+
+
+def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, shown: Collection[str]) -> list[answers.Fit]:
+    """What is trained for the rows of a split: the model, and with it the ablations that are shown."""
+    same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
+                                                                         ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
+    out = answers.without(rows, folds, same, *drawn)
+    if "bare" in shown:
+        out += answers.without(rows.without_analytic(), folds, {ABLATIONS["bare"]: plain}, *drawn)
+    if "steps" in shown:
+        out += answers.without(rows, folds, {ABLATIONS["steps"]: plain})
+    for name, options in (("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
+        if name in shown:
+            out += answers.without(rows, folds, {ABLATIONS[name]: options}, *drawn)
+    return out
 
 
 def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
@@ -176,7 +194,8 @@ def _told(text: str) -> None:
 
 
 def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Timing:
-    """Milliseconds of a forecast (the median over some pairs, each asked a second time), and of loading the model (the least of some)."""
+    """Milliseconds of a forecast (the median over some pairs, each asked again: the least of `TRIES`, as others take the processor meanwhile), of the first
+    one, whose programs are not known yet, and of loading the model (the least of some)."""
     file = model or shipped()
     models: dict[str, Forecaster] = {"analytic": Analytic()}
     loading = math.nan
@@ -184,17 +203,17 @@ def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Tim
         models["learned"] = Learned(file)
         loading = min(_seconds(lambda: Model.read(file)) for _ in range(5)) * 1e3
     chosen = [pairs[i] for i in range(0, len(pairs), max(1, len(pairs) // 40))]
-    out = {}
+    out, first = {}, {}
     for name, ask in models.items():
-        taken = []
+        taken, fresh = [], []
         for p in chosen:
             pair = Pair(parse_program(data.programs[p.before].text, p.before), parse_program(data.programs[p.after].text, p.after), dict(p.sizes),
                         target_of(p.device), p.step,
                         data.programs[p.after].surface)
-            ask(pair)
-            taken.append(min(_seconds(partial(ask, pair)) for _ in range(3)))
-        out[name] = float(np.median(taken)) * 1e3
-    return page.Timing(out, loading)
+            fresh.append(_seconds(partial(ask, pair)))
+            taken.append(min(_seconds(partial(ask, pair)) for _ in range(TRIES)))
+        out[name], first[name] = (float(np.median(each)) * 1e3 for each in (taken, fresh))
+    return page.Timing(out, loading, first)
 
 
 def _seconds(what: Callable[[], object]) -> float:

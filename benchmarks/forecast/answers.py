@@ -76,6 +76,14 @@ def left_out(rows: Rows, pairs: Sequence[PairRow], by: str) -> Array:
     return dealt(rows.family, min(PARTS, len(set(rows.family.tolist()))))
 
 
+def nearer(rows: Rows, pairs: Sequence[PairRow], data: Data, seed: int = 0) -> dict[str, Array]:
+    """Parts by which less is left out than families: kernels, of whose families others are seen; and pairs by lot, of whose very programs others are seen. They
+    are no test of a model: they bound what more data, and what any data, can bring."""
+    kernels = np.array([data.programs[p.after].problem or "/".join(p.group.split("/")[:3]) for p in pairs], dtype=object)
+    return {"kernels, others of their families seen": dealt(kernels, PARTS),
+            "pairs by lot, others of their programs seen": np.random.default_rng(seed).integers(0, PARTS, len(rows))}
+
+
 def parts_of(drawn: Rows, drawn_pairs: Sequence[PairRow], rows: Rows, pairs: Sequence[PairRow], folds: Array, by: str) -> Array:
     """The part of each drawn pair: that of its family or its device among the others; none is in no part."""
     def names(of: Rows, which: Sequence[PairRow]) -> list[str]:

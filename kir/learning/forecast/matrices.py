@@ -178,12 +178,13 @@ def code_version() -> str:
     return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()
 
 
-def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
-    """The matrices of all pairs whose programs have features, and those pairs in the same order."""
+def rows_of(data: Data, found: States, like: tuple[Sequence[str], int] | None = None) -> tuple[Rows, list[PairRow]]:
+    """The matrices of all pairs whose programs have features, and those pairs in the same order; with `like` the features of these names, of which forests
+    see so many, and else those that enough of the pairs have."""
     pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
     asked = [Asked((p.before, p.device, at), (p.after, p.device, at), p.step, data.programs[p.after].surface) for p in pairs
              for at in (sizes_text(p.sizes),)]
-    names, used = names_of(asked, found)
+    names, used = like or names_of(asked, found)
     about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
     return _rows(pairs, asked, found, names, used, about), pairs
 
