@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
@@ -14,8 +14,8 @@ from kir.gate.counts.stream import stream
 from kir.gate.counts.trace import Access, operations
 from kir.ir import nodes as n
 from kir.ir.build import const
-from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, once, statements, walk
+from kir.ir.types import F32, DType, dtype_of
+from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.surface import backend
 
 LAYING_OUT = frozenset({"triton", "tilelang"})
@@ -52,7 +52,11 @@ class Work:
 
 
 def threaded(program: n.Program, surface: str) -> n.Program:
-    """The program as threads run it, where the surface's compiler does not decide that; as it is, where it has no such form."""
+    """The program as threads run it, where the surface's compiler does not decide that; as it is, where it has no such form. Products that are written for
+    scalar units and with a precision of matrix units run there on Triton, whose `tl.dot` looks at the precision alone."""
+    if surface == "triton":
+        dots: n.Program = once(program, "_counted_dots", lambda: transform(program, _dot))
+        return dots
     if surface in LAYING_OUT:
         return program
     lowering = getattr(backend("cuda"), "threads", None)
@@ -66,6 +70,13 @@ def threaded(program: n.Program, surface: str) -> n.Program:
         except KirError:
             return program
     return once(program, "_counted_threads", made)
+
+
+def _dot(old: n.Node, new: n.Node) -> n.Node:
+    if not isinstance(new, n.Mma) or new.via != "fma" or new.precision == "ieee":
+        return new
+    a, b = (e if dtype_of(e.type) == F32 else n.Cast(e, F32) for e in (new.a, new.b))
+    return replace(new, via="auto", a=a, b=b)
 
 
 def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Declared:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kir.gate import kernel_cost, occupancy, program_cost, realized, summary
-from kir.gate.cost import CLUSTER_CYCLES
+from kir.gate.cost import CLUSTER_CYCLES, SPILLED
 from kir.gate.counts.work import MERGED, declared
 from kir.hardware.target import ARCHITECTURES, target
 from kir.ir.parser import parse_program
@@ -101,7 +101,24 @@ kernel main grid (r: {4096 // rows}) threads 256
 """, "p.kir")
     assert declared(p, p.kernels[0], {}).live == ((words + rows // 256, 1),)
     cost = kernel_cost(p, p.kernels[0], {}, target("sm_90a"), surface="triton")
-    assert ("spills" in cost.parts) == spilled
+    assert ("spills" in cost.parts) == spilled and cost.tallies["spilled"] == (SPILLED if spilled else 0.0)  # no compiler spills them all
+
+
+@pytest.mark.parametrize(("surface", "precision", "units"), [
+    ("triton", "tf32", True), ("triton", "ieee", False), ("tilelang", "tf32", False), ("cuda", "tf32", False)])
+def test_a_product_by_scalar_units_is_one_of_matrix_units_where_triton_is_told_a_precision(surface: str, precision: str, units: bool) -> None:
+    p = parse_program(f"""kir 1
+program product
+  in A: f32[4096, 64]
+  in B: f32[64, 64]
+  out C: f32[4096, 64]
+kernel main grid (m: 64) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += A[m * 64 +: 64, 0 +: 64] * B[0 +: 64, 0 +: 64] via fma{"" if precision == "ieee" else f" precision {precision}"}
+  C[m * 64 +: 64, 0 +: 64] = acc
+""", "p.kir")
+    cost = kernel_cost(p, p.kernels[0], {}, target("h200"), surface=surface)
+    assert ("tensor" in cost.parts) == units and (cost.work is not None and cost.work.tensor > 0) == units
 
 
 def test_tiles_that_a_persistent_cta_holds_are_spilled_each_time() -> None:
