@@ -41,9 +41,6 @@ DRAM_SHARE = 0.885
 """How much of its nominal bandwidth DRAM reaches (*micro*, H200: 4.25 of 4.8 TB/s)."""
 OWN_REGISTERS = 16
 """Registers a thread besides what the program declares: addresses, counters, operands."""
-SPILLED = 512
-"""Registers that a thread spills at most, as often as it comes by, where no compiler has said it: of programs that were held to spill more, half did, in the
-median 54 (*effects*), as compilers reorder them."""
 IN_TURN = 4
 """Spilled registers that a thread has under way at once: it waits for each where it is read (order of magnitude)."""
 SAMPLED = 5
@@ -132,6 +129,8 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     surface = artifact.surface if artifact is not None else surface
     counted = threaded(program, surface)
     own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
+    if surface in LAYING_OUT:
+        program, kernel = counted, own
     made_of = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     return _modelled(counted if own is not kernel else program, kernel, own, sizes, target, made_of, surface, warm)
 
@@ -278,7 +277,7 @@ def _registers(asked: Declared, tiles: Declared, arch: Architecture, made_of: Co
         return made_of.registers, made_of.spills / WORD
     wanted = [(OWN_REGISTERS + max(asked.registers, tiles.registers + live), times) for live, times in tiles.live]
     spilled = max(max(0, words - arch.max_registers_per_thread) * times for words, times in wanted)
-    return min(arch.max_registers_per_thread, max(words for words, _ in wanted)), float(min(spilled, SPILLED))
+    return min(arch.max_registers_per_thread, max(words for words, _ in wanted)), float(spilled)
 
 
 def _samples(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], ctas: int, together: int, l1: float, device: Device,
