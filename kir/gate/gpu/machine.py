@@ -28,7 +28,7 @@ from kir.gate.gpu.standby import Standbys
 from kir.hardware import machine
 from kir.hardware.confine import Limits, command_line
 from kir.hardware.device import clocks as nvml
-from kir.hardware.device.client import Child, Server
+from kir.hardware.device.client import Child, ChildGone, Server
 from kir.hardware.device.turns import Turns
 from kir.hardware.target import ARCHITECTURES, DEVICES, Target, target
 from kir.surface import Artifact, Backend, Emitted
@@ -42,6 +42,8 @@ THREADS = "OPENBLAS_NUM_THREADS"
 COMPILE_SECONDS = 120
 OPEN_SECONDS = 60.0
 """How long a child may take to start and load its modules."""
+USES, MOST_KEPT = 32, 1
+"""Candidates of a search that one process serves in turn, and how many processes wait for one."""
 
 
 def lead(below: Callable[[int], int]) -> int:
@@ -74,6 +76,7 @@ class Gpu:
     given: dict[str, Any] | None = None
     workers: int = 4
     _open: list[Server] = field(default_factory=list)
+    _kept: list[tuple[Child, dict[str, Any]]] = field(default_factory=list)
 
     @classmethod
     def open(cls, folder: Path | None = None, number: int = 0, attempt: str = "--on cpu") -> Gpu:
@@ -182,8 +185,12 @@ class Gpu:
         with self.turns.opening(door):
             return child.ask(opening, [self.harness, *cubins], seconds)[0]
 
-    def opened(self, door: int = 0) -> tuple[Child, dict[str, Any]]:
-        """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself. Raises ChildGone."""
+    def opened(self, door: int = 0, kept: bool = False) -> tuple[Child, dict[str, Any]]:
+        """A fresh process for a candidate, confined, with a context and without cubins yet, and what it says of itself; where one that was `kept` will do,
+        one that others have left. Raises ChildGone."""
+        with contextlib.suppress(IndexError):
+            if kept:
+                return self._kept.pop()
         child = self.child()
         try:
             return child, self.ask_open(child, [], [], door=door)
@@ -191,8 +198,22 @@ class Gpu:
             child.close()
             raise
 
+    def keep(self, child: Child, about: dict[str, Any]) -> None:
+        """Take back a process whose candidate was right in all that was seen of it: emptied, for the next one that a search asks about, and for no verdict
+        that counts. One that has served `USES` of them, or does not answer, ends."""
+        served = int(about.get("served", 0)) + 1
+        with self.turns.beside():
+            if served < USES and len(self._kept) < MOST_KEPT:
+                with contextlib.suppress(ChildGone):
+                    child.ask({"op": "clear", "lead": lead(secrets.randbelow)}, seconds=OPEN_SECONDS)
+                    self._kept.append((child, {**about, "served": served}))
+                    return
+            child.close()
+
     def close(self) -> None:
-        """End all servers."""
+        """End all processes that wait, and all servers."""
+        while self._kept:
+            self._kept.pop()[0].close()
         for server in self._open:
             server.close()
         self._open.clear()
