@@ -37,6 +37,9 @@ EXECUTOR, ORACLE, PANEL = "kir.hardware.device.executor:serve", "kir.gate.gpu.or
 HARNESS = Path(kir.hardware.device.__file__).parent / "harness.cu"
 LAUNCHER = ("numpy", "pycuda.driver")
 """What candidates' processes need, imported before they are forked and confined; the import touches no device."""
+CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
+"""One queue of launches and one of copies: a candidate has one stream, and a host opens 711 contexts a minute so, of the usual eight queues 277 (H200, 16
+cores, eight processes at once, 2026-11-28)."""
 THREADS = "OPENBLAS_NUM_THREADS"
 """Says how many threads an oracle's products take; those of several oracles side by side would wait for one another."""
 COMPILE_SECONDS = 120
@@ -143,7 +146,7 @@ class Gpu:
     @cached_property
     def executors(self) -> Server:
         """The fork server of candidates."""
-        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {THREADS: "1"}))
+        return self._served(Server(self.task, [self.task.partition(":")[0], *(LAUNCHER if self.task == EXECUTOR else ())], {THREADS: "1", **CONNECTIONS}))
 
     @cached_property
     def oracles(self) -> Server:
