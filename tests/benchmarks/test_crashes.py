@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
-from benchmarks.crashes import Clock, Row, damaged, ended, files_of, page, started, together, whole_lines
+from benchmarks.crashes import Clock, Row, damaged, ended, files_of, lines_of, noted, page, started, together, whole_lines
 from kir.base.store import Store
 
 
@@ -44,13 +45,20 @@ def test_what_does_not_end_is_killed() -> None:
 
 
 def test_the_page_counts_points_and_faults() -> None:
-    text = page({"learn": Row(3, 1, faults=["learn: x.json: half"])}, [("full disk", "exit code 1", True)])
+    text = page({"learn": Row(3, 1, faults=["learn: x.json: half"])}, {"learn": 1}, [("full disk", "exit code 1", True)])
     assert "3 points, 0 kills, 1 faults" in text and "| full disk | exit code 1 | yes |" in text
 
 
-def test_shares_of_several_processes_are_one_row_a_command() -> None:
-    first, second = Row(points=3, finished=1, faults=["tune: lost"]), Row(points=2)
-    first.counts["killed"], second.counts["killed"] = 2, 4
-    whole = together([{"tune": first}, {"tune": second, "learn": Row(points=1)}])
+def test_lines_of_several_runs_are_one_row_a_command(tmp_path: Path) -> None:
+    ended_well = Counter({"came to the end after the last kill": 1})
+    lost = Row(3, 1, Counter(killed=2) + ended_well, ["tune: lost"])
+    for name, row in (("tune", lost), ("tune", Row(2, 0, Counter(killed=4))), ("learn", Row(1, 0, ended_well))):
+        noted(tmp_path / "log", {"command": name, **vars(row)})
+    for right in (False, True):
+        noted(tmp_path / "log", {"accident": "full disk", "said": "exit code 1", "right": right})
+    (tmp_path / "log").open("a").write('{"command": "tu')
+    whole, stores, other = together(lines_of(tmp_path / "log"))
     assert whole["tune"].points == 5 and whole["tune"].counts["killed"] == 6 and whole["tune"].faults == ["tune: lost"] and whole["learn"].points == 1
-    assert "6 points, 6 kills, 1 faults." in page(whole, (), 2)
+    assert stores == {"tune": 2, "learn": 1} and other == [("full disk", "exit code 1", True)]
+    text = page(whole, stores, other)
+    assert "6 points, 6 kills, 1 faults." in text and "| `tune` | 5 | 6 | 0 | 1 | no |" in text and "| `learn` | 1 | 0 | 0 | 0 | yes |" in text
