@@ -105,16 +105,22 @@ def started(arguments: Sequence[str], before: Callable[[], None] | None = None) 
                             stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before)
 
 
-def ended(child: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it ended by itself within so many seconds; else its group is killed, with SIGKILL."""
+def ended(child: subprocess.Popen[bytes], seconds: float) -> str | None:
+    """What it said where it ended by itself within so many seconds; else None: its group is killed, with SIGKILL."""
     try:
-        child.communicate(timeout=seconds)
-        return True
+        return child.communicate(timeout=seconds)[1].decode(errors="replace")
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):  # it has just ended by itself
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
-        return False
+        return None
+
+
+def unwell(child: subprocess.Popen[bytes], said: str) -> str:
+    """What is wrong with the end of a command: it is killed, or it ends with an error of its own."""
+    if child.returncode not in (0, 1):
+        return f"exit code {child.returncode}"
+    return "" if _well(said) else _first(said)
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -155,12 +161,13 @@ def measured(job: Job, at: Path, row: Row) -> Clock:
     while child.poll() is None and not begins and time.monotonic() - start < LONGEST:
         time.sleep(SOON)
         begins = time.monotonic() - start if _names(at) != before else 0.0
-    if not ended(child, LONGEST):
+    said = ended(child, LONGEST)
+    if said is None:
         row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
     whole = time.monotonic() - start
     if not begins:
         row.faults.append(f"{job.name}: wrote nothing, so that no kill falls into its writes (exit code {child.returncode})")
-    _end(job, at, row, child)
+    _end(job, at, row, child, said or "")
     return Clock(begins or whole / 2, whole)
 
 
@@ -177,9 +184,10 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     second = started(job.arguments(at)) if r.random() < TOGETHER else None
     row.counts["two processes"] += second is not None
     until = clock.drawn(r)
-    done = ended(first, until)
+    said = ended(first, until)
+    done = said is not None
     if second is not None:
-        row.counts["killed"] += not ended(second, r.uniform(0.0, clock.begins))
+        row.counts["killed"] += ended(second, r.uniform(0.0, clock.begins)) is None
     row.counts["killed"] += not done
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
     if job.accepted and not done and whole_lines(at / job.accepted)[:len(before)] != before:
@@ -187,16 +195,16 @@ def point(job: Job, at: Path, r: random.Random, row: Row, clock: Clock) -> None:
     if job.kept and not done and any(files_of(at / job.kept).get(name) != text for name, text in held.items()):
         row.faults.append(f"{job.name}: {len(held)} files were there, and are not the same now")
     clock.spent += max(until - clock.begins, 0.0)
-    if done:
+    if said is not None:
         row.finished += 1
-        _end(job, at, row, first)
+        _end(job, at, row, first, said)
         clock.spent = 0.0
 
 
-def _end(job: Job, at: Path, row: Row, child: subprocess.Popen[bytes]) -> None:
+def _end(job: Job, at: Path, row: Row, child: subprocess.Popen[bytes], said: str) -> None:
     """A command that came to its end did so well; the store begins anew."""
-    if child.returncode not in (0, 1):
-        row.faults.append(f"{job.name}: exit code {child.returncode}")
+    if wrong := unwell(child, said):
+        row.faults.append(f"{job.name}: {wrong}")
     prepared(at)
 
 
@@ -215,10 +223,11 @@ def prepared(at: Path) -> None:
 def goes_on(job: Job, at: Path, row: Row) -> None:
     """After its last point the command is let run to its end."""
     child = started(job.arguments(at))
-    if not ended(child, LONGEST):
+    said = ended(child, LONGEST)
+    if said is None:
         row.faults.append(f"{job.name}: did not end in {LONGEST:.0f} s")
-    elif child.returncode not in (0, 1):
-        row.faults.append(f"{job.name}: exit code {child.returncode} after a kill")
+    elif wrong := unwell(child, said):
+        row.faults.append(f"{job.name}: {wrong} after a kill")
     else:
         row.counts["came to the end after the last kill"] += 1
     row.faults += [f"{job.name}: {x}" for x in damaged(at)]
@@ -239,6 +248,10 @@ def accidents(at: Path) -> list[tuple[str, str, bool]]:
     return rows
 
 
+def _well(text: str) -> bool:
+    return "Traceback" not in text and "internal error" not in text
+
+
 def _answer(child: subprocess.Popen[bytes]) -> tuple[int, str]:
     _, text = child.communicate(timeout=LONGEST)
     return child.returncode, text.decode(errors="replace")
@@ -250,7 +263,7 @@ def _limited(at: Path, most: int) -> tuple[str, bool]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code, text = _answer(started(JOBS[0].arguments(at), limit))
     again, _ = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}, then {again} with room: {_first(text)}", "internal error" not in text and code in (1, 2) and again == 0
+    return f"exit code {code}, then {again} with room: {_first(text)}", _well(text) and code in (1, 2) and again == 0
 
 
 def _small_files(at: Path) -> tuple[str, bool]:
@@ -264,7 +277,7 @@ def _tiny_files(at: Path) -> tuple[str, bool]:
 def _read_only(at: Path) -> tuple[str, bool]:
     (at / "walk").write_text("a file where a folder should be\n")
     code, text = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}: {_first(text)}", "Traceback" not in text and code in (1, 2)
+    return f"exit code {code}: {_first(text)}", _well(text) and code in (1, 2)
 
 
 def _half(at: Path) -> None:
@@ -283,7 +296,7 @@ def _old_clock(at: Path) -> tuple[str, bool]:
         os.utime(path, (ahead, ahead))
     code, text = _answer(started(JOBS[0].arguments(at)))
     kept = whole_lines(at / JOBS[0].accepted)[:len(before)] == before
-    return f"exit code {code}, {len(before)} lines kept: {_first(text) or 'nothing said'}", code == 0 and kept
+    return f"exit code {code}, {len(before)} lines kept: {_first(text) or 'nothing said'}", code == 0 and kept and len(before) > 0
 
 
 def _later(at: Path) -> tuple[str, bool]:
@@ -294,7 +307,7 @@ def _later(at: Path) -> tuple[str, bool]:
         with journal.open("ab") as file:
             file.write(b'{"kind": "of a later version", "version": 99}\n')
     code, text = _answer(started(JOBS[0].arguments(at)))
-    return f"exit code {code}: {_first(text) or 'went on'}", "Traceback" not in text and code in (0, 1)
+    return f"exit code {code}: {_first(text) or 'went on'}", _well(text) and code in (0, 1)
 
 
 def _first(text: str) -> str:

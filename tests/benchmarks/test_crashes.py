@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.crashes import Clock, Row, damaged, ended, files_of, lines_of, noted, page, started, together, whole_lines
+import pytest
+
+from benchmarks.crashes import Clock, Row, damaged, ended, files_of, lines_of, noted, page, started, together, unwell, whole_lines
 from kir.base.store import Store
 
 
@@ -41,7 +45,15 @@ def test_points_are_drawn_while_the_command_works() -> None:
 
 def test_what_does_not_end_is_killed() -> None:
     child = started(("--help",))
-    assert not ended(child, 0.0) and child.returncode == -9
+    assert ended(child, 0.0) is None and child.returncode == -9
+
+
+@pytest.mark.parametrize("code, said, wrong", [(0, "", ""), (1, "error[KIR-C006] full", ""), (2, "", "exit code 2"), (-9, "", "exit code -9"),
+                                               (1, "error[KIR-C003] internal error at x.py:1: KeyError", "error[KIR-C003] internal error at x.py:1: KeyError")])
+def test_an_error_of_its_own_is_no_good_end(code: int, said: str, wrong: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", f"import os, signal; os.kill(os.getpid(), 9) if {code} < 0 else os._exit({code})"])
+    child.wait()
+    assert unwell(child, said) == wrong
 
 
 def test_the_page_counts_points_and_faults() -> None:
