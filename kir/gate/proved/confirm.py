@@ -26,6 +26,8 @@ MOST_STEPS = 6_000
 """Statements of one run."""
 MOST_ELEMENTS = 1 << 21
 """Elements that the tensors of one run have together."""
+MOST_MAYBE = 2
+"""Sizes that are run first of what may be a counterexample, depending on what memory holds."""
 BASES = (3, 20)
 """Where sizes begin that are tried for what is not decided."""
 LEFT_OUT = "store of other elements"
@@ -58,6 +60,10 @@ def _given(program: n.Program, values: Sizes) -> dict[str, int]:
     return {k: v for k, v in values.items() if k in free}
 
 
+def _different(sizes: Iterable[Sizes]) -> list[Sizes]:
+    return list({tuple(sorted(each.items())): each for each in sizes}.values())
+
+
 def _fits(program: n.Program, sizes: Sizes) -> bool:
     """Whether tensors of these sizes, which the facts allow, are small enough to be run."""
     known = {p.name: const(sizes[p.name], p.of) for p in program.params if p.name in sizes and isinstance(p.of, DType)}
@@ -79,7 +85,9 @@ def _ran(program: n.Program, proofs: Iterable[KernelProof], runs: int) -> tuple[
     """What runs at the values of counterexamples, and at a few sizes of our own, found; and why some could not be run."""
     open_ones = [o for p in proofs for o in p.obligations if o.status != "proved"]
     base = size_sets(program, BASES)
-    tries: list[Sizes] = [{**(base[0] if base else {}), **given} for o in open_ones if o.status == "refuted" and (given := _given(program, o.values))]
+    found, maybe = ([{**(base[0] if base else {}), **given} for o in open_ones if (o.status == "refuted") is sure and (given := _given(program, o.values))]
+                    for sure in (True, False))
+    tries: list[Sizes] = [*found, *_different(maybe)[:MOST_MAYBE]]
     tries += base if any(o.kind != "overflow" for o in open_ones) else base[-1:]
     done: list[tuple[Sizes, tuple[Seen, ...]]] = []
     not_run = ""
