@@ -243,7 +243,9 @@ class Overlap:
                 if any(v.name not in common for v in site.variables()):
                     continue
                 now = self.order.counts.at[id(site.item)].get(f"group {w.late.family}")
-                for older in range(OLDER) if now is not None else ():
+                if now is None:
+                    continue
+                for older in range(OLDER):
                     yield build.sub(now, const(int(int_value(site.item.number) or 0) + 1 + older, I64)), begun
 
 

@@ -40,9 +40,10 @@ OF_RUN: Mapping[str, Kind] = {
 Sizes = Mapping[str, int]
 
 
-def proved(program: n.Program, runs: int = MOST_RUNS) -> Proved:
-    """Every obligation of a program decided, with at most so many runs of the interpreter. Raises KirError KIR-Y001 for facts that exclude one another,
-    and KIR-I003 for a generic program."""
+def proved(program: n.Program, runs: int = MOST_RUNS, unsaid: Iterable[str] = ()) -> Proved:
+    """Every obligation of a program decided, with at most so many runs of the interpreter; nothing says the facts `unsaid`.
+
+    Raises KirError KIR-Y001 for facts that exclude one another, and KIR-I003 for a generic program."""
     if is_generic(program):
         raise error("KIR-I003", f"program '{program.name}' is generic", needs="a binding")
     try:
@@ -51,7 +52,7 @@ def proved(program: n.Program, runs: int = MOST_RUNS) -> Proved:
         facts = tuple(expr_text(f) for f in program.facts)
         raise error("KIR-Y001", f"the facts of '{program.name}' hold for no sizes at all: everything would be proved", witness=facts,
                     needs="facts that some sizes meet") from None
-    return _joined(program, proofs, *_ran(program, proofs, runs))
+    return replace(_joined(program, proofs, *_ran(program, proofs, runs)), unsaid=tuple(sorted(unsaid)))
 
 
 def _given(program: n.Program, values: Sizes) -> dict[str, int]:
