@@ -28,7 +28,8 @@ OnCall = Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, 
 def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDef], bool], on_call: OnCall) -> list[HostLaunch]:
     """The launches of a kernel in its file, and in other files of its folder that name it or its file. What a main program or a test calls comes
     first: there the sizes are known. Of one place in the text the launch of which the most is known, of equals the first; where something is open, whoever
-    calls the function that launches is followed too, since its defaults may say it, and then the usual call, without the arguments that are None by default."""
+    calls the function that launches is followed too, since its defaults may say it, and then the usual call, without the arguments that are None by default;
+    so is that call where no other comes to the launch."""
     load = cache(partial(_loaded, is_kernel=is_kernel))
     files = list(islice(_files(source, kernel, load), MOST_FILES))
     found: dict[str, HostLaunch] = {}
@@ -47,7 +48,7 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
     follow(_entries(files, kernel))
     if any(_open(each) or _apart(each) for each in found.values()):
         follow(_callers(files, kernel))
-    if any(map(_open, found.values())):
+    if not found or any(map(_open, found.values())):
         follow(_entries(files, kernel), usual=True)
     return list(found.values())
 

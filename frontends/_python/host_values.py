@@ -159,6 +159,8 @@ def called(known: Known, f: External, args: Sequence[Value], named: Mapping[str,
         return build.ceildiv(a, b) if a is not None and b is not None else Unknown(word)
     if word in ("next_power_of_2", "next_pow2", "next_power_of_two") and args and (e := number(args[0])) is not None:
         return known.power_of_two(e)
+    if word in ("sqrt", "isqrt") and f.dotted.split(".")[0] in ("math", "np", "numpy") and args and (e := number(args[0])) is not None:
+        return known.root(e)
     if word in ("min", "max") and len(args) >= 2 and all(number(a) is not None for a in args):
         return _extreme(known, word, [e for a in args if (e := number(a)) is not None])
     if word == "ceil" and args:

@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from kir.analysis.access import Aliases, accesses, independent
+from kir.analysis.access import Access, Aliases, accesses, independent
 from kir.analysis.elements import NotElementwise
 from kir.analysis.facts import Facts
 from kir.analysis.tiles.retile import CannotRetile, Narrow
@@ -53,6 +53,7 @@ from kir.ir.visit import names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import edit_block, kernel_of, names_in
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, node_as
+from kir.rewrite.match.independence import elsewhere
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -70,10 +71,16 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     found = [a for s in loop.body for a in accesses(s) if a.buffer not in own]
     for a in found:
         for b in found:
-            if a.writes and aliases.may_be_one(a.buffer, b.buffer) and (a.buffer != b.buffer or a.at != b.at):
+            if a.writes and aliases.may_be_one(a.buffer, b.buffer) and (a.buffer != b.buffer or a.at != b.at) and not _always_apart(program, site.path, a, b):
                 return refuted(f"an iteration touches '{b.buffer}' where another writes '{a.buffer}'", f"{loop.var.name} = 1 may touch what 0 has written",
                                needs="one place for each iteration, the same in every statement")
     return proved("each iteration touches what it writes at a place of its own")
+
+
+def _always_apart(program: n.Program, path: Path, a: Access, b: Access) -> bool:
+    """Whether no iteration reaches with one access what any reaches with the other: the halves of a row, say."""
+    loop = node_as(program, path, n.For)
+    return a.buffer == b.buffer and a.at is not None and b.at is not None and elsewhere(program, (*path, "body", 0), a.at, b.at, loop)
 
 
 @dataclass(frozen=True)

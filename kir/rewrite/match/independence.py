@@ -71,7 +71,7 @@ def independent(program: n.Program, path: Path, loop: n.For) -> Verdict:
             return unknown(f"several iterations of the loop over '{loop.var.name}' may write one place of '{s.at.buffer.name}'",
                            needs="a place that moves with each iteration")
         others = written.setdefault(s.at.buffer.name, [])
-        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not all(_elsewhere(program, where, s.at, r, loop) for r in others):
+        if s.at not in others and not _ticket(s.at, loop, found.tickets) and not all(elsewhere(program, where, s.at, r, loop) for r in others):
             return unknown(f"two statements write '{s.at.buffer.name}' at different places", needs="one place for each iteration")
         others.append(s.at)
     for r in found.loads:
@@ -97,7 +97,7 @@ def order_free(program: n.Program, path: Path, loop: n.For) -> Verdict:
     return proved("nothing depends on the order")
 
 
-def _elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n.For) -> bool:
+def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n.For) -> bool:
     """Whether no iteration reaches with one place what any iteration reaches with another."""
     other = n.Var("%other", loop.var.of)
     known = Facts.at(program, where).ranging(other, loop.lo, loop.hi, loop.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -235,10 +236,21 @@ class Known:
         self.fact(build.compare("le", e, made))
         return build.const(made)
 
+    def root(self, e: n.Expr) -> n.Expr:
+        """The square root of a number: a number of its own, of which what the call that was seen has, rounded up, is an example."""
+        if isinstance(e := self.resolved(e), n.Const):
+            return build.const(_root(int(e.value)))
+        return self.fresh("", _root(self.pinned(e)))
+
     def fact(self, condition: n.Expr) -> None:
         """Something that every call keeps."""
         if isinstance(condition, n.Binary) and condition.op in _DECIDED:
             self.facts.append(condition)
+
+
+def _root(value: int) -> int:
+    """A square root, rounded up."""
+    return math.isqrt(max(value, 1) - 1) + 1
 
 
 def evaluated(e: n.Expr, values: Mapping[str, int]) -> int | None:
