@@ -181,8 +181,12 @@ def _moves(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
             elif any(names_read(a) & inner or any(isinstance(x, n.Load) for x in walk(a)) for a in monomial):
                 rest[monomial] = c
         past = (build.int_value(loop.hi) or 0) if build.is_const(loop.lo, 0) and build.is_const(loop.step, 1) else 0
-        if linear and step and past and abs(step) * (past - 1) < math.gcd(*rest.values()):
-            return True  # the rest of the place is a multiple of more than the variable moves it by in all
+        small = {m: c for m, c in rest.items() if abs(c) < abs(step)}
+        reach = known.domain(build.from_polynomial(small, dtype_of(i.type)))
+        across = reach.hi - reach.lo if reach.lo is not None and reach.hi is not None else None
+        if linear and step and past and across is not None and across < abs(step) and (
+                abs(step) * (past - 1) + across < math.gcd(*(c for m, c in rest.items() if m not in small))):
+            return True  # what moves it less than one step stays within a step, and the rest is a multiple of more than both move it by in all
         spread = known.domain(build.from_polynomial(rest, dtype_of(i.type)))
         if linear and step and spread.lo is not None and spread.hi is not None and spread.hi - spread.lo < abs(step):
             return True
