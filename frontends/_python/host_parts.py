@@ -36,6 +36,27 @@ def parameters(f: ast.FunctionDef | ast.Lambda) -> list[ast.arg]:
     return [*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs]
 
 
+def optional(f: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
+    """The parameters that may be None: by default, or as their annotation says (`X | None`, `Optional[X]`)."""
+    pairs = defaults(f)
+    return frozenset(p.arg for p in parameters(f) if _is_none(pairs.get(p.arg)) or (p.arg not in pairs and p.annotation is not None and _none_in(p.annotation)))
+
+
+def _none_in(annotation: ast.expr) -> bool:
+    """Whether an annotation admits None."""
+    match annotation:
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _is_none(left) or _is_none(right) or _none_in(left)
+        case ast.Subscript(value=ast.Name(id="Optional") | ast.Attribute(attr="Optional")):
+            return True
+        case _:
+            return False
+
+
+def _is_none(e: ast.expr | None) -> bool:
+    return isinstance(e, ast.Constant) and e.value is None
+
+
 def leaves(body: Sequence[ast.stmt]) -> bool:
     """Whether statements end in a refusal."""
     return bool(body) and isinstance(body[-1], ast.Raise)

@@ -20,7 +20,7 @@ from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
-from .host_parts import defaults, is_main, leaves, module_files, parameters
+from .host_parts import defaults, is_main, leaves, module_files, optional, parameters
 from .host_values import External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
@@ -81,6 +81,13 @@ class Kernel:
     given: Mapping[str, Value] | None = None
 
 
+@dataclass(frozen=True)
+class Starred:
+    """A value with a star whose number of elements is not known yet."""
+
+    of: Value
+
+
 class _Return(Exception):
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -100,11 +107,11 @@ class _Raised(Exception):
 
 class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
-    `usual`: an entry's arguments that are None by default are None, else they are what they turn out to be. `forks` are the branches that nothing decides
+    `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are the branches that nothing decides
     and that launch either way; the first part is taken, of those in `otherwise` the second."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
-                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: bool = False, otherwise: frozenset[Fork] = frozenset()) -> None:
+                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(), otherwise: frozenset[Fork] = frozenset()) -> None:
         self.files, self.on_call, self.load, self.usual, self.otherwise = files, on_call, load, usual, otherwise
         self.forks: list[Fork] = []
         self.known = Known()
@@ -144,10 +151,10 @@ class Follower:
             if names[0] is not None and names[1] is not None:
                 scope = {**scope, **{f"{names[1].arg}.{k.partition('.')[2]}": v for k, v in held.items()}}
         given = {**{p.arg: Lazy(self.known, p.arg, self._default(file, f, p, scope)) for p in parameters(f)}, **self._marked(file, f, scope)}
-        optional = defaults(f)
+        without = {x for x in optional(f) if self.usual is None or x in self.usual}
         for p in parameters(f):
             default = self._default(file, f, p, scope)
-            left_out = isinstance(default, (bool, str)) or (self.usual and default is None and p.arg in optional)
+            left_out = isinstance(default, (bool, str)) or p.arg in without
             if p.arg not in given or (isinstance(given[p.arg], Lazy) and left_out):
                 given[p.arg] = default
         kept: dict[str, Value] = {}
@@ -263,6 +270,10 @@ class Follower:
                 return list(v.of.of_rank(len(into)) or [Unknown("an extent")] * len(into))
             after = len(into) - starred - 1
             return [*(v.of.extent(k) for k in range(starred)), Unknown("extents"), *(v.of.extent(k - after) for k in range(after))]
+        stars = [k for k, x in enumerate(v) if isinstance(x, Starred)] if isinstance(v, (list, tuple)) else []
+        if isinstance(v, (list, tuple)) and len(stars) == 1 and isinstance(x := v[stars[0]], Starred) and isinstance(x.of, Shape) and len(v) <= len(into):
+            rank = len(into) - len(v) + 1
+            v = [*v[:stars[0]], *(x.of.of.of_rank(rank) or [Unknown("an extent")] * rank), *v[stars[0] + 1:]]
         if isinstance(v, (list, tuple)) and len(v) == len(into):
             return list(v)
         if isinstance(v, Called | Kernel):
@@ -354,7 +365,7 @@ class Follower:
             case ast.Attribute(value=owner, attr=attr):
                 return self._attribute(file, e, self.value(file, owner, scope), attr, scope)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                return [self.value(file, x, scope) for x in elts]
+                return [v for x in elts for v in self._element(file, x, scope)]
             case ast.Dict(keys=keys, values=values):
                 return {k.value: self.value(file, v, scope) for k, v in zip(keys, values) if isinstance(k, ast.Constant)}
             case ast.BinOp(left=left, op=op, right=right):
@@ -382,6 +393,15 @@ class Follower:
                 return [self.value(file, elt, inner)]
             case _:
                 return Unknown(type(e).__name__.lower())
+
+    def _element(self, file: HostFile, e: ast.expr, scope: Mapping[str, Value]) -> list[Value]:
+        """What an element of a tuple stands for: with a star all that it has, or, as a shape whose rank nobody knows yet, itself."""
+        if not isinstance(e, ast.Starred):
+            return [self.value(file, e, scope)]
+        found = self.value(file, e.value, scope)
+        if isinstance(found, Shape):
+            return list(found.of.shape) if found.of.shape is not None else [Starred(found)]
+        return list(found) if isinstance(found, (list, tuple)) else [Starred(found)]
 
     def _chosen(self, file: HostFile, test: ast.expr, body: ast.expr, orelse: ast.expr, scope: Mapping[str, Value]) -> Value:
         found = self.value(file, test, scope)
