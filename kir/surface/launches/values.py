@@ -68,12 +68,15 @@ class Array:
         """Its shape with all axes before the last as one, where the host views it so."""
         self.like: Array | None = None
         """The tensor that it was made like."""
+        self.guessed = False
+        """Whether its rank is only what its last axes ask for: it may have more before them."""
 
     def of_rank(self, rank: int) -> tuple[n.Expr, ...] | None:
         """The shape, once it is known to have so many axes; None where it has others."""
         if self.shape is None:
             dims = [self.known.fresh(f"{self.hint}_{k}" if self.hint else "") for k in range(rank)]
             self.shape = tuple(dims)
+            self.known.short += dims if rank > 2 else []
             for axis, asked in self.asked.items():
                 if -rank <= axis < rank:
                     self.known.same(asked, dims[axis])
@@ -112,7 +115,7 @@ class Array:
         """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
         if self.shape is None and self.like is not None:
             self.like.settle()
-            self.shape, self.dtype = self.like.shape, self.dtype or self.like.dtype
+            self.shape, self.dtype, self.guessed = self.like.shape, self.dtype or self.like.dtype, self.like.guessed
         if self.shape is None and self.folded is not None:
             self.shape = self.folded
         if self.shape is not None:
@@ -126,6 +129,7 @@ class Array:
         if not rank and self.count is not None:
             rank = 1
         if rank:
+            self.guessed = all(k < 0 for k in axes) and self.count is None
             self.of_rank(rank)
 
 
@@ -144,6 +148,8 @@ class Known:
     facts: list[n.Expr] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     """Sizes that were taken to be this or that at most (`taken_for`)."""
+    short: list[n.Expr] = field(default_factory=list)
+    """Extents of tensors of more than two axes."""
     remarks: list[str] = field(default_factory=list)
     """What else was taken for true because nothing says it."""
     number: int = 0
@@ -217,8 +223,9 @@ class Known:
             return value
         if (cap := self.capped(e)) is not None:
             return cap
+        short = {x for d in self.short for x in variables(self.resolved(d))}  # tensors of many axes have short ones
         for name in dict.fromkeys(self.unseen(e)):
-            self.examples[name] = taken_for(sizes)
+            self.examples[name] = taken_for(max(sizes, 2) if name in short else sizes)
             self.assumed.append(name)
         return self.example(e) or 0
 
