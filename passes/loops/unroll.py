@@ -93,7 +93,7 @@ class Unroll(Pass):
     provides: ClassVar[tuple[str, ...]] = ("unrolled",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P520", "validity", "shape", "the unrolled iterations divide the loop's range", _remainder),
-        Precondition("KIR-P953", "validity", "aliasing", "no iteration of a loop that becomes vectors touches what another writes", _apart),
+        Precondition("KIR-P953", "profit", "aliasing", "no iteration of a loop that is marked for vectors touches what another writes", _apart),
     )
 
     factor: int = 4
