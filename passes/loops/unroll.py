@@ -72,12 +72,6 @@ def _remainder(program: n.Program, site: Site, context: Context) -> Verdict:
                    needs=f"a fact that the range is a multiple of {chunk}")
 
 
-def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
-    if params_as(site, Unroll).form != "vector":
-        return proved("the iterations stay in order")
-    return independent(program, site.path, node_as(program, site.path, n.For))
-
-
 MOST = 1 << 16
 """Statements that copies of a body may come to."""
 
@@ -93,7 +87,6 @@ class Unroll(Pass):
     provides: ClassVar[tuple[str, ...]] = ("unrolled",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
         Precondition("KIR-P520", "validity", "shape", "the unrolled iterations divide the loop's range", _remainder),
-        Precondition("KIR-P953", "profit", "aliasing", "no iteration of a loop that is marked for vectors touches what another writes", _apart),
     )
 
     factor: int = 4
@@ -103,7 +96,9 @@ class Unroll(Pass):
         if not isinstance(node, n.For) or node.kind != "serial":
             return None
         if self.form == "vector":
-            return Site(path, self) if self.factor == 0 and not node.attrs and int_value(node.hi) is not None else Miss("a loop of vectors has a known length")
+            if self.factor or node.attrs or int_value(node.hi) is None:
+                return Miss("a loop of vectors has a known length")
+            return Site(path, self) if independent(program, path, node) else Miss("an iteration may touch what another writes")
         if self.factor < 2 and (self.factor, self.form) != (0, "hint"):
             return Miss("a factor below 2 changes nothing")
         if self.form == "copies":
