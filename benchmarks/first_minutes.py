@@ -7,8 +7,8 @@
 Each kernel stands in an installed package (the extra `zoo`, and torch) and is given to `kir lineage FILE::KERNEL --seconds S` as a new user would: no
 binding, no problem, no answer to a question, one process, a folder of its own. The page says how many keys that takes (the command and its return, and
 a line for each question that is left open), how long, what was kept, what had to be assumed, and what was left open; beside it what the first record of
-`benchmarks/data/first_minutes.json` says. Each whole run is added there, with its commit. Times are of the machine that ran it, which the page describes. `--jobs` runs so many
-kernels side by side, where there are processors enough; `--of` names a file of other kernels, a surface and a kernel a line.
+`benchmarks/data/first_minutes.json` says. Each whole run is added there, with its commit. Times are of the machine that ran it, which the page describes.
+`--jobs` runs so many kernels side by side, where there are processors enough; `--of` names a file of other kernels, a surface and a kernel a line.
 """
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def page(rows: list[Minute], seconds: float, before: Mapping[str, Minute] = Mapp
              "For users: what `kir lineage FILE::KERNEL` shows of kernels that nobody here wrote, with nothing but the command. The launch is found in the",
              "host code of the package; what nothing says is assumed, and named. A walk that needs longer is ended, and the same command goes on.", "",
              f"Made by `python -m benchmarks.first_minutes --seconds {seconds:g}` on {on};",
-             f"{shown} of {len(rows)} kernels gave a walk, {whole} of them one that ends in the naive program." + (f" Before: commit {since}." if before else ""), "",
+             f"{shown} of {len(rows)} kernels gave a walk, {whole} of them one that ends in the naive program."
+             + (f" Before: commit {since}." if before else ""), "",
              "| surface | kernel | keys | seconds (of processors) | steps back | it ended | assumed | left open | before |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for r in rows:

@@ -1,10 +1,40 @@
-"""Parts of Python host code by themselves: where a module that it imports may lie, the defaults of a function."""
+"""Parts of Python host code by themselves: a file, where a module that it imports may lie, the defaults of a function."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+
+from kir.base.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A Python file: its functions and classes by name, and which of its functions are kernels (or factories of them)."""
+
+    path: Path
+    tree: ast.Module
+    kernels: frozenset[str]
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Functions on the first level, and methods as `Class.method`."""
+        out: dict[str, ast.FunctionDef] = {}
+        for s in self._top(self.tree.body):
+            if isinstance(s, ast.FunctionDef):
+                out[s.name] = s
+            elif isinstance(s, ast.ClassDef):
+                out.update({f"{s.name}.{m.name}": m for m in s.body if isinstance(m, ast.FunctionDef)})
+        return out
+
+    def _top(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+        for s in body:
+            if isinstance(s, (ast.If, ast.Try, ast.With)):
+                yield from self._top(s.body)
+            else:
+                yield s
 
 
 def module_files(at: Path, module: str, level: int) -> Iterator[Path]:

@@ -6,10 +6,9 @@ Nothing is imported or executed. Of a loop one turn is followed, of a branch tha
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import cached_property
 from pathlib import Path
 
 from kir.base.dataclass import dataclass
@@ -20,6 +19,7 @@ from kir.ir.types import I32
 from kir.surface.launches.record import HostLaunch
 from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, Value, decided, floored, is_condition, number_chosen
 
+from .host_parts import HostFile as HostFile
 from .host_parts import defaults, is_main, leaves, module_files, optional, parameters
 from .host_values import External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
@@ -33,33 +33,6 @@ OF_DEVICE = {"multi_processor_count": DEVICE.device.sm_count, "max_threads_per_m
 """What torch's properties of a device are taken for, as nothing says which one it will be."""
 _ORDER = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
-
-
-@dataclass(frozen=True)
-class HostFile:
-    """A Python file: its functions and classes by name, and which of its functions are kernels (or factories of them)."""
-
-    path: Path
-    tree: ast.Module
-    kernels: frozenset[str]
-
-    @cached_property
-    def functions(self) -> dict[str, ast.FunctionDef]:
-        """Functions on the first level, and methods as `Class.method`."""
-        out: dict[str, ast.FunctionDef] = {}
-        for s in self._top(self.tree.body):
-            if isinstance(s, ast.FunctionDef):
-                out[s.name] = s
-            elif isinstance(s, ast.ClassDef):
-                out.update({f"{s.name}.{m.name}": m for m in s.body if isinstance(m, ast.FunctionDef)})
-        return out
-
-    def _top(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        for s in body:
-            if isinstance(s, (ast.If, ast.Try, ast.With)):
-                yield from self._top(s.body)
-            else:
-                yield s
 
 
 @dataclass(frozen=True)
@@ -107,11 +80,12 @@ class _Raised(Exception):
 
 class Follower:
     """One entry of host code, followed. `on_call` turns the call of a kernel into a launch, or a value; `load` reads a file that another one imports;
-    `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are the branches that nothing decides
-    and that launch either way; the first part is taken, of those in `otherwise` the second."""
+    `usual` are those of an entry's arguments that may be None that are None (None: each), the others are what they turn out to be. `forks` are
+    the branches that nothing decides and that launch either way; the first part is taken, of those in `otherwise` the second."""
 
     def __init__(self, files: Mapping[str, HostFile], on_call: Callable[[Follower, HostFile, Kernel, ast.Call, list[Value], dict[str, Value]], Value],
-                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(), otherwise: frozenset[Fork] = frozenset()) -> None:
+                 load: Callable[[Path], HostFile | None] = lambda path: None, usual: frozenset[str] | None = frozenset(),
+                 otherwise: frozenset[Fork] = frozenset()) -> None:
         self.files, self.on_call, self.load, self.usual, self.otherwise = files, on_call, load, usual, otherwise
         self.forks: list[Fork] = []
         self.known = Known()
