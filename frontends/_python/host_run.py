@@ -21,7 +21,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 
 from .host_parts import HostFile as HostFile
 from .host_parts import defaults, is_main, leaves, module_files, optional, parameters
-from .host_values import External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
+from .host_values import RANK, External, Lazy, Limits, Method, Shape, array, attribute, called, external, method, number
 
 DEEPEST = 8
 """Calls inside one another that are followed."""
@@ -274,7 +274,8 @@ class Follower:
             if first and (second or isinstance(s.body[-1], ast.Return)):  # either may be taken: the other way is followed by itself
                 self.forks.append((str(file.path), s.lineno))
                 refuses = refuses or self.forks[-1] in self.otherwise
-            answer = not refuses and (first or not s.orelse or not second)
+            other_rank = isinstance(test, Unknown) and test.reason == RANK and not first and not s.orelse  # most tensors have the rank that nothing is done for
+            answer = not refuses and not other_rank and (first or not s.orelse or not second)
         self.run(file, s.body if answer else s.orelse, scope)
 
     def _holds(self, test: Value) -> None:
@@ -485,7 +486,7 @@ class Follower:
             return build.compare(_ORDER[type(op)], self.known.resolved(first), self.known.resolved(second))
         if isinstance(op, (ast.Eq, ast.NotEq)) and isinstance(a, str) and isinstance(b, str):
             return (a == b) == isinstance(op, ast.Eq)
-        return Unknown("a comparison")
+        return Unknown(RANK if RANK in (getattr(a, "reason", ""), getattr(b, "reason", "")) and isinstance(op, ast.Eq) else "a comparison")
 
     def _logic(self, op: ast.boolop, values: list[Value]) -> Value:
         answers = [self.truth(v) for v in values]

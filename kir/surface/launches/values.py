@@ -68,11 +68,17 @@ class Array:
         """Its shape with all axes before the last as one, where the host views it so."""
         self.like: Array | None = None
         """The tensor that it was made like."""
+        self.turned: tuple[Array, int, int] | None = None
+        """The tensor that it is with two axes exchanged, while the rank is open."""
         self.guessed = False
         """Whether its rank is only what its last axes ask for: it may have more before them."""
 
     def of_rank(self, rank: int) -> tuple[n.Expr, ...] | None:
         """The shape, once it is known to have so many axes; None where it has others."""
+        if self.shape is None and self.turned is not None:
+            self._turn(self.turned[0].of_rank(rank))
+        if self.shape is None and self.like is not None and not self.asked and not self.stepped and self.count is None:
+            self.shape = self.like.of_rank(rank)
         if self.shape is None:
             dims = [self.known.fresh(f"{self.hint}_{k}" if self.hint else "") for k in range(rank)]
             self.shape = tuple(dims)
@@ -87,11 +93,26 @@ class Array:
                 self.known.same(self.count, self.elements())
         return self.shape if len(self.shape) == rank else None
 
+    def _turn(self, shape: tuple[n.Expr, ...] | None) -> None:
+        """Take the shape and the strides of the tensor that it is with two axes exchanged."""
+        if self.turned is not None and shape is not None and all(-len(shape) <= k < len(shape) for k in self.turned[1:]):
+            of, a, b = self.turned
+            order = list(range(len(shape)))
+            order[a], order[b] = order[b], order[a]
+            self.shape, self.strides, self.dtype = tuple(shape[k] for k in order), tuple(of.stride(k) for k in order), self.dtype or of.dtype
+
     def extent(self, axis: int) -> n.Expr | None:
         """The extent of an axis."""
+        if self.shape is None and self.turned is not None and len({k < 0 for k in (axis, *self.turned[1:])}) == 1:
+            of, a, b = self.turned
+            found = of.extent(b if axis == a else a if axis == b else axis)
+            self.known.short += [found] if found is not None and max(axis, a, b) > 1 else []
+            return found
         if self.shape is not None:
             return self.shape[axis] if -len(self.shape) <= axis < len(self.shape) else None
-        return self.asked.setdefault(axis, self.known.fresh(self.hint and f"{self.hint}_{axis if axis >= 0 else f'last{-axis}'}"))
+        made = self.asked.setdefault(axis, self.known.fresh(self.hint and f"{self.hint}_{axis if axis >= 0 else f'last{-axis}'}"))
+        self.known.short += [made] if axis > 1 or axis < -2 else []
+        return made
 
     def elements(self) -> n.Expr:
         """How many elements it has."""
@@ -113,6 +134,9 @@ class Array:
 
     def settle(self) -> None:
         """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
+        if self.shape is None and self.turned is not None:
+            self.turned[0].settle()
+            self._turn(self.turned[0].shape)
         if self.shape is None and self.like is not None:
             self.like.settle()
             self.shape, self.dtype, self.guessed = self.like.shape, self.dtype or self.like.dtype, self.like.guessed
