@@ -50,10 +50,10 @@ from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I32, dtype_of, shape_of
 from kir.ir.visit import names_read, statements, walk
-from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
+from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import edit_block, kernel_of, names_in
 from kir.rewrite.match import block_and_index, counting, edited, fresh_var, is_counted, matched, node_as
-from kir.rewrite.match.independence import elsewhere
+from kir.rewrite.match.independence import elsewhere, own_place
 from kir.rewrite.match.local_buffers import team_level
 
 from .partition_rows import narrowed
@@ -69,6 +69,10 @@ def _apart(program: n.Program, site: Site, context: Context) -> Verdict:
     loop = node_as(program, site.path, n.For)
     aliases, own = Aliases(program), _own(loop.body)
     found = [a for s in loop.body for a in accesses(s) if a.buffer not in own]
+    for a in found:
+        if a.writes and (a.at is None or not own_place(program, (*site.path, "body", 0), a.at, loop)):
+            return unknown(f"several iterations may write one place of '{a.buffer}', and only their order says what stays",
+                           needs="a place that moves with each iteration")
     for a in found:
         for b in found:
             if a.writes and aliases.may_be_one(a.buffer, b.buffer) and (a.buffer != b.buffer or a.at != b.at) and not _always_apart(program, site.path, a, b):
