@@ -100,6 +100,7 @@ class Array:
             order = list(range(len(shape)))
             order[a], order[b] = order[b], order[a]
             self.shape, self.strides, self.dtype = tuple(shape[k] for k in order), tuple(of.stride(k) for k in order), self.dtype or of.dtype
+            self.known.ranks[a, b] = len(shape)
 
     def extent(self, axis: int) -> n.Expr | None:
         """The extent of an axis."""
@@ -135,11 +136,22 @@ class Array:
     def settle(self) -> None:
         """Decide a rank that nobody named, from the axes that were asked for; one that nobody asked anything of stays open."""
         if self.shape is None and self.turned is not None:
-            self.turned[0].settle()
+            of, a, b = self.turned
+            if of.shape is None and (a, b) in self.known.ranks:
+                of.of_rank(self.known.ranks[a, b])
+                self.known.remarks.append(f"{of.hint or 'a tensor'} has {self.known.ranks[a, b]} axes, as another one has of which the same are exchanged")
+            of.settle()
             self._turn(self.turned[0].shape)
         if self.shape is None and self.like is not None:
             self.like.settle()
             self.shape, self.dtype, self.guessed = self.like.shape, self.dtype or self.like.dtype, self.like.guessed
+            rank = len(self.shape or ())
+            for axis, asked in self.asked.items():
+                if self.shape is not None and -rank <= axis < rank:
+                    self.known.same(asked, self.shape[axis])
+            for axis, step in self.stepped.items():
+                if -rank <= axis < rank:
+                    self.known.same(step, self.stride(axis))
         if self.shape is None and self.folded is not None:
             self.shape = self.folded
         if self.shape is not None:
@@ -174,6 +186,8 @@ class Known:
     """Sizes that were taken to be this or that at most (`taken_for`)."""
     short: list[n.Expr] = field(default_factory=list)
     """Extents of tensors of more than two axes."""
+    ranks: dict[tuple[int, int], int] = field(default_factory=dict)
+    """How many axes a tensor has of which these two are exchanged."""
     remarks: list[str] = field(default_factory=list)
     """What else was taken for true because nothing says it."""
     number: int = 0
