@@ -106,9 +106,9 @@ def elsewhere(program: n.Program, where: Path, a: n.Region, b: n.Region, loop: n
     (a, known), (b, known) = (first := _one_of(a, "%a", known)), _one_of(b, "%b", first[1])
     for i, j in zip(a.index, b.index, strict=True):
         if isinstance(i, n.Expr) and isinstance(j, n.Expr) and isinstance(i.type, DType) and i.type == j.type and (
-                not (names_read(i) | names_read(j)) & inner):
-            if _never_zero(known.expanded(build.sub(i, substitute(j, {loop.var.name: other}))), known):
-                return True
+                not (names_read(i) | names_read(j)) & inner) and (
+                _never_zero(known.expanded(build.sub(i, substitute(j, {loop.var.name: other}))), known)):
+            return True
     return False
 
 
