@@ -1,7 +1,8 @@
 """``python -m benchmarks.packages.bound PACKAGE .. --out DIR``: kernels beside what KIR writes of them, launched as their own host code says, on a GPU.
 
-Nobody writes a case here: the host code around a kernel is read (as `kir bind` does), sizes are the largest at which it may be called without
-tensors beyond a limit, and tensors are filled by chance (whole numbers with zeros and ones). The original is the package's own function; the written
+Nobody writes a case here: the host code around a kernel is read (as `kir bind --ask --yes` does), sizes are the largest at which it may be called without
+tensors beyond a limit, and tensors are filled by chance (whole numbers with zeros and ones); what nobody can know is
+answered anyhow (`_answer`), as both kernels get the same. The original is the package's own function; the written
 one is the text that `read_again` gives, which reads back as the same program. Both are launched on copies of the same memory, which is longer than
 what the kernel is said to reach; what they leave is compared, all of it, and both are timed in turns, as the page of packages does. A kernel that
 leaves its memory as it was shows nothing and does not count.
@@ -20,17 +21,18 @@ import importlib.machinery
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
+from benchmarks.packages.__main__ import device_name
 from benchmarks.packages.originals import original
 from benchmarks.packages.states import BEGUN, known
 from kir.base.store import write_atomic
@@ -38,7 +40,7 @@ from kir.hardware import machine
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.binding import Binding, expressions
-from kir.ir.types import BOOL, F32, I32
+from kir.ir.types import BOOL, F32, I32, DType
 from kir.learning.corpus.launch import DTYPES, TRITON
 
 ROOT = Path(__file__).parents[2]
@@ -84,13 +86,13 @@ def measured(place: str) -> Row:
     if not again.text:
         return {"state": "unwritten", "reason": again.reason}
     try:
-        binding, sizes = bound(place)
+        binding, sizes, left = bound(place)
     except (KirError, LookupError, ValueError) as bad:
         return {"state": "unbound", "reason": str(getattr(bad, "diagnostics", [bad])[0])[:200]}
     out: Row = {"hash": again.digest, "sizes": sizes, "binding": binding.text()}
     try:
         theirs, ours = original(path, kernel), function_of(str(path), kernel, os.environ.get("KIR_BOUND", "/tmp/kir-bound"))
-        given, grid = arguments(theirs, binding, sizes)
+        given, grid = arguments(theirs, binding, sizes, left)
         options = {k: v for k, v in binding.options.items() if k in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
         made = compare(given, lambda v: theirs[grid](**v, **options), lambda v: ours[grid](**v, **options))
     except Exception as bad:  # whatever a package's module, Triton or the device says
@@ -110,23 +112,40 @@ def _changes(given: Mapping[str, Any], run: Any) -> bool:
     return not difference(given, after)["equal"]
 
 
-def bound(place: str) -> tuple[Binding, dict[str, int]]:
-    """The binding that a kernel's host code gives, and sizes for it. Raises LookupError where no host code launches it, ValueError where no sizes
-    are found, KirError as the reader does."""
+def bound(place: str) -> tuple[Binding, dict[str, int], dict[str, int | float]]:
+    """The binding that a kernel's host code gives, sizes for it, and values of numbers that nothing says anything of: one, or a half. Raises
+    LookupError where no host code launches it, ValueError where no sizes are found, KirError as the reader does."""
     from kir.analysis.heuristics import settled
     from kir.gate.inputs.sets import size_sets
-    from kir.surface.reading import as_found, read_source
+    from kir.surface.finding import proposed, under
+    from kir.surface.launches.questions import all_answered
+    from kir.surface.reading import kernel_of, read_source
 
-    found, _ = as_found(place)
-    if found is None:
+    path, kernel = Path(place.partition("::")[0]), place.partition("::")[2]
+    reader, _ = kernel_of(path, kernel)
+    found = proposed(reader, path, kernel)
+    if not found.place:
         raise LookupError("no host code that is read launches it")
-    binding = settled(found.binding)
+    binding = settled(all_answered(found.binding, found.assumed, under(reader, path, kernel), _answer))
     program = read_source(place, binding).specialized()
     for base in SIZES:
         for sizes in size_sets(program, (base,)) if binding.sizes else [{}]:
             if max((_elements(t.shape, binding, sizes) for t in binding.tensors.values()), default=0) <= MOST:
-                return binding, sizes
+                left = {p.name: 0.5 if p.of.is_float else 1 for p in program.params
+                        if p.role == "scalar" and p.value is None and isinstance(p.of, DType)}
+                return binding, sizes, left
     raise ValueError("no sizes at which it may be called, within the limit")
+
+
+def _answer(question: Any, wrong: str) -> str:
+    """What `kir bind --ask --yes` answers; where nothing is proposed, a compile-time value is false, or 16 where it may not be, and a tensor as long as
+    the longest. Raises ValueError for other questions."""
+    kind = str(question.field[0])
+    known = {"metas": "16" if wrong else "false", "tensors": "" if wrong or question.field[-1] != "shape" else str(MOST // 4)}
+    said = ("" if wrong else str(question.proposal)) or known.get(kind, "")
+    if not said:
+        raise ValueError(f"nothing proposes {kind} {question.field[-1]}: {wrong}"[:120])
+    return said
 
 
 def numbers(texts: Mapping[str, str | int], binding: Binding, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -153,7 +172,7 @@ def _elements(shape: Sequence[str | int], binding: Binding, sizes: Mapping[str, 
     return out
 
 
-def arguments(fn: Any, binding: Binding, sizes: Mapping[str, int]) -> tuple[dict[str, Any], tuple[int, ...]]:
+def arguments(fn: Any, binding: Binding, sizes: Mapping[str, int], left: Mapping[str, int | float]) -> tuple[dict[str, Any], tuple[int, ...]]:
     """The arguments of a launch by the parameters' names, and its grid. Raises LookupError for a parameter that nothing says anything of."""
     import torch
     import triton.language as tl
@@ -180,8 +199,8 @@ def arguments(fn: Any, binding: Binding, sizes: Mapping[str, int]) -> tuple[dict
             out[p.name] = bool(made) if dtype == "bool" else float(made) if dtype.startswith(("f", "bf")) else made
         elif p.name in sizes:
             out[p.name] = sizes[p.name]
-        elif p.name in binding.dtypes:
-            out[p.name] = 0.5 if binding.dtypes[p.name].startswith(("f", "bf")) else 1
+        elif p.name in left:
+            out[p.name] = left[p.name]
         elif not p.has_default:
             raise LookupError(f"nothing says what '{p.name}' is")
     grid = tuple(numbers({str(i): g for i, g in enumerate(binding.grid)}, binding, sizes).values())
@@ -205,9 +224,17 @@ def _filled(torch: Any, dtype: Any, count: int, chance: Any) -> Any:
 
 
 class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds, after all others, modules that are not here: what is taken from one is a mock."""
+    """Finds, after all others, modules that are not here and that a file of some folder imports: what is taken from one is a mock."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.folders = tuple(folders)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        frame: Any = sys._getframe(1)
+        while frame is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if name.partition(".")[0] in sys.stdlib_module_names or frame is None or not frame.f_code.co_filename.startswith(self.folders):
+            return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> ModuleType:
@@ -226,10 +253,10 @@ def worker(given: argparse.Namespace) -> None:
     os.environ.setdefault("GEMS_VENDOR", "nvidia")
     os.environ.setdefault("FLA_DISABLE_BACKEND_DISPATCH", "1")
     jobs = [json.loads(line) for line in (given.out / "kernels.jsonl").read_text(encoding="utf-8").splitlines()][int(first)::int(count)]
-    for folder in dict.fromkeys(j["home"] for j in jobs if j["home"]):
-        sys.path.insert(0, folder)
-        if not any(isinstance(f, StandIn) for f in sys.meta_path):
-            sys.meta_path.append(StandIn())
+    folders = list(dict.fromkeys(j["home"] for j in jobs if j["home"]))
+    if folders:
+        sys.path[:0] = folders
+        sys.meta_path.append(StandIn(folders))
     with results.open("a", encoding="utf-8") as out:
         for job in jobs:
             if job["case"] in before or time.monotonic() > end:
@@ -237,9 +264,7 @@ def worker(given: argparse.Namespace) -> None:
             out.write(json.dumps({**job, "state": BEGUN}) + "\n")
             out.flush()
             begun = time.perf_counter()
-            signal.alarm(SECONDS)
             row = measured(job["place"])
-            signal.alarm(0)
             out.write(json.dumps({**job, **row, "seconds": round(time.perf_counter() - begun, 2)}) + "\n")
             out.flush()
             if row.get("reason", "").find("CUDA error") >= 0 or "illegal memory" in row.get("reason", ""):
@@ -258,7 +283,7 @@ def run(given: argparse.Namespace) -> None:
             raise SystemExit(f"there is no package {word}")
         for place in dict.fromkeys(kernels_of(name, folder)):
             inside = f"{name}:{Path(place.partition('::')[0]).relative_to(folder).as_posix()}::{place.partition('::')[2]}"
-            if inside not in skip and given.only in inside:
+            if inside not in skip and given.only in inside and not any(fnmatch(inside.partition(":")[2], w) for w in given.without):
                 lines.append({"case": inside, "place": place, "home": source})
     lines.sort(key=lambda x: hash_of(x["case"]))
     write_atomic(given.out / "kernels.jsonl", "".join(json.dumps(x) + "\n" for x in lines))
@@ -360,6 +385,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which no kernel begins")
     parser.add_argument("--shard", default="0/1")
     parser.add_argument("--only", default="", help="kernels with this word in their names")
+    parser.add_argument("--without", action="append", default=[], help="kernels whose FILE::KERNEL fits this pattern are left out")
     parser.add_argument("--again", action="store_true", help="those, too, that are known to be right")
     given = parser.parse_args(words)
     if given.packages == ["work"]:
@@ -367,8 +393,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     if given.packages != ["page"]:
         run(given)
-        device = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False).stdout
-        write_atomic(given.out / "device.txt", device.partition("\n")[0])
+        write_atomic(given.out / "device.txt", device_name())
     made = {r["case"]: r for r in rows_of(given.out)}
     kept = RESULTS.with_suffix(".jsonl")
     old = {r["case"]: r for line in (kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []) if (r := json.loads(line))}
