@@ -28,7 +28,7 @@ from .source.source import Sources, fragment_type
 from .source.syntax import declared_name, text
 from .statements import statements
 from .statements.role_marks import may_have_roles, unmarked
-from .symbols.classes import Rec, leaf
+from .symbols.classes import Rec, leaf, words
 from .symbols.index import Index
 from .symbols.symbols import Bindings, Function, Scope, Value
 from .types.c_types import VOID, Arr, CType, Named, Prim, Ptr, Vec
@@ -199,6 +199,8 @@ class Parameters:
         found = leaf(t.to)
         row: tuple[DType, int] | None = found
         if found is None and isinstance(t.to, Rec):
+            row = words(t.to)
+        if row is None and isinstance(t.to, Rec):
             raise NotUnderstood(f"the parameter '{name}', which points to records of several dtypes")
         if row is None:
             raise NotUnderstood(f"the parameter '{name}', which points to {t.to}")

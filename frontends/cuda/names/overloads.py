@@ -168,7 +168,10 @@ def _mentions(kind: Node, names: Mapping[str, TParam]) -> bool:
 
 
 def _decayed(t: CType, d: Node | None) -> CType:
-    reference = d is not None and "reference" in d.type
+    reference = False
+    while d is not None and not reference:  # also inside: `T (&x)[N]`
+        reference = "reference" in d.type
+        d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator")), None)
     return Ptr(t.of) if isinstance(t, Arr) and not reference else t
 
 

@@ -217,7 +217,8 @@ class Types:
     def of_class(self, t: ClassTemplate, args: tuple[Value, ...], scope: Scope) -> CType:
         """A class under arguments: the specialization that fits best."""
         if not t.params:
-            return self.instance(t, t.node, t.scope, {}, ())
+            known = named_type(t.name) if t.node is None or t.node.child_by_field_name("body") is None else None
+            return known if known is not None else self.instance(t, t.node, t.scope, {}, ())  # `struct __half;` declares the library's
         values = self.bound(t.params, args, t.scope, t.node or scope.unit.root)
         full: list[Value] = []
         for p in t.params:

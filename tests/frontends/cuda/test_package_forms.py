@@ -115,6 +115,25 @@ COMPUTED = {
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(5ull, t, 1, &state);\n  const float4 a = curand_uniform4(&state);\n"
             "  y[t] = a.w * 4294967296.f + x[0] * 0.f;\n",
         np.array([np.float32(np.float32(drawn(5, t, 4)) * np.float32(2.3283064e-10) + np.float32(2.3283064e-10 / 2)) * np.float32(2**32) for t in range(64)])),
+    "differences of neighbors in a block, and where a run begins": (
+        "struct Minus { __device__ float operator()(float a, float b) const { return a - b; } };\n"
+        "struct Other { __device__ bool operator()(float a, float b) const { return a < b; } };\n"
+        "using Next = cub::BlockAdjacentDifference<float, 64>;\nusing Runs = cub::BlockDiscontinuity<float, 64>;\n",
+        "  __shared__ typename Next::TempStorage a;\n  __shared__ typename Runs::TempStorage b;\n  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n"
+        "  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n  Next(a).SubtractRight<2>(own, right, Minus());\n"
+        "  Runs(b).FlagHeads(heads, own, Other());\n  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
+        np.diff(X, prepend=0)[::2] + 100 * np.diff(X)[::2] + 10000 * np.append(X[1:-1:2] - X[2::2], X[-1])
+        + 1000000 * np.append(1, X[1:-1:2] < X[2::2]) + 2000000 * (X[::2] < X[1::2])),
+    "a class that is the library's, declared before its header": (
+        "struct __nv_bfloat16;\nstruct __half;\n__device__ float own(const float* p) { return 0.f; }\n"
+        "__device__ float own(const __half* p) { return __half2float(p[0]); }\n",
+        "  __half h = __float2half(x[t]);\n  y[t] = own(&h);\n", X[:64]),
+    "a constant array that is filled where it is declared": (
+        "namespace a { __constant__ float weights[3] = {1.f, 2.f, 4.f}; }\n", "  y[t] = x[t] * a::weights[t % 3];\n", X[:64] * np.array([1, 2, 4])[T % 3]),
+    "records of several dtypes in memory": (
+        "struct R { float v; int at; };\nstruct Q { short a; __half b; float c; R inner; };\n",
+        "  const R* rows = reinterpret_cast<const R*>(x);\n  R own = rows[t];\n  y[t] = own.v + float(__float_as_int(own.v) == __float_as_int(rows[t].v)) * 2;\n",
+        X[::2] + 2),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
