@@ -96,9 +96,12 @@ def _called(r: Reading, left: Node, node: Node, scope: Scope) -> Node | None:
     """`a.m<b>(c)` as what it is where `a` has a template `m`: a grammar of C++ without names takes it for two comparisons."""
     inner = left.child_by_field_name("left") if left.type == "binary_expression" and text(left.child_by_field_name("operator") or left) == "<" else None
     name = inner.child_by_field_name("field") if inner is not None and inner.type == "field_expression" else None
-    if inner is None or name is None or name.type != "field_identifier":
+    right = node.child_by_field_name("right")
+    if inner is None or name is None or name.type != "field_identifier" or right is None or not text(right).startswith("("):
         return None
+    block, position = r.m.block, len(r.m.block)
     found = value(r, inner, scope)
+    del block[position:]  # it is read again, as what it is
     if not isinstance(found, Overloads) or not any(f.params for f in found.functions):
         return None
     words, at = (node.text or b""), name.start_byte - node.start_byte

@@ -413,7 +413,8 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
                 return build.call("pick", name, build.add(places, at.lo) if int_value(at.lo) else places)
             one = at if isinstance(at, n.Expr) else None
             if not isinstance(value.type, TileType):
-                return build.call("broadcast", name, build.const(count)) if one is None and count is not None else name
+                many = at.extent if isinstance(at, n.Span) and isinstance(at.extent, int) else count
+                return build.call("broadcast", name, build.const(many)) if one is None and many is not None else name
             return name if one is None else build.call("pick", name, one)
         return new
     return n.Let((b.name,), value, origin=s.origin), [transform(t, leave) for t in rest]
