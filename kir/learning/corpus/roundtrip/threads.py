@@ -111,6 +111,9 @@ def _loaded(body: n.Block) -> n.Block:
             (name,) = s.names
             rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
             s = replace(s, value=x)
+        elif isinstance(s, n.Let) and len(s.names) == 1 and _constant(s.value):
+            rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
+            continue
         elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
             (name,) = s.names
             used: n.Expr = transform(s.value, partial(_renamed, alone, n.Var(name, alone.type)))
@@ -118,6 +121,11 @@ def _loaded(body: n.Block) -> n.Block:
             s = replace(s, value=alone)
         out.append(s)
     return tuple(out)
+
+
+def _constant(e: n.Expr) -> bool:
+    """Whether a value is a number that is written out, or several that are all that number."""
+    return isinstance(e, n.Const) or (isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], n.Const))
 
 
 def _renamed(load: n.Load, name: n.Var, old: n.Node, new: n.Node) -> n.Node:
