@@ -120,7 +120,10 @@ class Types:
                 made = self.declared_as_type(d, inner)
                 if made is not None:
                     return made
-            raise NotUnderstood(f"the type {text(node)}, which is not declared", node)
+            try:  # a namespace that a file adds to may be the library's
+                return self.r.library.qualified_type(node, scope)
+            except NotUnderstood:
+                raise NotUnderstood(f"the type {text(node)}, which is not declared", node) from None
         return self.r.library.qualified_type(node, scope)
 
     def of_template(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node, own: bool = False) -> CType:

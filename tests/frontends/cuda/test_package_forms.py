@@ -134,6 +134,19 @@ COMPUTED = {
         "struct R { float v; int at; };\nstruct Q { short a; __half b; float c; R inner; };\n",
         "  const R* rows = reinterpret_cast<const R*>(x);\n  R own = rows[t];\n  y[t] = own.v + float(__float_as_int(own.v) == __float_as_int(rows[t].v)) * 2;\n",
         X[::2] + 2),
+    "a pipeline of copies that a CTA shares": (
+        "namespace cg = cooperative_groups;\n",
+        "  __shared__ float held[2][64];\n  __shared__ cuda::pipeline_shared_state<cuda::thread_scope::thread_scope_block, 2> state;\n"
+        "  cg::thread_block block = cg::this_thread_block();\n  auto pipe = cuda::make_pipeline(block, &state);\n"
+        "  for (int s = 0; s < 2; ++s) {\n    pipe.producer_acquire();\n    cuda::memcpy_async(block, held[s], x + s * 64, sizeof(float) * 64, pipe);\n"
+        "    pipe.producer_commit();\n  }\n  float sum = 0.f;\n  for (int s = 0; s < 2; ++s) {\n    pipe.consumer_wait();\n    sum += held[s][63 - t] * (s + 1);\n"
+        "    pipe.consumer_release();\n  }\n  y[t] = sum;\n", X[63::-1] + 2 * X[:63:-1]),
+    "a pipeline of a thread's own, and copies of a group": (
+        "", "  __shared__ float4 own[16];\n  __shared__ float all[64];\n  auto pipe = cuda::make_pipeline();\n"
+            "  if (t < 16) cuda::memcpy_async(&own[t], (const float4*)x + t, cuda::aligned_size_t<16>(16), pipe);\n  pipe.producer_commit();\n"
+            "  cuda::pipeline_consumer_wait_prior<0>(pipe);\n  __syncthreads();\n  auto block = cooperative_groups::this_thread_block();\n"
+            "  cooperative_groups::memcpy_async(block, all, x + 64, sizeof(all));\n  cooperative_groups::wait(block);\n"
+            "  y[t] = own[t / 4].y + all[63 - t];\n", X[T // 4 * 4 + 1] + X[:63:-1]),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
