@@ -178,6 +178,8 @@ def _decayed(t: CType, d: Node | None) -> CType:
 def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) -> int | None:
     """0 for the same type, more for conversions, None where there is none."""
     if isinstance(v, Pack):  # a list in braces
+        if isinstance(to, Named) and to.name == "initializer_list":
+            return 1
         return 4 if isinstance(to, Rec) or (isinstance(to, Vec) and len(v.items) == to.n) or (isinstance(to, Prim) and len(v.items) <= 1) else None
     have = type_of_value(v)
     if isinstance(to, Auto) or have == to:

@@ -119,8 +119,8 @@ COMPUTED = {
         "struct Minus { __device__ float operator()(float a, float b) const { return a - b; } };\n"
         "struct Other { __device__ bool operator()(float a, float b) const { return a < b; } };\n"
         "using Next = cub::BlockAdjacentDifference<float, 64>;\nusing Runs = cub::BlockDiscontinuity<float, 64>;\n",
-        "  __shared__ typename Next::TempStorage a;\n  __shared__ typename Runs::TempStorage b;\n  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n"
-        "  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n  Next(a).SubtractRight<2>(own, right, Minus());\n"
+        "  __shared__ typename Next::TempStorage a;\n  __shared__ typename Runs::TempStorage b;\n"
+        "  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n  Next(a).SubtractRight<2>(own, right, Minus());\n"
         "  Runs(b).FlagHeads(heads, own, Other());\n  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
         np.diff(X, prepend=0)[::2] + 100 * np.diff(X)[::2] + 10000 * np.append(X[1:-1:2] - X[2::2], X[-1])
         + 1000000 * np.append(1, X[1:-1:2] < X[2::2]) + 2000000 * (X[::2] < X[1::2])),
@@ -132,21 +132,26 @@ COMPUTED = {
         "namespace a { __constant__ float weights[3] = {1.f, 2.f, 4.f}; }\n", "  y[t] = x[t] * a::weights[t % 3];\n", X[:64] * np.array([1, 2, 4])[T % 3]),
     "records of several dtypes in memory": (
         "struct R { float v; int at; };\nstruct Q { short a; __half b; float c; R inner; };\n",
-        "  const R* rows = reinterpret_cast<const R*>(x);\n  R own = rows[t];\n  y[t] = own.v + float(__float_as_int(own.v) == __float_as_int(rows[t].v)) * 2;\n",
+        "  const R* rows = reinterpret_cast<const R*>(x);\n  R own = rows[t];\n"
+        "  y[t] = own.v + float(__float_as_int(own.v) == __float_as_int(rows[t].v)) * 2;\n",
         X[::2] + 2),
     "a pipeline of copies that a CTA shares": (
         "namespace cg = cooperative_groups;\n",
         "  __shared__ float held[2][64];\n  __shared__ cuda::pipeline_shared_state<cuda::thread_scope::thread_scope_block, 2> state;\n"
         "  cg::thread_block block = cg::this_thread_block();\n  auto pipe = cuda::make_pipeline(block, &state);\n"
         "  for (int s = 0; s < 2; ++s) {\n    pipe.producer_acquire();\n    cuda::memcpy_async(block, held[s], x + s * 64, sizeof(float) * 64, pipe);\n"
-        "    pipe.producer_commit();\n  }\n  float sum = 0.f;\n  for (int s = 0; s < 2; ++s) {\n    pipe.consumer_wait();\n    sum += held[s][63 - t] * (s + 1);\n"
-        "    pipe.consumer_release();\n  }\n  y[t] = sum;\n", X[63::-1] + 2 * X[:63:-1]),
+        "    pipe.producer_commit();\n  }\n  float sum = 0.f;\n  for (int s = 0; s < 2; ++s) {\n    pipe.consumer_wait();\n"
+        "    sum += held[s][63 - t] * (s + 1);\n    pipe.consumer_release();\n  }\n  y[t] = sum;\n", X[63::-1] + 2 * X[:63:-1]),
     "a pipeline of a thread's own, and copies of a group": (
         "", "  __shared__ float4 own[16];\n  __shared__ float all[64];\n  auto pipe = cuda::make_pipeline();\n"
             "  if (t < 16) cuda::memcpy_async(&own[t], (const float4*)x + t, cuda::aligned_size_t<16>(16), pipe);\n  pipe.producer_commit();\n"
             "  cuda::pipeline_consumer_wait_prior<0>(pipe);\n  __syncthreads();\n  auto block = cooperative_groups::this_thread_block();\n"
             "  cooperative_groups::memcpy_async(block, all, x + 64, sizeof(all));\n  cooperative_groups::wait(block);\n"
             "  y[t] = own[t / 4].y + all[63 - t];\n", X[T // 4 * 4 + 1] + X[:63:-1]),
+    "the largest of a list in braces": (
+        "constexpr size_t most(std::initializer_list<size_t> of) { return std::max(of); }\n",
+        "  __shared__ float own[most({sizeof(double), 64, 3})];\n  own[t] = x[t];\n  y[t] = own[t] + most({5, size_t(t)}) + std::min({t, 7, 9});\n",
+        X[:64] + np.maximum(5, T) + np.minimum(T, 7)),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -352,11 +357,13 @@ def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str)
 
 
 @pytest.mark.parametrize(("body", "reason"), [
+    ("  __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> s;\n  auto block = cooperative_groups::this_thread_block();\n"
+     "  auto pipe = cuda::make_pipeline(block, &s, 32);\n  y[t] = a.n;", "make_pipeline"),
     ("  P* at = &a;\n  if (n > 3) at = &b;\n  y[t] = at->x.y + at->n;", "set again"),
     ("  P* at = n > 3 ? &a : &b;\n  y[t] = at->x.y + at->n;", "a choice between pointers to objects"),
     ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
 ])
-def test_a_pointer_to_an_object_points_to_it_alone(tmp_path: Path, body: str, reason: str) -> None:
+def test_what_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reason: str) -> None:
     head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"
     (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n"))
     assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))
