@@ -120,8 +120,8 @@ COMPUTED = {
         "struct Other { __device__ bool operator()(float a, float b) const { return a < b; } };\n"
         "using Next = cub::BlockAdjacentDifference<float, 64>;\nusing Runs = cub::BlockDiscontinuity<float, 64>;\n",
         "  __shared__ typename Next::TempStorage a;\n  __shared__ typename Runs::TempStorage b;\n"
-        "  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n  Next(a).SubtractRight<2>(own, right, Minus());\n"
-        "  Runs(b).FlagHeads(heads, own, Other());\n  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
+        "  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n"
+        "  Next(a).SubtractRight<2>(own, right, Minus());\n  Runs(b).FlagHeads(heads, own, Other());\n  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
         np.diff(X, prepend=0)[::2] + 100 * np.diff(X)[::2] + 10000 * np.append(X[1:-1:2] - X[2::2], X[-1])
         + 1000000 * np.append(1, X[1:-1:2] < X[2::2]) + 2000000 * (X[::2] < X[1::2])),
     "a class that is the library's, declared before its header": (
