@@ -138,6 +138,8 @@ class Parameters:
     def finished(self, body: n.Block) -> n.Block:
         """The body with pointers to tensors that maps describe as flat views of them, and `void*` as what alone is made of it."""
         body = self._typed(body)
+        promised = {s.name: s.promised for s in self.r.stores if s.promised > 0}
+        self.params = [replace(p, attrs=n.attrs(**dict(p.attrs), aligned=promised[p.name])) if p.name in promised else p for p in self.params]
         views: list[n.Stmt] = []
         used = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Region)}
         flat: dict[str, n.Buffer] = {}
@@ -207,7 +209,7 @@ class Parameters:
         dtype = row[0]
         extent = n.Var(r.m.own(f"{name}.extent"), I64)
         buffer = n.Buffer(name, dtype, (extent,), "global")
-        store = Store(name, "global", dtype, (), build.mul(extent, dtype.bytes), tensor=buffer)
+        store = Store(name, "global", dtype, (), build.mul(extent, dtype.bytes), tensor=buffer, promised=0)
         r.stores.append(store)
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
@@ -227,6 +229,7 @@ def read_kernel(
     r = reading(sources, index, geometry, absent)
     if binding is not None:
         r.arrays, r.maps = {k: tuple(v) for k, v in binding.arrays.items()}, binding.maps
+        r.alignments = {k: t.align for k, t in binding.tensors.items()}
         r.tensors = {k: (DTYPES[t.dtype], len(t.shape)) for k, t in binding.tensors.items() if t.dtype in DTYPES}
     r.cluster = cluster_of(fn)
     if shared is not None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from kir.analysis.normal.regions import raised
+from kir.base.diagnostic import KirError
 from kir.interp import run
+from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.specialized import neutral
@@ -121,7 +123,8 @@ COMPUTED = {
         "using Next = cub::BlockAdjacentDifference<float, 64>;\nusing Runs = cub::BlockDiscontinuity<float, 64>;\n",
         "  __shared__ typename Next::TempStorage a;\n  __shared__ typename Runs::TempStorage b;\n"
         "  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n"
-        "  Next(a).SubtractRight<2>(own, right, Minus());\n  Runs(b).FlagHeads(heads, own, Other());\n  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
+        "  Next(a).SubtractRight<2>(own, right, Minus());\n  Runs(b).FlagHeads(heads, own, Other());\n"
+        "  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
         np.diff(X, prepend=0)[::2] + 100 * np.diff(X)[::2] + 10000 * np.append(X[1:-1:2] - X[2::2], X[-1])
         + 1000000 * np.append(1, X[1:-1:2] < X[2::2]) + 2000000 * (X[::2] < X[1::2])),
     "a class that is the library's, declared before its header": (
@@ -152,6 +155,11 @@ COMPUTED = {
         "constexpr size_t most(std::initializer_list<size_t> of) { return std::max(of); }\n",
         "  __shared__ float own[most({sizeof(double), 64, 3})];\n  own[t] = x[t];\n  y[t] = own[t] + most({5, size_t(t)}) + std::min({t, 7, 9});\n",
         X[:64] + np.maximum(5, T) + np.minimum(T, 7)),
+    "what an address is aligned to": (
+        "",
+        "  const float* p = x + t;\n  const int a = (int)(((16u - (unsigned)(uintptr_t)p) & 15u) >> 2);\n"
+        "  const size_t both = (size_t)p | (size_t)(x + 2 * t);\n  y[t] = a + 10 * ((uintptr_t)p % 8 == 0) + 100 * ((both & 7) == 0 ? 2 : 1) + 0 * x[t];\n",
+        -T % 4 + 10 * (T % 2 == 0) + 100 * np.where(T % 2, 1, 2)),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -359,6 +367,8 @@ def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str)
 @pytest.mark.parametrize(("body", "reason"), [
     ("  __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> s;\n  auto block = cooperative_groups::this_thread_block();\n"
      "  auto pipe = cuda::make_pipeline(block, &s, 32);\n  y[t] = a.n;", "make_pipeline"),
+    ("  y[t] = a.n + ((uintptr_t)x % 64 == 0);", "aligned to: 64 bytes, where 16"),
+    ("  y[t] = a.n + ((uintptr_t)x > 64);", "the operator > on a pointer"),
     ("  P* at = &a;\n  if (n > 3) at = &b;\n  y[t] = at->x.y + at->n;", "set again"),
     ("  P* at = n > 3 ? &a : &b;\n  y[t] = at->x.y + at->n;", "a choice between pointers to objects"),
     ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
@@ -367,3 +377,15 @@ def test_what_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reas
     head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"
     (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n"))
     assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))
+
+
+def test_what_an_address_was_taken_to_be_aligned_to_is_promised(tmp_path: Path) -> None:
+    """A kernel that was read for tensors at multiples of 16 bytes is none for others; read under a binding that says less, it is kept as text."""
+    (tmp_path / "k.cu").write_text(f"{HEAD}  y[t] = x[t] + ((uintptr_t)(x + t) % 16 == 0);\n}}\n")
+    less = Binding.parse(BINDING.replace('dtype = "f32"}', 'dtype = "f32", align = 4}', 1))
+    generic = frontend("cuda").parse(tmp_path / "k.cu", "k")
+    with pytest.raises(KirError, match=r"KIR-F011.*aligned to 4 bytes"):
+        specialize(generic, less)
+    assert not opaque_statements(specialize(generic, Binding.parse(BINDING)))
+    reasons = [s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k", less.text()))]
+    assert any("aligned to: 16 bytes, where 4" in r for r in reasons)
