@@ -41,6 +41,8 @@ def type_of_value(v: Value) -> CType:
     match v:
         case Aimed():
             return Ptr(v.type)
+        case Members() if isinstance(whole := v.fields.get("#array"), TypeName):
+            return whole.type
         case Scalar() | Wide() | Record() | Members() | Located() | Pointer():
             return v.type
         case Null():

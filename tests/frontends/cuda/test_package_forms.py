@@ -19,7 +19,7 @@ from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
-BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
+BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
 HEAD = "__global__ void k(const float* x, float* y) {\n  const int t = threadIdx.x;\n"
 X = np.random.default_rng(3).integers(-9, 9, 128).astype(np.float32)
 
@@ -160,6 +160,15 @@ COMPUTED = {
         "  const float* p = x + t;\n  const int a = (int)(((16u - (unsigned)(uintptr_t)p) & 15u) >> 2);\n"
         "  const size_t both = (size_t)p | (size_t)(x + 2 * t);\n  y[t] = a + 10 * ((uintptr_t)p % 8 == 0) + 100 * ((both & 7) == 0 ? 2 : 1) + 0 * x[t];\n",
         -T % 4 + 10 * (T % 2 == 0) + 100 * np.where(T % 2, 1, 2)),
+    "the largest of records in shared memory, with its place": (
+        "struct D { float data; int at;\n  __device__ D operator+(const D& o) const { if (data > o.data) return {data, at}; else return {o.data, o.at}; }\n"
+        "  __device__ D& operator+=(const D& o) { if (data > o.data) return *this; data = o.data; at = o.at; return *this; } };\n"
+        "struct Temp { union { typename cub::BlockReduce<D, 64>::TempStorage all; float other[64]; } block; struct { D best; int more; } kept; };\n",
+        "  extern __shared__ __align__(16) unsigned char pool[];\n  auto& temp = reinterpret_cast<Temp&>(pool);\n  D own[2];\n"
+        "  for (int i = 0; i < 2; ++i) own[i] = {x[2 * t + i] * 128 + 2 * t + i, 2 * t + i};\n"
+        "  D best = cub::BlockReduce<D, 64>(temp.block.all).Sum<2>(own);\n  if (t == 0) temp.kept.best = best;\n  __syncthreads();\n"
+        "  D got = temp.kept.best;\n  y[t] = got.at + 1000 * (got.data == x[got.at] * 128 + got.at);\n",
+        np.full(64, np.argmax(X * 128 + np.arange(128)) + 1000)),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
