@@ -19,7 +19,7 @@ from ..source.tree import Project, project_of
 from ..symbols.symbols import Function, TParam
 from ..symbols.template_candidates import choices, likely, samples
 from .arguments import compile_time
-from .dispatch import CPP_TYPES, Written, instantiations
+from .dispatch import CPP_TYPES, GuessedType, Written, instantiations
 from .entries import every_launch
 from .geometry import BLOCK, words_of
 from .launch_bounds import bounds_of
@@ -100,7 +100,7 @@ def _refit(fn: Function, metas: dict[str, Setting], guessed: Sequence[str], read
     if not types or any(p.name not in metas for p in of):
         return
     if not taken:
-        for each in islice(product(*(choices(p) for p in types)), MOST_GUESSES):
+        for each in islice(product(*(choices(p) for p in types)), MOST_REFITS):
             trial = {**metas, **{p.name: words for p, words in zip(types, each, strict=True)}}
             if reads(f"{fn.name}<{', '.join(_argument_text(trial[p.name]) for p in of)}>"):
                 taken.update({p.name: words for p, words in zip(types, each, strict=True)})
@@ -115,6 +115,7 @@ def _argument_text(v: Setting) -> str:
     return ("true" if v else "false") if isinstance(v, bool) else CPP_TYPES.get(v, v) if isinstance(v, str) else str(v)
 
 
+MOST_REFITS = 3
 MOST_GUESSES = 6
 """Template arguments that are tried for a kernel which nothing names arguments for."""
 
@@ -139,6 +140,8 @@ def _settings(fn: Function, launch: HostLaunch, means: Means) -> tuple[dict[str,
         made = _setting(launch, v, of)
         if isinstance(made, str) and of is not None and isinstance(v, Written) and not means(fn, of, made):
             made = _number(likely(of)) if of.kind == "value" else likely(of)
+            unknown.append(name)
+        elif isinstance(v, GuessedType):
             unknown.append(name)
         if made is not None:
             out[name] = made

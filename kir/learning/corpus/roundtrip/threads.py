@@ -36,7 +36,7 @@ def thread_form(p: n.Program) -> n.Program:
 
 
 def _of_thread(body: n.Block) -> n.Block:
-    named = without_snapshots(_loaded(_numbers(_single(_rows(_small(body))))))
+    named = without_snapshots(_at_once(_loaded(_numbers(_single(_rows(_small(body)))))))
     return _valued(_branched(_joined_up(_numbers(named))))
 
 
@@ -121,6 +121,19 @@ def _loaded(body: n.Block) -> n.Block:
             s = replace(s, value=alone)
         out.append(s)
     return tuple(out)
+
+
+def _at_once(body: n.Block) -> n.Block:
+    """The block with loads that only the next statement uses, which evaluates all of its parts before it writes, where they are used."""
+    out: list[n.Stmt] = []
+    for s in reversed(body):
+        s = _inside(s, _at_once)
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and out and isinstance(out[-1], (n.Store, n.Let)) and _times(
+                s.names[0], out[-1:]) and not _times(s.names[0], out[:-1]):
+            out[-1] = substitute(out[-1], {s.names[0]: s.value})
+            continue
+        out.append(s)
+    return tuple(reversed(out))
 
 
 def _constant(e: n.Expr) -> bool:
