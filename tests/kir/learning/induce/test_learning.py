@@ -379,17 +379,20 @@ def test_a_relation_gives_a_parameter_that_was_never_seen() -> None:
     assert first.steps[0].options["factor"] == 8
 
 
-def test_a_switch_that_no_kernel_turned_is_tried_where_nothing_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_kernel_varied_is_varied_last(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
     class Switched(Unroll):
         whole: bool = False
 
         def match(self, program: Program, path: Path_, node: Place) -> Found:
             return super().match(program, path, node) if self.whole else None
-    assert [each.steps[0].options.get("whole") for each in applications(a_card(), parse_program(NAIVE))] == [None]
+    plain, doubled = applications(a_card(), parse_program(NAIVE))
+    assert not plain.varied and plain.steps[0].options == {"factor": 2} and "none with" not in plain.reason
+    assert doubled.varied and not doubled.steps[0].options and "none with this parameter" in doubled.reason, "4, the pass's own"
+    assert len(materialized(a_card(), parse_program(NAIVE)).steps) == 1, "what was carried out is not carried out again otherwise"
     monkeypatch.setattr("kir.learning.cards.use.pass_class", lambda name: Switched)
     (turned,) = applications(a_card(), parse_program(NAIVE))
-    assert turned.steps[0].options == {"factor": 2, "whole": True}
+    assert turned.steps[0].options == {"factor": 2, "whole": True} and not turned.varied, "where nothing else fits, a switch is turned"
 
 
 def test_places_are_looked_at_by_program_and_what_was_run_is_not_run_again(found: dict[str, Hypothesis], walks: Sequence[Walked], tmp_path: Path,
