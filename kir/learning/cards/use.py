@@ -196,8 +196,8 @@ def _is_there(move: Move, program: Program) -> bool:
 
 def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterator[tuple[Site, tuple[str, ...], bool]]:
     """The sites of a step with parameters in the card's ranges, each with the validity conditions that do not hold there; those at which the
-    card's relations hold first. Last (and marked so) come those with one parameter varied that no kernel varied: what all had the same others may need
-    otherwise."""
+    card's relations hold first. Last (and marked so) come those with one parameter varied that no kernel varied, where every check lets them: what all
+    had the same others may need otherwise."""
     try:
         cls = pass_class(move.step)
     except KirError:
@@ -218,8 +218,10 @@ def _sites(card: Card, move: Move, program: Program, context: Context) -> Iterat
     for site in later:
         yield site, _refusals(program, site, context), False
     for site in dict.fromkeys(_varied(cls, move, card, program, everywhere=not seen)):
-        if (site.path, str(site.params)) not in seen:
-            yield site, _refusals(program, site, context), bool(seen)
+        if not seen:
+            yield site, _refusals(program, site, context), False
+        elif (site.path, str(site.params)) not in seen and not _refusals(program, site, context) and _carried_out(program, site, context):
+            yield site, (), True
 
 
 def _matched(item: Pass, path: Path | None, program: Program) -> tuple[Site, ...]:
@@ -250,6 +252,14 @@ def _otherwise(value: object, switches: bool) -> tuple[bool | int, ...]:
         return (not value,)
     power = isinstance(value, int) and value > 1 and value & (value - 1) == 0
     return (2 * value, value // 2) if power and not switches else ()
+
+
+def _carried_out(program: Program, site: Site, context: Context) -> bool:
+    """Whether every check lets a step: what no kernel used may have no exact inverse."""
+    with suppress(KirError):
+        apply(program, site.params, site, context=context)
+        return True
+    return False
 
 
 def _refusals(program: Program, site: Site, context: Context) -> tuple[str, ...]:

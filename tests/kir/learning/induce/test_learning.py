@@ -43,7 +43,7 @@ from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import MOST_GAP, together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
-from kir.learning.induce.prose import told
+from kir.learning.induce.prose import _chance, _telling, told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
 from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, problems, said_by, simplest, starts, transferred
@@ -335,7 +335,7 @@ def test_an_equality_of_most_kernels_gives_values_but_none_that_was_never_seen()
         "  out", "  size N: i32\n  out")), ("main", 0))
     card = a_card()
     soft = card.model_copy(update={"carrier": card.carrier.model_copy(update={"relations": (Relation(text="factor == power", kernels=3, of=4, chance=0.01),)})})
-    assert {each.steps[0].options["factor"] for each in applications(soft, program)} <= set(card.carrier.steps[0].parameters[0].values)
+    assert {each.steps[0].options["factor"] for each in applications(soft, program) if not each.varied} <= set(card.carrier.steps[0].parameters[0].values)
 
 
 def test_what_is_drawn_is_tried_by_what_it_saves() -> None:
@@ -563,6 +563,13 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
 
 
+def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relation_is_left_out() -> None:
+    assert [_chance(each) for each in (0.038, 0.00038, 2e-16)] == ["4 %", "1 in 3,000", "less than 1 in a million"]
+    texts = ("threads % 128 == 0", "threads * itemsize % 128 == 0", "threads * itemsize % 256 == 0", "k * itemsize % 64 == 0", "k % 64 == 0")
+    some = [Relation(text=text, kernels=5, of=7 if text == texts[-1] else 0, chance=0.01) for text in texts]
+    assert _telling(some) == [some[0], *some[2:]], "what most kernels keep says nothing of what all keep"
+
+
 def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypothesis]) -> None:
     each = found["multi-threaded-block.kernel"]
     failed = [Entry(what="trial", kernel=f"k{n}", outcome=f"lifted from 3 other kernels: {how}", skill=won, without=False)
@@ -578,8 +585,9 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
     flat = " ".join(said.split())
     for sentence in ("it succeeded on 1 of 4 kernels that it was not made from (without it 0)",
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
-                     "`trips` is a multiple of 4 in every use, in 4 kernels (0.01).", "`threads == k` in 3 of 4 kernels (0.02).",
-                     "how likely that is by chance: at as many places of this kind, drawn at random or, for what names a parameter, if each kernel had",
+                     "`trips` is a multiple of 4 in every use, in 4 kernels (chance 1 %).", "`threads == k` in 3 of 4 kernels (chance 2 %).",
+                     "that as many places of this kind, drawn at random, would have it in common or, for what names a parameter, that the kernels would",
+                     "`threads` of the CTA.", "On sm_90a it is forecast to gain 2 % or more in none of",
                      "`trips` is the number of iterations", "In none of the 5 uses that were compiled before and after it did the machine code change",
                      "Measured on H200: 1.5 times as fast, in one use.", "- The step itself predicts 1 fewer register a thread.",
                      "The result may differ in its last bits: terms are added in another order (k).",
