@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import MOST_GAP, together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
-from kir.learning.induce.prose import _chance, _telling, told
+from kir.learning.induce.prose import _chance, _telling, _where, told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
 from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, problems, said_by, simplest, starts, transferred
@@ -563,6 +563,18 @@ def test_an_order_is_learned_where_there_are_states_enough(found: dict[str, Hypo
         assert rank_of(tmp_path / "made") == Rank(), "what cannot be read teaches nothing"
 
 
+def test_a_card_says_in_how_many_uses_it_gains_and_loses(found: dict[str, Hypothesis]) -> None:
+    each = found["multi-threaded-block.kernel"]
+    uses_ = [replace(use, transition=use.transition.model_copy(update={"speedups": {"sm_90a": ratio}}))
+             for use, ratio in zip(each.uses, (1.5, 1.0, 0.9, 2.0), strict=False)]
+    seen = {"sm_90a": Spread(median=1.0, low=1.0, high=1.0, uses=4)}
+    made = each.card.model_copy(update={"effect": each.card.effect.model_copy(update={"forecast": seen, "measured": {}})})
+    said = " ".join(" ".join(_where(made, uses_)).split())
+    assert said.startswith("On sm_90a it is forecast to gain 2 % or more in 2 of 4 uses, most in `") and f"`{uses_[3].kernel}` (2 times as fast)" in said
+    assert "and to lose as much in 1." in said
+    assert not list(_where(made, uses_[:2])), "of few uses nothing is told"
+
+
 def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relation_is_left_out() -> None:
     assert [_chance(each) for each in (0.038, 0.00038, 2e-16)] == ["4 %", "1 in 3,000", "less than 1 in a million"]
     texts = ("threads % 128 == 0", "threads * itemsize % 128 == 0", "threads * itemsize % 256 == 0", "k * itemsize % 64 == 0", "k % 64 == 0")
@@ -587,7 +599,7 @@ def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypot
                      "measured to make a kernel 1.5 times as fast (H200, median of 1 use)",
                      "`trips` is a multiple of 4 in every use, in 4 kernels (chance 1 %).", "`threads == k` in 3 of 4 kernels (chance 2 %).",
                      "that as many places of this kind, drawn at random, would have it in common or, for what names a parameter, that the kernels would",
-                     "`threads` of the CTA.", "On sm_90a it is forecast to gain 2 % or more in none of",
+                     "`threads` of the CTA.",
                      "`trips` is the number of iterations", "In none of the 5 uses that were compiled before and after it did the machine code change",
                      "Measured on H200: 1.5 times as fast, in one use.", "- The step itself predicts 1 fewer register a thread.",
                      "The result may differ in its last bits: terms are added in another order (k).",
