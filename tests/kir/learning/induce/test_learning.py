@@ -43,7 +43,7 @@ from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.composites import MOST_GAP, together
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses, joined_name
-from kir.learning.induce.prose import _chance, _telling, _where, told
+from kir.learning.induce.prose import _where, told
 from kir.learning.induce.rank import learned, seen
 from kir.learning.induce.relate import related
 from kir.learning.induce.transfers import _contained, _in_words_of, _likeness, led, parts, problems, said_by, simplest, starts, transferred
@@ -573,13 +573,6 @@ def test_a_card_says_in_how_many_uses_it_gains_and_loses(found: dict[str, Hypoth
     assert said.startswith("On sm_90a it is forecast to gain 2 % or more in 2 of 4 uses, most in `") and f"`{uses_[3].kernel}` (2 times as fast)" in said
     assert "and to lose as much in 1." in said
     assert not list(_where(made, uses_[:2])), "of few uses nothing is told"
-
-
-def test_chances_are_said_as_people_say_them_and_what_follows_from_another_relation_is_left_out() -> None:
-    assert [_chance(each) for each in (0.038, 0.00038, 2e-16)] == ["4 %", "1 in 3,000", "less than 1 in a million"]
-    texts = ("threads % 128 == 0", "threads * itemsize % 128 == 0", "threads * itemsize % 256 == 0", "k * itemsize % 64 == 0", "k % 64 == 0")
-    some = [Relation(text=text, kernels=5, of=7 if text == texts[-1] else 0, chance=0.01) for text in texts]
-    assert _telling(some) == [some[0], *some[2:]], "what most kernels keep says nothing of what all keep"
 
 
 def test_each_sentence_of_a_card_says_what_the_card_holds(found: dict[str, Hypothesis]) -> None:
