@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from kir.base.store import write_atomic
 from kir.hardware.target import target as named
 from kir.ir.canonical import content_hash
 
-PROPOSALS = 32
+PROPOSALS = 64
 """Candidates that the search names for an instance."""
 MEANT = 0.9
 """The part of a plan's steps that is taken where it is what was meant."""
@@ -45,6 +45,8 @@ class Proposed:
     left: int
     kin: bool = False
     """Whether it is of a family that was learned on the same operator, and was taken nearly whole."""
+    point: Mapping[str, Any] = field(default_factory=dict)
+    """The parameters of its plan."""
 
 
 def proposals(number: int, device: str) -> list[Proposed]:
@@ -62,7 +64,7 @@ def proposals(number: int, device: str) -> list[Proposed]:
     found = search.proposals(PROPOSALS)
     kin = [c.plan.family in search.kin and c.share >= MEANT for c in found]
     return [
-        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near)
+        Proposed(c.key, c.plan.key, c.plan.family, c.surface, program_text(c.program), c.seconds, len(c.steps), len(c.left), near, dict(c.plan.point))
         for c, near in zip(found, kin, strict=True)
     ]
 
@@ -162,4 +164,5 @@ def rivals_compiling(folder: Path, share: int, wanted: list[Instance]) -> list[s
 
 def told(one: Proposed) -> dict[str, Any]:
     """A proposal without its text."""
-    return {"candidate": one.key, "plan": one.plan, "surface": one.surface, "forecast": one.forecast, "taken": one.taken, "left": one.left}
+    return {"candidate": one.key, "plan": one.plan, "surface": one.surface, "forecast": one.forecast, "taken": one.taken, "left": one.left,
+            "point": dict(one.point)}

@@ -23,6 +23,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
+from kir.learning.optimize.estimates import Known, estimated
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
@@ -543,13 +544,10 @@ class Search:
         return batch[:min(left, BATCH if self.judge.measures else getattr(self.judge, "parallel", 1))]
 
     def _estimate(self, c: Candidate) -> float:
-        """Forecast seconds, times what forecasts of the same family (else the same surface) were wrong by, in the mean of logarithms."""
-        right = [(x, math.log(x.measured.seconds / x.seconds)) for x in self.gated if x.measured is not None and x.measured.accepted]
-        same = [(x, off) for x, off in right if x.surface == c.surface]
-        for alike in ([(x, off) for x, off in same if x.plan.family == c.plan.family], same):
-            if wrong := [off for _, off in alike]:
-                return c.seconds * math.exp(sum(wrong) / len(wrong))
-        return c.seconds
+        """Forecast seconds, times what forecasts of those most like it were wrong by."""
+        known = (Known(x.plan.family, x.surface, x.plan.point, math.log(x.measured.seconds / x.seconds)) for x in self.gated
+                 if x.measured is not None and x.measured.accepted)
+        return estimated(c.seconds, c.plan.family, c.surface, c.plan.point, known)
 
     def _forecast(self, before: Program, after: Program, surface: str) -> Forecast:
         return self.forecaster(Pair(before, after, self.setting.shape.sizes, self.setting.target, surface=surface))
