@@ -23,7 +23,7 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
-from kir.learning.optimize.estimates import Known, estimated
+from kir.learning.optimize.estimates import Known, estimated, untried
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
@@ -534,8 +534,9 @@ class Search:
             rest = [c for c in rest if self._estimate(c) < limit or c.plan.source.endswith(SHORTENED)]
         elif not self.judge.measures:
             rest = [c for c in rest if c.seconds < GAIN * self.baseline.seconds]
-        seen = {c.plan.family for c in self.gated}
+        seen, measured = {c.plan.family for c in self.gated}, [*self._measured()] if self.judge.measures else []
         order = sorted(rest, key=lambda c: (self._estimate(c) * (UNSEEN if c.plan.family not in seen and self.judge.measures else 1.0)
+                                            * untried(c.plan.family, c.surface, c.plan.point, measured)
                                             * math.exp(-0.3 * self.policy.score(c.features)), c.number))
         batch: list[Candidate] = []
         for c in order:
@@ -545,9 +546,11 @@ class Search:
 
     def _estimate(self, c: Candidate) -> float:
         """Forecast seconds, times what forecasts of those most like it were wrong by."""
-        known = (Known(x.plan.family, x.surface, x.plan.point, math.log(x.measured.seconds / x.seconds)) for x in self.gated
-                 if x.measured is not None and x.measured.accepted)
-        return estimated(c.seconds, c.plan.family, c.surface, c.plan.point, known)
+        return estimated(c.seconds, c.plan.family, c.surface, c.plan.point, self._measured())
+
+    def _measured(self) -> Iterator[Known]:
+        return (Known(x.plan.family, x.surface, x.plan.point, math.log(x.measured.seconds / x.seconds)) for x in self.gated
+                if x.measured is not None and x.measured.accepted)
 
     def _forecast(self, before: Program, after: Program, surface: str) -> Forecast:
         return self.forecaster(Pair(before, after, self.setting.shape.sizes, self.setting.target, surface=surface))
