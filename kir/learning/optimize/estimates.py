@@ -13,6 +13,11 @@ UNTRIED = 0.99
 """What is made of the estimate for each value of a parameter that none of its family had on its surface: a forecast often sees no difference between values
 that a device tells apart, and then each gets its turn."""
 
+LEFT_OUT = 1.0
+"""How many times worse a candidate is thought of whose plan was left out whole: a plan that is cut short is seldom what was meant."""
+ALIKE = 0.02
+"""Forecasts whose logarithms differ by less say the same."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -43,4 +48,11 @@ def untried(family: str, surface: str, point: Mapping[str, Any], known: Iterable
     return UNTRIED**fresh
 
 
-__all__ = ["Known", "estimated", "untried"]
+def promise(seconds: float, share: float, number: int) -> tuple[int, int]:
+    """What candidates are ordered by before any is gated: the forecast in steps of `ALIKE`, worse the more of the plan had to be left out (`share`: what was
+    taken); then who came first, by `number`: the sources give what they think best first, and a forecast that is a hair shorter is no better word than
+    theirs."""
+    return round(math.log(seconds * (1 + LEFT_OUT * (1 - share))) / ALIKE), number
+
+
+__all__ = ["Known", "estimated", "promise", "untried"]
