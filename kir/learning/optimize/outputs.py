@@ -22,6 +22,7 @@ from kir.problem import Shape
 from kir.rewrite.guard import by_sizes, with_otherwise
 from kir.surface import Emitted, backend
 from kir.surface.edits import SourceEdit, edit_source
+from kir.surface.edits.splice import unified
 from kir.surface.reading import kernel_of, located, read_text
 
 
@@ -80,7 +81,8 @@ def _called_alike(given: Program, other: Program) -> tuple[Param, ...]:
 
 
 def edited(one: Subject, best: Candidate) -> SourceEdit:
-    """The edit of the user's file that makes its kernel the result. Raises KirError KIR-C101 to KIR-C103, KIR-C105 where there is none."""
+    """The edit of the user's file that makes its kernel the result. Raises KirError KIR-C101 to KIR-C103, KIR-C105 where there is none: host code that was read
+    for the launch would still launch the kernel as before, so that its launch may not change."""
     if not one.file or one.binding is None:
         raise error("KIR-C105", "there is no source to edit", needs="FILE::KERNEL of a source file, and --bind BINDING.toml")
     path, name = located(one.file)
@@ -88,7 +90,18 @@ def edited(one: Subject, best: Candidate) -> SourceEdit:
     _, ref = kernel_of(path, name)
     if best.surface != ref.surface:
         raise error("KIR-C102", f"the result is written for {best.surface}, and the file is {ref.surface}", attempt=f"--surface {ref.surface}, or -o OUT")
-    return edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
+    edit = edit_source(ref.surface, path, ref.name, binding, one.program, best.program)
+    if isinstance(one.binding, Binding) and (changed := launch_changes(edit)):
+        raise error("KIR-C102", f"the result is launched with {changed}, and the host code that launches the kernel is not edited", attempt="-o OUT, with a launch")
+    return edit
+
+
+def launch_changes(edit: SourceEdit) -> str:
+    """What an edited kernel is launched with that it was not before; "" for nothing."""
+    before, after = edit.binding, edit.new_binding
+    grid = [f"grid ({', '.join(map(str, after.grid))})"] if after.grid != before.grid else []
+    options = (f"{k}={v}" for k, v in after.options.items() if before.options.get(k) != v)
+    return ", ".join([*grid, *options, *(f"no {k}" for k in before.options if k not in after.options)])
 
 
 def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: Path) -> Written:
@@ -99,7 +112,7 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
         if len(found) > 1:
             raise error("KIR-C105", "a table of several shapes is no edit of one kernel", needs="one --shape, or -o OUT.py, OUT.cu or OUT.kir")
         edit = edited(one, best)
-        return Written(edit.diff(), "patch", told_of(edit, one, best), edit)
+        return Written(edit.diff() + _of_the_binding(one, edit), "patch", told_of(edit, one, best), edit)
     program, notes = for_all_sizes(best, one.program, best.surface) if len(found) == 1 else for_shapes(found, one.program, best.surface)
     if out.suffix == ".kir":
         return Written(program_text(program), "kir", notes)
@@ -113,10 +126,18 @@ def written(one: Subject, found: Sequence[tuple[Shape, Candidate | None]], out: 
     return Written(emitted.text + (f"\n{launch}" if launch else ""), "kernel", (*notes, *_decorators(one)))
 
 
+def _of_the_binding(one: Subject, edit: SourceEdit) -> str:
+    """The change of the binding's file that goes with an edit; "" for none."""
+    if not isinstance(one.binding, Path) or edit.new_binding == edit.binding:
+        return ""
+    return unified(read_text(one.binding), edit.new_binding.text(), one.binding.name)
+
+
 def told_of(edit: SourceEdit, one: Subject, best: Candidate) -> tuple[str, ...]:
     """What a reader of an edit must know: what it passes over, and the sizes beyond which the edited kernel may not be launched any more."""
-    extra = [expr_text(f) for f in best.program.facts if f not in one.program.facts]
-    return (*edit.passed_over, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
+    extra, changed = [expr_text(f) for f in best.program.facts if f not in one.program.facts], launch_changes(edit)
+    launch = [f"the edited kernel is launched with {changed}, as its binding says: host code must follow"] if changed else []
+    return (*edit.passed_over, *launch, *([f"the edited kernel is right only where {' and '.join(extra)}"] if extra else []))
 
 
 def _decorators(one: Subject) -> tuple[str, ...]:
