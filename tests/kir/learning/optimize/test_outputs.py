@@ -11,10 +11,8 @@ import pytest
 from kir.base.diagnostic import KirError
 from kir.gate import gate_cpu
 from kir.gate.gpu.relative import program_problem
-from kir.ir import build
 from kir.ir.binding import Binding
 from kir.ir.parser import parse_program
-from kir.ir.types import I32
 from kir.learning.optimize.inputs import Subject, subject
 from kir.learning.optimize.outputs import edited, for_shapes, python_launch, told_of, written
 from kir.learning.optimize.search import Candidate
@@ -128,16 +126,22 @@ def run(x: torch.Tensor) -> torch.Tensor:
 """
 
 
-def test_an_edit_that_host_code_would_launch_as_before_is_refused(tmp_path: Path) -> None:
-    """Under a binding of one's own the launch changes with the edit, and a reader is told that host code must follow."""
-    file, bound = tmp_path / "doubled.py", tmp_path / "doubled.toml"
+def test_the_host_code_of_an_edited_kernel_launches_it_as_the_result_is_launched(tmp_path: Path) -> None:
+    """Or there is no edit, where it is launched at two places; under a binding of one's own a reader is told that host code must follow."""
+    file, wider, bound = tmp_path / "doubled.py", tmp_path / "wider.py", tmp_path / "doubled.toml"
     file.write_text(LAUNCHED)
+    wider.write_text(LAUNCHED.replace("64", "256").replace("num_warps=4", "num_warps=2"))
     one = subject(f"{file}::doubled")
-    kernel = one.program.kernels[0]
-    best = cast(Any, SimpleNamespace(program=replace(one.program, kernels=(replace(kernel, threads=build.const(32, I32)),)), surface="triton"))
-    with pytest.raises(KirError, match="launched with num_warps=1"):
-        edited(one, best)
+    best = cast(Any, SimpleNamespace(program=subject(f"{wider}::doubled").program, surface="triton"))
+    edit = edited(one, best)
+    assert "doubled[(triton.cdiv(n, 256),)](x, y, n, BLOCK=64, num_warps=2)" in edit.after and edit.undone() == LAUNCHED
+    assert "in another file must follow" in told_of(edit, one, best)[-1]
+
     assert isinstance(one.binding, Binding)
     bound.write_text(one.binding.text())
     made = written(replace(one, binding=bound), [(table((8, 4, GIVEN))[0][0], best)], tmp_path / "out.patch")
-    assert "+num_warps = 1" in made.text and "host code must follow" in made.notes[-1]
+    assert "+num_warps = 2" in made.text and "host code must follow" in made.notes[-1]
+
+    file.write_text(f"{LAUNCHED}\n\ndef other(x, y, n):\n    doubled[(triton.cdiv(n, 64),)](x, y, n, BLOCK=64, num_warps=4)\n")
+    with pytest.raises(KirError, match="no edit of the host code"):
+        edited(one, best)
