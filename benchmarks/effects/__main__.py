@@ -76,7 +76,7 @@ def _groups(folder: Path) -> set[str]:
     from kir.learning.forecast.data import read
 
     data = read(folder)
-    return {row.group for row in (*data.measured, *data.pairs)}
+    return {row.group for row in data.measured} | {row.group for row in data.pairs}
 
 
 def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until: float, done: queue.Queue[str | None], skip: str = "") -> Counter[str]:

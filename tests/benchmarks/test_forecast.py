@@ -96,7 +96,7 @@ def test_the_sign_of_an_effect_comes_again_or_not() -> None:
     twice = {"g": (1.0, 2.0, 4.0), "g/again": (1.0, 2.1, 1.9), "h": (1.0,)}
     measured = [MeasuredRow("h200", g, name, "s", {"N": 1}, warm=warm) for g, times in twice.items() for name, warm in zip("abc", times, strict=False)]
     again, two, other, cold, sure = noise.repeats(Data({}, {}, [], measured, pairs))
-    assert two.sign == (pytest.approx(4 / 6), 6) and two.sign_near[1] == 2  # b and c changed places
+    assert two.sign[1] == 6 and two.sign[0] == pytest.approx(4 / 6) and two.sign_near[1] == 2  # b and c changed places
     assert again.sign == (1.0, 2) and other.sign == (0.0, 2) and cold.sign == (1.0, 4) and sure.sign == (0.75, 4) and sure.sign_near[1] == 3
     assert "| on another device | 0.0 % of 2 |" in "\n".join(noise.lines([again, other, cold, sure]))
 

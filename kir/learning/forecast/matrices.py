@@ -30,7 +30,7 @@ from kir.surface import Artifact
 SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/terms.py",
            "learning/forecast/features.py")
 """Files of KIR that features depend on: what is kept was worked out by the same."""
-DRAWN = 40
+DRAWN = 20
 """Pairs of programs of one kernel at one shape that are drawn, at most, beside those that a step joins."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
