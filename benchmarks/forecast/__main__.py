@@ -38,7 +38,7 @@ TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
              "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
-             "steps": "learned, from steps alone"}
+             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees"}
 TRIES = 25
 """How often a forecast is timed."""
 SHAPED = 1.0
@@ -77,8 +77,7 @@ def main() -> None:
         print("\n".join(failures.lines(failures.classes(found, pairs))))
     elif given.command == "train":
         options = Options(given.seed, given.shaped)
-        drawn, _ = drawn_of(data, found, rows)
-        train(rows, options, {"command": _command(given)}, drawn=drawn).write(given.model or shipped())
+        train(rows, options, {"command": _command(given)}).write(given.model or shipped())
     else:
         table(data, found, rows, pairs, given)
 
@@ -157,14 +156,14 @@ def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, s
     """What is trained for the rows of a split: the model, and with it the ablations that are shown."""
     same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
                                                                          ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
-    out = answers.without(rows, folds, same, *drawn)
+    out = answers.without(rows, folds, same)
+    if "drawn" in shown:
+        out += answers.without(rows, folds, {ABLATIONS["drawn"]: plain}, *drawn)
     if "bare" in shown:
-        out += answers.without(rows.without_analytic(), folds, {ABLATIONS["bare"]: plain}, *drawn)
-    if "steps" in shown:
-        out += answers.without(rows, folds, {ABLATIONS["steps"]: plain})
-    for name, options in (("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
+        out += answers.without(rows.without_analytic(), folds, {ABLATIONS["bare"]: plain})
+    for name, options in (("few", replace(plain, trees=0.5 * plain.trees)), ("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
         if name in shown:
-            out += answers.without(rows, folds, {ABLATIONS[name]: options}, *drawn)
+            out += answers.without(rows, folds, {ABLATIONS[name]: options})
     return out
 
 
@@ -180,7 +179,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})),
         (own["code"], pooled.by_seconds({k: s["t.total"] for k, s in found.code.items()}))]
     told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
-    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"], ABLATIONS["steps"]) else None)
+    shown += [(each, pooled.by_model(of(models[name]), found) if name not in (ABLATIONS["shaped"], ABLATIONS["uncalibrated"]) else None)
               for name, each in told.items() if name != "learned"]
     compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
     shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, pooled.by_model(of(models["learned"]), found, True))]

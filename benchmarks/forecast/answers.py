@@ -25,8 +25,8 @@ from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, locate, train
 from kir.learning.forecast.trees import Array
 
-PARTS = 6
-"""Parts that families are dealt into: each is left out once, and with it all of its families."""
+PARTS, THIRDS = 6, 3
+"""Parts that families are dealt into: each is left out once, and with it all of its families; and those for what is no test."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def nearer(rows: Rows, pairs: Sequence[PairRow], data: Data, seed: int = 0) -> d
     """Parts by which less is left out than families: kernels, of whose families others are seen; and pairs by lot, of whose very programs others are seen. They
     are no test of a model: they bound what more data, and what any data, can bring."""
     kernels = np.array([data.programs[p.after].problem or "/".join(p.group.split("/")[:3]) for p in pairs], dtype=object)
-    return {"kernels, others of their families seen": dealt(kernels, PARTS),
-            "pairs by lot, others of their programs seen": np.random.default_rng(seed).integers(0, PARTS, len(rows))}
+    return {"kernels, others of their families seen": dealt(kernels, THIRDS),
+            "pairs by lot, others of their programs seen": np.random.default_rng(seed).integers(0, THIRDS, len(rows))}
 
 
 def parts_of(drawn: Rows, drawn_pairs: Sequence[PairRow], rows: Rows, pairs: Sequence[PairRow], folds: Array, by: str) -> Array:

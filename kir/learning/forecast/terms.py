@@ -28,9 +28,6 @@ ISSUED = 4e-13
 """Seconds of a warp's instruction that latencies do not hide: 0.4 of what it takes to issue (*effects*)."""
 LOOP = 2.4e-7
 """Seconds that a wave takes to come into a loop and out of it: nothing of the next loop is under way yet (*effects*)."""
-FILLED = 0.3
-"""How much more of what L1 takes in: it waits for L2, and what waits for it does not begin (*effects*: orders candidates of one kernel better, and
-from 0.3 to 1 alike)."""
 SEEN = 0.1
 """How much of each resource is not hidden behind the one that binds (*effects*)."""
 WAITS = ("async_wait", "bulk_wait", "wgmma_wait")
@@ -57,8 +54,7 @@ def unhidden(costs: Sequence[Cost], artifact: Artifact | None = None) -> float:
     begun = sum(w.ctas * max(0.0, w.threads / 32 - 1.0) for _, w in placed)
     loops = sum(c.tallies.get("loops", 0.0) * max(1.0, w.ctas / w.together) for c, w in placed)
     parts = sum(seconds for c in costs for name, seconds in c.parts.items() if name not in APART)
-    filled = sum(c.parts.get("fill", 0.0) for c in costs)
-    return FETCH * min(text, FETCHED) + WARP * begun + ISSUED * issued + LOOP * loops + SEEN * parts + FILLED * filled
+    return FETCH * min(text, FETCHED) + WARP * begun + ISSUED * issued + LOOP * loops + SEEN * parts
 
 
 def numbered(program: n.Program) -> n.Program:
