@@ -1,6 +1,6 @@
 """``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
 today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``noise`` prints how
-often a measured sign comes again, ``failures`` how often programs failed of which the analytic model expects it.
+often a measured sign comes again, ``analytic`` the rows of the analytic model alone, ``failures`` how often programs failed of which it expects that.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
 from kir.learning.forecast.language import Language
 from kir.learning.forecast.learned import Learned, shipped
-from kir.learning.forecast.matrices import ONE_FAMILY, States, drawn_of, rows_of, sizes_text, states, unsettled
+from kir.learning.forecast.matrices import ONE_FAMILY, States, drawn_of, rows_of, settled, sizes_text, states, unsettled
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
 from kir.learning.forecast.trees import Array
@@ -48,7 +48,7 @@ SHAPED = 1.0
 def main() -> None:
     """Run one of the commands."""
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "failures"))
+    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "analytic", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
     asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -71,6 +71,9 @@ def main() -> None:
         print("\n".join(noise.lines(noise.repeats(data))))
         return
     found = states(data, given.cache, given.jobs, _progress)
+    if given.command == "analytic":
+        print("\n".join(analytic(data, found)))
+        return
     rows, pairs = rows_of(data, found)
     print(f"{len(rows)} of {len(data.pairs)} pairs, {rows.used} features", file=sys.stderr)
     if given.command == "failures":
@@ -80,6 +83,16 @@ def main() -> None:
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
     else:
         table(data, found, rows, pairs, given)
+
+
+def analytic(data: Data, found: States) -> list[str]:
+    """The rows of the analytic model, before anything is compiled and after: it is trained on nothing, and so no part need be left out."""
+    pairs = settled(data, found)
+    measured, fault = np.array([math.nan if p.fault else math.log(p.speedup) for p in pairs]), np.array([bool(p.fault) for p in pairs])
+    pools = pooled.pools(data, found)
+    shown = [page.Line(each.name, measures.figures(each, measured, fault), pooled.figures(pools, pooled.by_seconds({k: s["t.total"] for k, s in held.items()})))
+             for each, held in ((answers.analytic(found, pairs), found.plain), (answers.analytic(found, pairs, True), found.code))]
+    return [*page.of_pairs(shown), "", *page.of_pools(shown)]
 
 
 def _command(given: argparse.Namespace) -> str:
@@ -194,7 +207,7 @@ def _told(text: str) -> None:
 
 def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Timing:
     """Milliseconds of a forecast (the median over some pairs, each asked again: the least of `TRIES`, as others take the processor meanwhile), of the first
-    one, whose programs are not known yet, and of loading the model (the least of some)."""
+    one, whose programs are not known yet (processor time), and of loading the model (the least of some)."""
     file = model or shipped()
     models: dict[str, Forecaster] = {"analytic": Analytic()}
     loading = math.nan
@@ -209,7 +222,9 @@ def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Tim
             pair = Pair(parse_program(data.programs[p.before].text, p.before), parse_program(data.programs[p.after].text, p.after), dict(p.sizes),
                         target_of(p.device), p.step,
                         data.programs[p.after].surface)
-            fresh.append(_seconds(partial(ask, pair)))
+            began = time.process_time()
+            ask(pair)
+            fresh.append(time.process_time() - began)
             taken.append(min(_seconds(partial(ask, pair)) for _ in range(TRIES)))
         out[name], first[name] = (float(np.median(each)) * 1e3 for each in (taken, fresh))
     return page.Timing(out, loading, first)

@@ -1,7 +1,7 @@
 """Kernels that nobody had measured when the model was trained: the shipped file, not one that was trained without a part, asked about them.
 
-`benchmarks/data/effects-fresh` holds them, made by `python -m benchmarks.effects make --kinds package --known benchmarks/data/effects`. Nothing is ever
-trained on it.
+`benchmarks/data/effects-fresh` holds them, where they were measured (`python -m benchmarks.effects make --kinds package --known benchmarks/data/effects`).
+Nothing is ever trained on it.
 """
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _asked(lines: Sequence[Line], timing: Timing) -> list[str]:
 def _of_time(timing: Timing) -> list[str]:
     return ["## Time", "", "Features of a program are worked out once and kept; times are of the machine that made this page, each the least of several.", "",
             "| what | ms |", "| --- | ---: |", *(f"| one forecast, {name} | {_number(ms, 2)} |" for name, ms in timing.forecasts.items()),
-            *(f"| the first of two programs, whose features are worked out, {name} | {_number(ms, 0)} |" for name, ms in timing.first.items()),
+            *(f"| the first of two programs, whose features are worked out (processor time), {name} | {_number(ms, 0)} |" for name, ms in timing.first.items()),
             f"| loading the learned model | {_number(timing.loading, 1)} |"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools
 from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
+from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
@@ -176,6 +177,7 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert {name: sorted(set(parts.tolist())) for name, parts in answers.nearer(made, kept, data).items()}["kernels, others of their families seen"] == [0]
     assert failures.classes(found, kept)["anything else"] == (0, 24) and len(failures.lines(failures.classes(found, kept))) == 6
     assert not pools.pools(data, found)  # four programs are no pool
+    assert "| analytic | 24 |" in (alone := "\n".join(analytic(data, found))) and "No pool of candidates" in alone
     lines = {"family": [page.Line(name, measures.figures(answers.analytic(found, kept), made.measured, made.fault)) for name in ("analytic", "learned")]}
     text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"], beside=["| NVIDIA's heuristics |"])
     assert "### What was asked" in text and "| ranked probability score below that of the analytic model alone | 30 % | 0.0 % | - | 0.0 % | - |" in text

@@ -181,7 +181,7 @@ def code_version() -> str:
 def rows_of(data: Data, found: States, like: tuple[Sequence[str], int] | None = None) -> tuple[Rows, list[PairRow]]:
     """The matrices of all pairs whose programs have features, and those pairs in the same order; with `like` the features of these names, of which forests
     see so many, and else those that enough of the pairs have."""
-    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
+    pairs = settled(data, found)
     asked = [Asked((p.before, p.device, at), (p.after, p.device, at), p.step, data.programs[p.after].surface) for p in pairs
              for at in (sizes_text(p.sizes),)]
     names, used = like or names_of(asked, found)
@@ -226,6 +226,11 @@ def drawn_of(data: Data, found: States, like: Rows, most: int = DRAWN, seed: int
             pairs.append(PairRow(device, "", "", sizes[at], before, after, "", "tune", family, held[before] / held[after]))
             asked.append(Asked((before, device, at), (after, device, at), "", surface))
     return _rows(pairs, asked, found, like.names, like.used, {}), pairs
+
+
+def settled(data: Data, found: States) -> list[PairRow]:
+    """The pairs whose programs have features, and of which something is known."""
+    return [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
 
 
 def unsettled(data: Data, p: PairRow) -> bool:
