@@ -375,7 +375,8 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
         lines += ["", "## Contexts", "",
                   "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. Each candidate of a whole",
                   "gate has one of its own, and none is opened while another candidate is timed on its GPU. However many ask, on however many GPUs, a host",
-                  "opens no more than so many a minute. *Queues* of launches: eight are the driver's choice, one is what the process of a candidate asks for.", "",
+                  "opens no more than so many a minute. *Queues* of launches: eight are the driver's choice, one is what the process of a candidate asks",
+                  "for.", "",
                   "| " + " | ".join(CONTEXT_COLUMNS) + " |", "|" + " --- |" * len(CONTEXT_COLUMNS)]
         lines += [f"| {r['gpus']} | {r.get('queues', 8)} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {_a_minute(r):.0f} | "
                   f"{r['machine']}, {r['when']} |" for r in sorted(opening, key=lambda r: (r["gpus"], r.get("queues", 8), r["each"]))]
