@@ -136,6 +136,8 @@ class Binding:
     """What it was read from; None for one made in Python. `changed` keeps it."""
     computed: ClassVar[frozenset[str]] = frozenset()
     """The metas whose values its heuristics gave."""
+    unsaid: ClassVar[frozenset[str]] = frozenset()
+    """Facts that were taken for true because nothing says them. `changed` keeps them."""
     kernel: str = ""
     problem: str = ""
     elsewhere: Literal["", "zero"] = ""
@@ -195,7 +197,13 @@ class Binding:
 
     def changed(self, **fields: Any) -> Binding:
         """The binding with fields replaced, of which one still knows where the others were written."""
-        return replace(self, **fields)._read_from(self.source)
+        return replace(self, **fields)._read_from(self.source).assuming(self.unsaid)
+
+    def assuming(self, facts: frozenset[str]) -> Binding:
+        """The binding, some of whose facts nothing says."""
+        if facts:
+            object.__setattr__(self, "unsaid", facts & frozenset(self.facts))
+        return self
 
     def settled(self, metas: dict[str, Setting]) -> Binding:
         """The binding with its heuristics worked out: `metas` are all that there are then."""

@@ -53,13 +53,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expert:
-    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, and the binding's text."""
+    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, the binding's text, and which of its facts nothing says."""
 
     program: Program
     name: str
     source: str
     surface: str
     binding: str = ""
+    unsaid: frozenset[str] = frozenset()
 
 
 def read_text(path: Path) -> str:
@@ -135,7 +136,8 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
     held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
-    return Expert(program, name, source, own_surface(program, read.surface), held)
+    unsaid = read.binding.unsaid if read.binding is not None else frozenset()
+    return Expert(program, name, source, own_surface(program, read.surface), held, unsaid)
 
 
 def as_launched(text: str, read: Reading) -> Reading:

@@ -206,7 +206,7 @@ class _Kernel:
         reply = self.ask((*c.place.holding, *c.holding), condition, c.place)
         unknown = [x.partition(" ")[2] for x in names_read(c.condition) if x.startswith("%defined ") and x.partition(" ")[2] not in self.defined]
         if reply.kind == "fails" and unknown:
-            return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before")
+            return Obligation(c.kind, "open", c.what, c.place.anchor, f"whether '{unknown[0]}' has been written there before", reply.values)
         return self._told(c.kind, c.what, c.place, reply, condition)
 
     def _told(self, kind: Kind, what: str, place: Place, reply: Reply, claim: n.Expr, other: str = "") -> Obligation:

@@ -32,6 +32,16 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
     return load_expert(file, binding_of(file, bind, problem)).program
 
 
+def read_with(file: str, bind: Path | Binding | None = None) -> tuple[Program, frozenset[str]]:
+    """The program of `read`, and its facts that nothing says."""
+    from kir.surface.reading import binding_of, load_expert
+
+    if file.endswith(".kir") and bind is None:
+        return read(file), frozenset()
+    expert = load_expert(file, binding_of(file, bind))
+    return expert.program, expert.unsaid
+
+
 def against_function(file: str, bind: Path | None, function: str) -> tuple[str, Binding]:
     """The problem that a PyTorch function makes of a kernel (the path of its file), and the binding under which the kernel has the problem's names.
 
@@ -85,6 +95,13 @@ def for_problem(file: str, bind: Path | None, problem: str, against: str = "", n
     if problem:
         scalars_given(load_expert(file, held).program, problem)
     return problem, chosen if chosen is not None else held
+
+
+def quoted_bind(file: str) -> str:
+    """The command that writes down what is assumed of a kernel."""
+    from shlex import quote
+
+    return f"kir bind {quote(file)} --ask"
 
 
 def named_for(file: str, problem: str) -> tuple[str, Path | Binding | None]:

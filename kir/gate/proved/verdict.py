@@ -57,6 +57,8 @@ class Proved:
     findings: tuple[Finding, ...]
     tried: tuple[Mapping[str, int], ...] = ()
     not_run: str = ""
+    unsaid: tuple[str, ...] = ()
+    """Facts that were taken for true because nothing says them: it is decided for sizes at which they hold."""
 
     def status(self, kind: Kind) -> Status:
         """The worst of a kind over all kernels."""
@@ -85,4 +87,4 @@ class Proved:
         findings = [{k: v for k, v in asdict(f).items() if k != "origin"} | {"origin": f.origin.to_json() if f.origin is not None else None}
                     for f in self.findings]
         return {"program": self.program, "verdict": self.verdict, "kinds": {k: self.status(k) for k in KINDS}, "kernels": rows, "findings": findings,
-                "tried": [dict(t) for t in self.tried], "not_run": self.not_run}
+                "tried": [dict(t) for t in self.tried], "not_run": self.not_run, "unsaid": list(self.unsaid)}
