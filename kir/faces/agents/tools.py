@@ -271,7 +271,8 @@ async def explain(call: Call, id: Annotated[str, Field(description="an id such a
     return Text(text="\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")}))
 
 
-TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (parse, sites, opt, diff, run, check, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
+TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
+    parse, sites, opt, diff, run, check, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
 """In the order in which an agent sees them."""
 
 
