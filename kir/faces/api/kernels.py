@@ -24,7 +24,7 @@ from kir.base.registry import registry
 from kir.base.store import write_atomic
 from kir.faces.api.inputs import inputs_of
 from kir.faces.api.pipelines import pipeline_of
-from kir.faces.api.places import asked
+from kir.faces.api.places import BOTH, asked
 from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
@@ -259,10 +259,10 @@ def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") 
 
 
 def _sites(program: Program, only: Sequence[str], direction: str) -> Iterator[Site]:
+    directions = [each for each in BOTH if direction in ("both", each)]
     for name in only or [entry.name for entry in registry("kir.passes")]:
-        for row in asked(name, program, False).rows:
-            if direction in ("both", row["direction"]):
-                yield Site(row["step"], row["pass"], row["direction"], row["anchor"], row["verdicts"], tuple(row["refused"]))
+        for row in asked(name, program, False, directions).rows:
+            yield Site(row["step"], row["pass"], row["direction"], row["anchor"], row["verdicts"], tuple(row["refused"]))
 
 
 def apply(kernel: Source, pipeline: str) -> Kernel:
