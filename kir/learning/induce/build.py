@@ -5,13 +5,13 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import kir
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, usage
 from kir.base.store import write_atomic
 from kir.learning.cards.card import Card, card_text, read_card
 from kir.learning.cards.library import CardStore
@@ -30,12 +30,15 @@ NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skill
 
 
 def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None,
-          kept: Path | None = None) -> tuple[Card, ...]:
+          kept: Path | None = None, only: Collection[str] = ()) -> tuple[Card, ...]:
     """The cards of walked kernels, in order of name. Programs are parsed and trials run side by side in so many processes. A card is `kept` in a folder as
-    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again."""
+    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again. `only` cards of
+    some names are made, each as it is in the whole library. Raises UsageError KIR-S050 for a name that the evidence makes no card of."""
     some = distinct(walks)
     parsed_ahead((each.programs[key] for each in some for key in _read(each)), workers)
-    found = hypotheses(some, uses(some))
+    found = [each for each in hypotheses(some, uses(some)) if not only or each.card.name in only]
+    if missing := sorted({*only} - {each.card.name for each in found}):
+        raise usage("KIR-S050", f"the evidence makes no card called '{missing[0]}'", needs="the name of a card that it makes")
     if not trials:
         return tuple(_told(_finished(each, ()), advance) for each in found)
     of = hashlib.sha256(f"{_code()} {' '.join(sorted(each.digest for each in some))}".encode()).hexdigest() if kept is not None else ""
@@ -104,10 +107,12 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 
-def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (), workers: int = 1) -> tuple[Path, ...]:
-    """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed."""
+def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (), workers: int = 1, whole: bool = True) -> tuple[Path, ...]:
+    """Write cards, one file each, and of a `whole` library the order that their uses teach; files of cards that are no more are removed."""
     store = CardStore(folder)
     kept = {store.put(card) for card in cards}
+    if not whole:
+        return tuple(sorted(kept))
     for path in set(store.files()) - kept:
         path.unlink()
     admitted = [card for card in cards if card.state == "admitted"]

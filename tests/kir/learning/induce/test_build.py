@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kir.base.diagnostic import UsageError
 from kir.learning.evidence.walked import Walked
 from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
-from kir.learning.induce.build import build
+from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.hypotheses import Hypothesis
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
@@ -42,3 +43,19 @@ def test_a_killed_run_goes_on_with_the_cards_that_were_tried(tmp_path: Path, mon
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2
     monkeypatch.setattr(build_, "_code", lambda: "another")
     assert build(some, kept=tmp_path) == fresh and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+
+
+def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = tuple(finished([ROW]))
+    monkeypatch.setattr(build_, "tried", lambda *about: ())
+    monkeypatch.setattr(build_, "transferred", lambda card, walks, forecaster: ())
+    whole = build(some)
+    write_cards(tmp_path, whole)
+    before = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    (one,) = build(some, only=(whole[0].name,))
+    assert one == whole[0]
+    (path,) = write_cards(tmp_path, (one,), whole=False)
+    with pytest.raises(UsageError) as caught:
+        build(some, only=("no.such",))
+    assert caught.value.diagnostics[0].id == "KIR-S050"
+    assert path.name == f"{one.name}.md" and {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == before
