@@ -14,13 +14,13 @@ import kir
 from kir.base.diagnostic import KirError, usage
 from kir.base.store import write_atomic
 from kir.learning.cards.card import Card, card_text, read_card
-from kir.learning.cards.library import CardStore
-from kir.learning.cards.search import RANK
+from kir.learning.cards.library import CardStore, Library
+from kir.learning.cards.search import RANK, Rank, rank_of
 from kir.learning.evidence.walked import Walked, parsed_ahead
 from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
-from kir.learning.induce.rank import learned, seen
+from kir.learning.induce.rank import SELDOM, learned, seen
 from kir.learning.induce.transfers import transferred
 from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
@@ -108,14 +108,21 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
 
 
 def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (), workers: int = 1, whole: bool = True) -> tuple[Path, ...]:
-    """Write cards, one file each, and of a `whole` library the order that their uses teach; files of cards that are no more are removed."""
+    """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed. Of a library that is not `whole` the others
+    stay, and so does the order: of a card that it does not know it is as of one that was seen too seldom."""
     store = CardStore(folder)
     kept = {store.put(card) for card in cards}
     if not whole:
+        known, every = rank_of(folder), Library((store,)).admitted
+        if known != Rank():
+            _write_rank(folder, Rank(known.weights, {card.name: known.states.get(card.name, (SELDOM, {})) for card in every}, known.least))
         return tuple(sorted(kept))
     for path in set(store.files()) - kept:
         path.unlink()
     admitted = [card for card in cards if card.state == "admitted"]
-    rank = learned(admitted, seen(admitted, distinct(walks), workers))
-    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
+    _write_rank(folder, learned(admitted, seen(admitted, distinct(walks), workers)))
     return tuple(sorted(kept))
+
+
+def _write_rank(folder: Path, rank: Rank) -> None:
+    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")

@@ -1,6 +1,7 @@
 """A library is made card by card: what was tried is kept, and holds while code and evidence are the same."""
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from kir.base.diagnostic import UsageError
+from kir.learning.cards.search import RANK, WEIGHTS, Rank, rank_of
 from kir.learning.evidence.walked import Walked
 from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
 from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.hypotheses import Hypothesis
+from kir.learning.induce.rank import SELDOM
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
 
@@ -55,6 +58,10 @@ def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(t
     (one,) = build(some, only=(whole[0].name,))
     assert one == whole[0]
     (path,) = write_cards(tmp_path, (one,), whole=False)
+    (tmp_path / RANK).write_text(json.dumps({"least": 1.5, "weights": dict(WEIGHTS), "states": {"gone.for": [1.0, {}]}}))
+    write_cards(tmp_path, (one.model_copy(update={"state": "admitted"}),), whole=False)
+    assert rank_of(tmp_path) == Rank(WEIGHTS, {one.name: (SELDOM, {})}, 1.5), "the order stays, and has the admitted cards"
+    write_cards(tmp_path, whole)
     with pytest.raises(UsageError) as caught:
         build(some, only=("no.such",))
     assert caught.value.diagnostics[0].id == "KIR-S050"
