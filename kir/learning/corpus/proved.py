@@ -172,13 +172,18 @@ def table(rows: Sequence[Row]) -> list[str]:
     lines += ["", "| kernel | verdict | why | s |", "| --- | --- | --- | --- |"]
     for r in rows:
         if r["verdict"] != "refused":
-            where = [*(f"{fact}, which nothing says" for fact in r.get("unsaid", ())), *(["indices fit 32 bits"] if r["kinds"]["overflow"] != "proved" else [])]
-            why = reason(r) if r["verdict"] != "proved" else f"where {', and where '.join(where)}" if where else ""
+            why = reason(r) if r["verdict"] != "proved" else _where(r)
             lines.append(f"| {r['kernel']} | {r['verdict']} | {_cell(why)} | {r['seconds']} |")
     refused = Counter(r.get("id", "") for r in rows if r["verdict"] == "refused")
     if refused:
         lines += ["", "Not read: " + "; ".join(f"{count} for {id_}" for id_, count in refused.most_common()) + "."]
     return lines
+
+
+def _where(row: Row) -> str:
+    """At which sizes a kernel is proved, where it is not at all of them."""
+    at = [f"{fact}, which nothing says" for fact in row.get("unsaid", ())] + (["indices fit 32 bits"] if row["kinds"]["overflow"] != "proved" else [])
+    return f"where {', and where '.join(at)}" if at else ""
 
 
 def _cell(text: str) -> str:
