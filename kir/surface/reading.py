@@ -179,7 +179,7 @@ def as_found(text: str) -> tuple[Found | None, tuple[Diagnostic, ...]]:
         return None, ()
     first, command = found[0], f"kir bind {quote(text)} --ask"
     if first.open:
-        raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {', '.join(first.open)}",
+        raise error("KIR-S061", f"{first.place} launches {name}, and leaves open: {_some(first.open)}",
                     needs="an answer for each, once", attempt=f"{command} asks for them and keeps the answers")
     return first, (notice(first, found[1:], name, command),)
 
@@ -320,11 +320,12 @@ def kernel_of(path: Path, kernel: str) -> tuple[Frontend, KernelRef]:
     raise usage(
         "KIR-S018",
         f"there is no kernel '{kernel}' in {path}{f'; {hint}' if hint else ''}" if kernel else f"{path} has several kernels; {hint}",
+        attempt="" if kernel else f"{path}::{names[0]}",
     )
 
 
 def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:8])}{', ..' if len(names) > 8 else ''}"
+    return f"{', '.join(names[:8])}{f', and {len(names) - 8} more' if len(names) > 8 else ''}"
 
 
 def normal_form(read: Reading, known: Sequence[Path] = (), text: str = "") -> Program:

@@ -395,7 +395,7 @@ class _Kernel:
     def _of_grid(self) -> Iterator[Obligation]:
         """CTAs along the axes of a grid, which a launch takes up to 65,535 of beyond the first axis."""
         for axis, most in zip(self.kernel.grid, MOST_CTAS, strict=False):
-            what = f"{expr_text(axis.extent)[:60]} CTAs along '{axis.name}' can be launched"
+            what = f"{expr_text(axis.extent)[:60]} CTAs along '{axis.name}' can be launched, at most {most:,}"
             if most == MOST_CTAS[0] and dtype_of(axis.extent.type).bits <= 32:
                 yield Obligation("overflow", "proved", what, self.kernel.name)  # a number of 32 bits, where it fits them
                 continue

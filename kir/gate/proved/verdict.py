@@ -39,7 +39,8 @@ class Finding:
         """An error KIR-Y002 for a counterexample, a warning KIR-Y003 for what is not decided."""
         at = ", ".join(f"{k} = {v}" for k, v in self.sizes.items())
         if self.status == "refuted":
-            message = f"{self.what}: {self.shown}" if self.shown else self.what
+            claim = f"not at all sizes: {self.what}" if self.kind == "overflow" else self.what
+            message = f"{claim}: {self.shown}" if self.shown else claim
             return Diagnostic("KIR-Y002", message, self.origin, self.anchor, self.kernel, tuple(x for x in (at, self.other) if x),
                               severity="warning" if self.kind == "overflow" else "error")
         return Diagnostic("KIR-Y003", f"{self.what}: not decided", self.origin, self.anchor, self.kernel, tuple(x for x in (self.why, self.other) if x),
