@@ -154,8 +154,7 @@ class Walk:
             items += self.call(value, place, env)
         if len(s.names) == 1:
             return env.naming(s.names[0], self.values.value(value, env))
-        kinds = value.type.elements if isinstance(value.type, TupleType) else ()
-        for name, t in zip(s.names, kinds, strict=False):
+        for name, t in zip(s.names, value.type.elements if isinstance(value.type, TupleType) else (), strict=False):
             env = env.naming(name, self.values.unknown(env, shape_of(t), element_type(t)))
         return env
 
@@ -420,7 +419,7 @@ class Walk:
                 self._cleared(r, env)
                 self.claim("undefined", place, f"an update of '{r.buffer.name}'", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
             return items
-        if c.fn in ("ldmatrix",):
+        if c.fn == "ldmatrix":
             for r in places_:
                 items += self.access("read", r, place, env)
                 self.claim("undefined", place, f"what '{c.fn}' reads", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
