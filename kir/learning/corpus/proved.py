@@ -16,6 +16,7 @@ from kir.analysis.proof.sites import KINDS
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.proved import proved
+from kir.gate.proved.unsaid import as_one
 from kir.gate.proved.verdict import WORDS
 from kir.ir.parser import parse_program
 from kir.learning.corpus.rank import recorded
@@ -126,7 +127,7 @@ def one(job: Job, runs: int = 6) -> Row:
         if job.text.endswith(".kir"):
             return proved(parse_program(read_text(Path(job.text)), job.text), runs).to_json()
         expert = load_expert(job.text, job.binding)
-        return proved(expert.program, runs, expert.unsaid).to_json()
+        return proved(as_one(expert.program, expert.joined), runs, expert.unsaid).to_json()
     except KirError as bad:
         return {"verdict": "refused", "id": bad.diagnostics[0].id, "why": bad.diagnostics[0].message}
     except RecursionError:
