@@ -32,9 +32,10 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
     """The launches of a kernel in its file, and in other files of its folder that name it or its file. What a main program or a test calls comes
     first: there the sizes are known. Of one place in the text the launch of which the most is known, of equals the first; where something is open, whoever
     calls the function that launches is followed too, since its defaults may say it, and then the usual call, without the arguments that are None by default;
-    so is that call where no other comes to the launch."""
+    so is that call where no other comes to the launch. A file that defines a kernel of the same name launches its own."""
     load = cache(partial(_loaded, is_kernel=is_kernel))
     files = list(islice(_files(source, kernel, load), MOST_FILES))
+    others = {str(f.path) for f in files if f.path != source and kernel in f.kernels}
     found: dict[str, HostLaunch] = {}
 
     def follow(starts: Iterator[Callable[[Follower], None]], usual: frozenset[str] | None = frozenset()) -> None:
@@ -44,7 +45,7 @@ def host_launches(source: Path, kernel: str, is_kernel: Callable[[ast.FunctionDe
                 follower = Follower({f.path.stem: f for f in files}, on_call, load, usual, way)
                 start(follower)
                 for each in follower.launches:
-                    if each.kernel == kernel and (each.place not in found or _left(each) < _left(found[each.place])):
+                    if each.kernel == kernel and each.file not in others and (each.place not in found or _left(each) < _left(found[each.place])):
                         found[each.place] = each
                 ways += [more for fork in follower.forks if (more := way | {fork}) not in ways][:MOST_WAYS - len(ways)]
 
