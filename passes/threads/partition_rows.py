@@ -45,7 +45,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
 from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, matched_as, node_as
-from kir.rewrite.match.independence import numbers_told
+from kir.rewrite.match.independence import numbers_told, own_place
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -87,6 +87,8 @@ def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved("the place moves along an axis of its own")
     if _told(place.index, loop.var, {v.name for v, _ in axes}):
         return proved("the place tells the iterations apart: a number's quotient and remainder are both in it")
+    if all(isinstance(d, int) for _, d in rest) and own_place(program, (*site.path, "body", 0), s.at, loop):
+        return proved("each iteration writes at a place of its own")
     counts = [d for _, d in axes if isinstance(d, int)]
     if len(counts) < len(axes):
         return unknown("the extent of the tile is not known", needs="a specialized program")
