@@ -76,9 +76,9 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     runs = _Runs(program)
     best = _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
-        other = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
-        if not open_shapes(other):
-            return other
+        measured = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        if not open_shapes(measured):
+            return measured
     if best.ran and best.amiss != (0, 0):
         tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
         other = _fitted(tiled, runs, names)
