@@ -23,7 +23,6 @@ from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, 
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
-
 MOST_WRITTEN = 600
 """Nodes that a walk adds to a program at most by writing a value out."""
 
