@@ -80,7 +80,7 @@ class HoldResults(Pass):
     claim: ClassVar[str] = "Results that wait together can leave together, in instructions that take several at once."
     least: ClassVar[Mapping[str, int]] = {"first": 1}
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P957", "validity", "aliasing", "what the values are made of is not written where they are used", _unchanged),
+        Precondition("KIR-P953", "validity", "aliasing", "what the values are made of is not written where they are used", _unchanged),
     )
 
     first: int = 1

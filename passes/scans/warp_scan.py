@@ -107,9 +107,10 @@ class WarpScan(Pass):
         if team is None or not isinstance(node, n.Store) or node.at.buffer.space != "shared":
             return None
         block, i = block_and_index(program, path)
-        if i + 2 >= len(block) or not isinstance(block[i + 2], n.For) or _scan_at(block, i, team) is None:
+        found = _scan_at(block, i, team) if i + 2 < len(block) and isinstance(block[i + 2], n.For) else None
+        if found is None or not isinstance(found[0].value, n.Load):
             return None
-        return Site(path, self)
+        return Miss("it adds up in another order") if found[0].flipped or found[0].late else Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shuffles within warps, then the sums of the warps before."""
@@ -173,7 +174,7 @@ def _levels(running: Running, reverse: bool, sums: n.Buffer, tops: n.Buffer, own
     before = build.compare("gt", w, warp) if reverse else build.compare("lt", w, warp)
     add = n.If(before, (n.Store(n.Region(own), build.binary(running.op, n.Load(build.region(tops, w)), whole(own))),))
     zero, one = build.const(0), build.const(1)
-    return (n.Alloc(own, n.Load(build.region(running.source, t))),
+    return (n.Alloc(own, running.value),
             n.For(s, zero, build.const(5), one, (shuffle, step), "unroll", n.attrs(factor=5)),
             n.If(build.compare("eq", lane, 0 if reverse else WARP - 1), (n.Store(build.region(tops, warp), whole(own)),)),
             barrier(),
@@ -195,7 +196,7 @@ def _found(block: n.Block, i: int, team: ThreadTeam) -> tuple[Running, bool, n.B
         return None
     for op in REDUCTIONS:
         for reverse in (False, True):
-            running = Running(alloc.init.at.buffer, op)
+            running = Running(alloc.init, op)
             made = _levels(running, reverse, store.at.buffer, inner.at.buffer, alloc.buffer, shuffles.var,
                            n.Var(near.names[0], near.value.type), warps.var, team)
             if made == block[i:i + SIZE]:

@@ -44,7 +44,7 @@ from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, R
 from kir.rewrite.edit import kernel_of, names_in
 from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, node_as
 
-from .partition_rows import _tile_place
+from ..threads.partition_rows import _tile_place
 
 UPDATES = frozenset({"atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor"})
 """Operations whose order does not matter but for rounding."""
@@ -102,7 +102,7 @@ class UpdateRows(Pass):
     numerics: ClassVar[str] = "reassociated(updates)"
     provides: ClassVar[tuple[str, ...]] = ("rows",)
     preconditions: ClassVar[tuple[Precondition, ...]] = (
-        Precondition("KIR-P956", "validity", "aliasing", "no iteration reads what is updated", _reads_nothing_updated),
+        Precondition("KIR-P945", "validity", "aliasing", "no iteration reads what is updated", _reads_nothing_updated),
     )
 
     spread: bool = True
