@@ -107,10 +107,12 @@ class WarpScan(Pass):
         if team is None or not isinstance(node, n.Store) or node.at.buffer.space != "shared":
             return None
         block, i = block_and_index(program, path)
-        found = _scan_at(block, i, team) if i + 2 < len(block) and isinstance(block[i + 2], n.For) else None
-        if found is None or not isinstance(found[0].value, n.Load):
+        if i + 2 >= len(block) or not isinstance(block[i + 2], n.For) or (found := _scan_at(block, i, team)) is None:
             return None
-        return Miss("it adds up in another order") if found[0].flipped or found[0].late else Site(path, self)
+        running = found[0]
+        if running.flipped or running.late or not _is_own(running.value, team):
+            return Miss("shuffles take each thread's element of shared memory, and what comes from the other thread first")
+        return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
         """Shuffles within warps, then the sums of the warps before."""
@@ -183,12 +185,17 @@ def _levels(running: Running, reverse: bool, sums: n.Buffer, tops: n.Buffer, own
             barrier())
 
 
+def _is_own(value: n.Expr, team: ThreadTeam) -> bool:
+    """Whether a value is the thread's element of an array in shared memory."""
+    return isinstance(value, n.Load) and value.at.buffer.space == "shared" and value == n.Load(build.region(value.at.buffer, team.thread))
+
+
 def _found(block: n.Block, i: int, team: ThreadTeam) -> tuple[Running, bool, n.Buffer, n.Buffer] | None:
     """(what is reduced, whether from the end, where the results go, the values of the warps) of a scan that begins at `i`."""
     if i + SIZE > len(block):
         return None
     alloc, shuffles, publish, _, warps, store, _ = block[i:i + SIZE]
-    if not (isinstance(alloc, n.Alloc) and isinstance(alloc.init, n.Load) and isinstance(shuffles, n.For) and isinstance(warps, n.For)
+    if not (isinstance(alloc, n.Alloc) and alloc.init is not None and _is_own(alloc.init, team) and isinstance(shuffles, n.For) and isinstance(warps, n.For)
             and isinstance(publish, n.If) and isinstance(store, n.Store) and len(shuffles.body) == 2):
         return None
     near, inner = shuffles.body[0], publish.then[0] if publish.then else None

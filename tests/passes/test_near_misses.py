@@ -419,7 +419,8 @@ def test_a_loop_that_carries_something_becomes_no_vectors() -> None:
 def test_a_chain_of_names_is_not_written_out_whole() -> None:
     """Each link is named three times: written out, the last would have thousands of nodes. A walk leaves such names, and takes the others back."""
     links = "".join(f"  let m{k} = select(m{k - 1} != m{k - 1} | m{k - 1} > X[{k}], m{k - 1}, X[{k}])\n" for k in range(1, 9))
-    program = parse_program(f"kir 1\nprogram p\n  in X: f32[9]\n  out Y: f32[1]\nkernel main grid (b: 1) threads 1\n  let m0 = X[0] * 2.0\n{links}  Y[0] = m8\n")
+    head = "kir 1\nprogram p\n  in X: f32[9]\n  out Y: f32[1]\nkernel main grid (b: 1) threads 1\n  let m0 = X[0] * 2.0\n"
+    program = parse_program(f"{head}{links}  Y[0] = m8\n")
     item = next(p for p in passes() if p.name == "reuse-operand").with_options({})
     found = [site.path for site in item.inverse_sites(program)]
     assert ("main", 0) in found  # a short value
