@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from kir.analysis.access import Aliases, accesses
-from kir.analysis.elements import NotElementwise, element, element_region, tile
+from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_place
 from kir.analysis.tiles.retile import CannotRetile
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -43,8 +43,6 @@ from kir.ir.types import I32, TileType, shape_of
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
 from kir.rewrite.edit import kernel_of, names_in
 from kir.rewrite.match import counting, edited, fresh_var, is_counted, matched, matched_as, node_as
-
-from ..threads.partition_rows import _tile_place
 
 UPDATES = frozenset({"atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor"})
 """Operations whose order does not matter but for rounding."""
@@ -125,7 +123,7 @@ class UpdateRows(Pass):
         found, extent = matched(_update(loop.body[0])), matched(build.int_value(loop.hi))
         rest = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape_of(found.at.type))]
         axes = [(n.Var(loop.var.name, I32), extent), *rest]
-        place = _tile_place(element_region(found.at, [v for v, _ in rest]), axes)
+        place = tile_place(element_region(found.at, [v for v, _ in rest]), axes)
         if place is None:
             raise CannotRetile("the place has no form as a tile with this axis")
 
@@ -168,7 +166,7 @@ def _narrowed(found: _Update, j: n.Var, spread: bool, label: str | None) -> n.St
     shape = shape_of(found.at.type)
     rest: list[tuple[n.Var, int | n.Expr]] = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape[1:])]
     index: list[n.Expr] = [j, *(v for v, _ in rest)]
-    place = _tile_place(element_region(found.at, index), rest) if rest else element_region(found.at, index)
+    place = tile_place(element_region(found.at, index), rest) if rest else element_region(found.at, index)
     if place is None:
         raise CannotRetile("the place has no single slices")
 
