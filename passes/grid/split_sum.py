@@ -195,7 +195,8 @@ def _added(s: n.Store) -> n.Expr | None:
     if s.at.buffer.space != "global" or not isinstance(v, n.Binary) or v.op != "add" or s.cache:
         return None
     other = build.const(0, s.at.buffer.dtype) if s.mask is not None or s.clip else None
-    return v.b if v.a == build.load(s.at, s.mask, other, s.clip) else None
+    old = build.load(s.at, s.mask, other, s.clip)
+    return v.b if v.a == old else v.a if v.b == old else None
 
 
 def _mask(at: n.Region) -> n.Expr | None:
