@@ -19,6 +19,7 @@ from .launch.geometry import BLOCK, Geometry, callers, words_of
 from .launch.launch_bounds import cluster_of, launch_bounds
 from .names.mutation_analysis import mutated
 from .output.cleanup import tidied
+from .output.counted_loops import counted
 from .output.fragments import joined
 from .output.loop_distribution import distributed, guarded
 from .output.vectorization import piecewise, vectorized
@@ -330,7 +331,7 @@ def _together(x: n.Node) -> bool:
 
 def _settled(body: n.Block, r: Reading, apart: frozenset[str]) -> n.Block:
     """A body with its variables as values where they are such, and its pieces joined."""
-    return joined(tidied(promoted(tidied(body, apart), frozenset(r.m.taken)), apart))
+    return joined(tidied(promoted(counted(tidied(body, apart)), frozenset(r.m.taken)), apart))
 
 
 def _initialized(allocs: list[n.Stmt], body: list[n.Stmt], geometry: Geometry) -> tuple[list[n.Stmt], list[n.Stmt]]:

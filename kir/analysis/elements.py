@@ -206,6 +206,15 @@ def tile_region(r: n.Region, axes: Axes) -> tuple[n.Region, list[int]] | None:
     return build.region(r.buffer, *out), own
 
 
+def tile_place(place: n.Region, axes: Axes) -> n.Region | None:
+    """The place of a tile, from that of an element: spans, or indices that gather; None where the axes come in another order."""
+    found = tile_region(place, axes)
+    if found is not None:
+        return found[0] if found[1] == list(range(len(axes))) else None
+    made = build.region(place.buffer, *(tile(i, axes, False) for i in place.index if isinstance(i, n.Expr)))
+    return made if shape_of(made.type) == tuple(d for _, d in axes) else None
+
+
 def _tile_of_load(e: n.Load, axes: Axes) -> n.Expr:
     found = tile_region(e.at, axes)
     extra = {v.name for v, _ in axes} & (names_read(e.mask) if e.mask is not None else set())

@@ -58,7 +58,7 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
     not use is not put off in it: that would change nothing. The search ends when ``most`` programs have been seen, or it is ``late``.
     """
     seen: set[str] = set()
-    best = descend(program, engine, (), seen)
+    best = descend(program, engine, (), seen, late)
     waiting: list[tuple[tuple[int, tuple[int, ...]], int, int, Descent]] = [(best.score, 0, 0, best)]
     tried: set[tuple[str, ...]] = {()}
     while best.violations and waiting:
@@ -67,7 +67,7 @@ def plan(program: Program, engine: Ground, most: int = MOST_PROGRAMS, told: Call
             if names in tried or len(seen) >= most or len(tried) >= MOST_DESCENTS or late():
                 continue
             tried.add(names)
-            found = descend(program, engine, names, seen)
+            found = descend(program, engine, names, seen, late)
             told(f"put off {', '.join(names)}: {found.violations} violations left")
             if found.score < best.score:
                 best = found
@@ -86,12 +86,14 @@ def _more(parent: Descent) -> Iterator[tuple[str, ...]]:
             yield from ((*parent.delayed[:at], name, *parent.delayed[at:]) for at in reversed(range(len(parent.delayed) + 1)))
 
 
-def descend(program: Program, engine: Ground, delayed: tuple[str, ...], visited: set[str] | None = None) -> Descent:
-    """Take passes back, the first that can be each time, until none can. Contents of the programs gone through are added to ``visited``."""
+def descend(program: Program, engine: Ground, delayed: tuple[str, ...], visited: set[str] | None = None,
+            late: Callable[[], bool] = lambda: False) -> Descent:
+    """Take passes back, the first that can be each time, until none can or it is ``late``. Contents of the programs gone through are added to
+    ``visited``."""
     seen = {engine.content(program)}
     used: dict[str, None] = {}
     for _ in range(MOST_STEPS):
-        if not engine.violations(program):
+        if not engine.violations(program) or late():
             break
         step = _first(program, engine, delayed, seen)
         if step is None:

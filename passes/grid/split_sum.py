@@ -52,7 +52,7 @@ from kir.ir import nodes as n
 from kir.ir.types import I32, shape_of
 from kir.ir.visit import names_read, regions, statements, transform, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted
-from kir.rewrite.edit import kernel_of, node_at, replace_kernel
+from kir.rewrite.edit import fresh, kernel_of, names_in, node_at, replace_kernel
 from kir.rewrite.match import is_counted, node_as
 from kir.rewrite.match.materialize import is_pure
 
@@ -84,7 +84,8 @@ def _nobody_leaves(program: n.Program, site: Site, context: Context) -> Verdict:
 
 @dataclass(frozen=True)
 class SplitSum(Pass):
-    """The loop over the parts becomes the last axis of the grid. `spelled`: what stays inside the tensor is said by a mask where it was clipped."""
+    """The loop over the parts becomes the last axis of the grid, or, of a kernel of one CTA, the only one (`alone`). `spelled`: what stays inside the
+    tensor is said by a mask where it was clipped."""
 
     intent: ClassVar[str] = "split-k"
     catalogue: ClassVar[tuple[int, ...]] = (32,)
@@ -95,6 +96,7 @@ class SplitSum(Pass):
         Precondition("KIR-P322", "validity", "pipeline", "no part ends the CTA", _nobody_leaves))
 
     spelled: bool = False
+    alone: bool = False
 
     def match(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a serial loop that is all that a kernel does, and that adds to tensors."""
@@ -109,6 +111,9 @@ class SplitSum(Pass):
             return None
         if len(kernel.grid) > 2 or kernel.cluster or program.plan:
             return Miss("the grid has no axis left, or CTAs form clusters")
+        if self.alone and not (len(kernel.grid) == 1 and build.is_const(kernel.grid[0].extent, 1) and not any(
+                kernel.grid[0].name in names_read(s) for s in kernel.body)):
+            return Miss("the kernel is more than one CTA, or asks which it is")
         if names_read(node.hi) & {name for s in kernel.body[:i] if isinstance(s, n.Let) for name in s.names} or _meets(node.body):
             return Miss("threads are told apart in it, or the number of parts is computed by the CTA")
         if any(s.clip for s in stores) and not self.spelled:
@@ -127,13 +132,13 @@ class SplitSum(Pass):
             mask = _mask(s.at) if s.clip else s.mask
             return n.Eval(build.call("atomic_add", s.at, value, *(() if mask is None else (mask,))), label=s.label, origin=s.origin)
         body = tuple(transform(s, leave) for s in loop.body)
-        grid = (*kernel.grid, n.Axis(loop.var.name, loop.hi))
+        grid = (*(() if self.alone else kernel.grid), n.Axis(loop.var.name, loop.hi))
         made = replace(kernel, grid=grid, body=(*kernel.body[:-1], *body))
         return Rewritten(replace_kernel(program, kernel.name, made), site.path[:1])
 
     def match_inverse(self, program: n.Program, path: Path, node: Place) -> Found:
         """At a kernel with an axis of the grid along which CTAs add to the same places, whose other axes tell the places apart."""
-        if not isinstance(node, n.Kernel) or len(node.grid) < 2 or node.cluster or program.plan:
+        if not isinstance(node, n.Kernel) or not node.grid or node.cluster or program.plan:
             return None
         updates = [s.call for s in statements(node.body) if isinstance(s, n.Eval) and s.call.fn == "atomic_add"]
         if not updates:
@@ -155,7 +160,7 @@ class SplitSum(Pass):
         if parts is not None and any(next(shares(s, parts, part), None) is not None for s in statements(node.body) if isinstance(s, n.For)):
             return Miss("its parts are ranges of one loop: that is split-k")
         spelled = any(len(c.args) == 3 and isinstance(c.args[0], n.Region) and c.args[2] == _mask(c.args[0]) for c in updates)
-        return Site(path, SplitSum(spelled))
+        return Site(path, SplitSum(spelled, len(node.grid) == 1))
 
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """A loop over the parts, each of which is added to what is there."""
@@ -174,7 +179,8 @@ class SplitSum(Pass):
             return n.Store(at, build.binary("add", old, value), None if clip else mask, clip, label=s.label, origin=s.origin)
         first = next((k for k, s in enumerate(kernel.body) if not _is_name(s, axis.name)), len(kernel.body))
         loop = n.For(n.Var(axis.name, I32), build.const(0), axis.extent, build.const(1), tuple(transform(s, leave) for s in kernel.body[first:]))
-        made = replace(kernel, grid=kernel.grid[:-1], body=(*kernel.body[:first], loop))
+        grid = (n.Axis(fresh("cta", names_in(program, kernel)), build.const(1)),) if self.alone else kernel.grid[:-1]
+        made = replace(kernel, grid=grid, body=(*kernel.body[:first], loop))
         return Rewritten(replace_kernel(program, kernel.name, made), (*site.path, first))
 
 
@@ -189,7 +195,8 @@ def _added(s: n.Store) -> n.Expr | None:
     if s.at.buffer.space != "global" or not isinstance(v, n.Binary) or v.op != "add" or s.cache:
         return None
     other = build.const(0, s.at.buffer.dtype) if s.mask is not None or s.clip else None
-    return v.b if v.a == build.load(s.at, s.mask, other, s.clip) else None
+    old = build.load(s.at, s.mask, other, s.clip)
+    return v.b if v.a == old else v.a if v.b == old else None
 
 
 def _mask(at: n.Region) -> n.Expr | None:

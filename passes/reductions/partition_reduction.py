@@ -154,7 +154,8 @@ def _turn(loop: n.For, team: ThreadTeam) -> n.For | None:
     inner = loop.body[0]
     if build.int_value(loop.hi) != team.threads or len(loop.body) != 1 or loop.attrs or loop.var.of != team.thread.of or not isinstance(inner, n.For):
         return None
-    return substitute(replace(inner, label=loop.label), {loop.var.name: team.thread})
+    made: n.For = substitute(replace(inner, label=loop.label), {loop.var.name: team.thread})
+    return made
 
 
 def _all_turns(loop: n.For, team: ThreadTeam, var: n.Var) -> n.For | None:

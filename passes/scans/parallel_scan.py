@@ -108,7 +108,8 @@ class Running:
 
     def of(self, t: n.Var, other: n.Expr) -> n.Expr:
         """What another thread puts in."""
-        return substitute(self.value, {t.name: other})
+        made: n.Expr = substitute(self.value, {t.name: other})
+        return made
 
 
 @dataclass(frozen=True)

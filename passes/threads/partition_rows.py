@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from kir.analysis.elements import Axes, NotElementwise, element, element_region, tile, tile_region
+from kir.analysis.elements import NotElementwise, element, element_region, tile, tile_place, tile_region
 from kir.analysis.loops.loop_nest import counted_out
 from kir.analysis.tiles.retile import CannotRetile
 from kir.analysis.tiles.widen import Widen
@@ -45,7 +45,7 @@ from kir.ir.visit import names_read, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, refuted, unknown
 from kir.rewrite.edit import enclosing, kernel_of, names_in, node_at
 from kir.rewrite.match import counting, edited, fresh_var, from_zero, is_counted, matched, matched_as, node_as
-from kir.rewrite.match.independence import numbers_told
+from kir.rewrite.match.independence import numbers_told, own_place
 
 SPACES = ("global", "fragment")
 """Where what is stored is spread over the threads."""
@@ -87,6 +87,8 @@ def distinct(program: n.Program, site: Site, context: Context) -> Verdict:
         return proved("the place moves along an axis of its own")
     if _told(place.index, loop.var, {v.name for v, _ in axes}):
         return proved("the place tells the iterations apart: a number's quotient and remainder are both in it")
+    if all(isinstance(d, int) for _, d in rest) and own_place(program, (*site.path, "body", 0), s.at, loop):
+        return proved("each iteration writes at a place of its own")
     counts = [d for _, d in axes if isinstance(d, int)]
     if len(counts) < len(axes):
         return unknown("the extent of the tile is not known", needs="a specialized program")
@@ -165,7 +167,7 @@ class PartitionRows(Pass):
         if self.axis > len(rest):
             raise CannotRetile(f"there is no axis {self.axis}")
         axes = [*rest[:self.axis], (n.Var(loop.var.name, loop.var.of), extent), *rest[self.axis:]]
-        place = _tile_place(element_region(s.at, [v for v, _ in rest]), axes)
+        place = tile_place(element_region(s.at, [v for v, _ in rest]), axes)
         if place is None:
             raise CannotRetile("the place has no form as a tile with this axis")
         zero = build.const(0, loop.var.type if isinstance(loop.var.type, DType) else I32)
@@ -240,22 +242,13 @@ def _elsewhere(program: n.Program, path: Path, b: n.Buffer) -> str:
     return ""
 
 
-def _tile_place(place: n.Region, axes: Axes) -> n.Region | None:
-    """The place of a tile, from that of an element: spans, or indices that gather; None where the axes come in another order."""
-    found = tile_region(place, axes)
-    if found is not None:
-        return found[0] if found[1] == list(range(len(axes))) else None
-    made = build.region(place.buffer, *(tile(i, axes, False) for i in place.index if isinstance(i, n.Expr)))
-    return made if shape_of(made.type) == tuple(d for _, d in axes) else None
-
-
 def narrowed(s: n.Store, axis: int, j: n.Var, spread: bool = True) -> n.Stmt:
     """The store of one slice. Without `spread`, what is the same along an axis is not written out for all of it."""
     shape = shape_of(s.at.type)
     rest: list[tuple[n.Var, int | n.Expr]] = [(n.Var(f"%{k}", I32), d) for k, d in enumerate(shape[:axis] + shape[axis + 1:])]
     index: list[n.Expr] = [v for v, _ in rest]
     index.insert(axis, j)
-    place = _tile_place(element_region(s.at, index), rest)
+    place = tile_place(element_region(s.at, index), rest)
     if place is None:
         raise CannotRetile("the place has no single slices")
 

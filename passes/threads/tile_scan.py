@@ -174,7 +174,7 @@ class TileScan(Pass):
         block, i = block_and_index(program, path)
         used = self._users(block, i, node.names[0])
         if not used:
-            return Miss(f"'{node.names[0]}' is used by more than stores")
+            return Miss(f"'{node.names[0]}' is used by more than the stores after it")
         try:
             shape = shape_of(node.value.type)
             masks = [s.mask for k in used if isinstance(s := block[k], n.Store)]

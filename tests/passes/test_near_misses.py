@@ -7,6 +7,7 @@ import pytest
 
 from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
+from kir.ir.printer import program_text
 from kir.rewrite import judge, passes, run
 from kir.rewrite.driver import apply, misses, offered, sites
 
@@ -413,3 +414,17 @@ def test_a_loop_that_carries_something_becomes_no_vectors() -> None:
     carried, apart = (parse_program(text.format(body=body)) for body in ("X[i + 1] = X[i] * 2.0", "Y[i] = X[i] * 2.0"))
     assert sites(item, carried) == () and "an iteration may touch what another writes" in [said for _, said in misses(item, carried)]
     assert len(sites(item, apart)) == 1
+
+
+def test_a_chain_of_names_is_not_written_out_whole() -> None:
+    """Each link is named three times: written out, the last would have thousands of nodes. A walk leaves such names, and takes the others back."""
+    links = "".join(f"  let m{k} = select(m{k - 1} != m{k - 1} | m{k - 1} > X[{k}], m{k - 1}, X[{k}])\n" for k in range(1, 9))
+    head = "kir 1\nprogram p\n  in X: f32[9]\n  out Y: f32[1]\nkernel main grid (b: 1) threads 1\n  let m0 = X[0] * 2.0\n"
+    program = parse_program(f"{head}{links}  Y[0] = m8\n")
+    item = next(p for p in passes() if p.name == "reuse-operand").with_options({})
+    found = [site.path for site in item.inverse_sites(program)]
+    assert ("main", 0) in found  # a short value
+    while steps := list(item.inverse_sites(program)):
+        program = steps[0].params.deoptimize(program, steps[0]).program
+    assert 0 < sum(1 for s in program.kernels[0].body if type(s).__name__ == "Let") < 9
+    assert len(program_text(program)) < 20_000

@@ -257,6 +257,8 @@ class _Counter:
                 self.add("hoisted", above)
                 self.add("masks", s.clip + (s.mask is not None))
                 self.add("annotations", len(s.attrs))
+            case n.Eval() if s.call.fn.startswith("atomic_"):
+                self.add("tiles", sum(_bits(a.type) for a in s.call.args if isinstance(a, n.Region)))
             case n.Mma():
                 self.add("tensor", _MMA.get(s.via, 2))
                 self.add("asynchrony", s.pending)
@@ -337,6 +339,8 @@ class _Counter:
             self.add("lanes")
         elif x.fn in _TILE_CALLS:
             self.add("reductions")
+        elif x.fn == "split":
+            self.add("vectors")
 
 
 def _further_purposes(block: n.Block) -> int:

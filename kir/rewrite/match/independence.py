@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kir.analysis.elements import element_region
@@ -168,7 +168,16 @@ def _has_own(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> bool:
     inner = inner | counts
     whole = replace(r, index=tuple(known.expanded(i) if isinstance(i, n.Expr) and names_read(i) & inner else i for i in r.index))
     return separated((r,), loop.var, inner) or any(
-        _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole)))
+        _moves(x, loop, inner, known) for x in (r, *([whole] if whole != r else []), *_numbered(r), *_numbered(whole), *_widened(r, loop, inner)))
+
+
+def _widened(r: n.Region, loop: n.For, inner: set[str]) -> Iterator[n.Region]:
+    """The places by numbers of which an index is the conversion to more bits, plus what is the same in every iteration: two that differ in one differ."""
+    for i in r.index:
+        moving = {m: c for m, c in build.polynomial(i).items() if any(names_read(a) & {*inner, loop.var.name} for a in m)} if isinstance(i, n.Expr) else {}
+        if len(moving) == 1 and len(only := next(iter(moving))) == 1 and isinstance(cast := only[0], n.Cast) and dtype_of(cast.type).is_integer and (
+                dtype_of(cast.x.type).is_integer and dtype_of(cast.type).bits >= dtype_of(cast.x.type).bits):
+            yield n.Region(r.buffer, (cast.x,))
 
 
 def _counted(r: n.Region, loop: n.For) -> tuple[n.Region, set[str]]:

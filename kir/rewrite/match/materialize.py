@@ -23,6 +23,9 @@ from kir.rewrite.base import Context, Miss, Pass, Path, Place, Rewritten, Site, 
 from kir.rewrite.edit import block_at, edit_block, fresh, kernel_of, names_in, node_at, places
 from kir.rewrite.precondition import Verdict, proved, refuted, unknown
 
+MOST_WRITTEN = 600
+"""Nodes that a walk adds to a program at most by writing a value out."""
+
 
 def is_pure(e: n.Expr) -> bool:
     """Whether evaluating an expression again gives the same value as long as memory stays as it is."""
@@ -234,12 +237,26 @@ class Materialize(Pass):
         again = any(_evaluated(s)[node.value] for s in block[last + 1:])
         return Site(path, replace(self, value=expr_text(node.value), until=last - i if again else 0))
 
+    def inverse_sites(self, program: n.Program) -> Iterator[Site]:
+        """Named values, but none of which writing it out makes a program that nobody reads any more: a chain of such doubles with each link."""
+        yield from (site for site in super().inverse_sites(program) if _written_out(program, site.path) <= MOST_WRITTEN)
+
     def deoptimize(self, program: n.Program, site: Site) -> Rewritten:
         """Writes the value out wherever its name stood."""
         node, i = node_at(program, site.path), int(site.path[-1])
         assert isinstance(node, n.Let)
         made = edit_block(program, site.path, lambda b: (*b[:i], *(inlined(s, node.names[0], node.value) for s in b[i + 1:])))
         return Rewritten(made, site.path)
+
+
+def _written_out(program: n.Program, path: Path) -> int:
+    """How many nodes more a program has once a value is written out wherever its name stands."""
+    block, i = block_at(program, path), int(path[-1])
+    node = block[i]
+    if not isinstance(node, n.Let):
+        return 0
+    uses = sum(1 for s in block[i + 1:] if node.names[0] in names_read(s) for x in walk(s) if isinstance(x, n.Var) and x.name == node.names[0])
+    return (uses - 1) * sum(1 for _ in walk(node.value))
 
 
 def _is_computed(e: n.Expr) -> bool:

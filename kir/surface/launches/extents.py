@@ -26,6 +26,8 @@ SQUARES = (9, 25, 27, 49)
 MORE_PLACES = 6
 """What whole numbers are less than in the run that shows which tensors are looked up by them."""
 MOST_FACTORS = 4
+MOST_PRODUCT = 7
+"""Sizes of which a tensor's length may be the product where it is exactly as large as what is reached."""
 UNSTATED = "?"
 
 
@@ -74,9 +76,9 @@ def with_shapes(binding: Binding, made: Callable[[Binding], n.Program], guessed:
     runs = _Runs(program)
     best = _fitted(binding, runs, names)
     if best.ran and (short := [name for name in best.wrong if name in guessed]):
-        other = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
-        if not open_shapes(other):
-            return other
+        measured = with_shapes(_shaped(binding, dict.fromkeys(short, (UNSTATED,))), made)
+        if not open_shapes(measured):
+            return measured
     if best.ran and best.amiss != (0, 0):
         tiled = binding.changed(facts=[*binding.facts, *divisions(binding, program)])
         other = _fitted(tiled, runs, names)
@@ -175,7 +177,7 @@ def _fitted(binding: Binding, made: _Runs, names: Sequence[str]) -> _Fitted:
                 alike[ends, more] = shapes[name]
                 known.append(str(shapes[name][0]))
                 facts.append(f"{shapes[name][0]} >= {length}")
-        elif (shape := _smallest(candidates, ends)) is not None:
+        elif (shape := _smallest(candidates, ends, {x: tuple(sizes[x] for sizes in tried) for x in binding.sizes})) is not None:
             shapes[name] = shape.of
             loose += shape.elements != ends
     stated = [name for name in binding.tensors if name not in names]
@@ -206,10 +208,24 @@ def _elements(binding: Binding, name: str, tried: Sequence[Mapping[str, int]], b
     return [math.prod(evaluated(e, sizes) or 0 for e in parts) if t.strides is None else 0 for sizes in tried]
 
 
-def _smallest(candidates: Sequence[_Shape], ends: Sequence[int]) -> _Shape | None:
-    """The shape of as many elements as are reached, else the smallest that has them all."""
+def _smallest(candidates: Sequence[_Shape], ends: Sequence[int], sizes: Mapping[str, Sequence[int]]) -> _Shape | None:
+    """The shape of as many elements as are reached, else a product of sizes that has, else the smallest that has them all."""
     same = next((c for c in candidates if c.elements == tuple(ends)), None)
+    product_of = _product(tuple(ends), tuple((x, tuple(v)) for x, v in sizes.items())) if same is None and min(ends, default=0) > 1 else None
+    if product_of is not None:
+        return _Shape((" * ".join(product_of),), tuple(ends))
     return same or next((c for c in candidates if not c.exact and all(have >= end for have, end in zip(c.elements, ends))), None)
+
+
+def _product(ends: tuple[int, ...], sizes: tuple[tuple[str, tuple[int, ...]], ...], most: int = MOST_PRODUCT) -> tuple[str, ...] | None:
+    """Sizes whose product is as many elements as are reached in each run, each once."""
+    if all(end == 1 for end in ends):
+        return ()
+    for k, (name, values) in enumerate(sizes if most else ()):
+        if min(values) > 0 and all(end % v == 0 for end, v in zip(ends, values)) and (
+                rest := _product(tuple(end // v for end, v in zip(ends, values)), sizes[k + 1:], most - 1)) is not None:
+            return (name, *rest)
+    return None
 
 
 def _table(binding: Binding, name: str, ends: Sequence[int], more: Sequence[int], candidates: Sequence[_Shape]) -> tuple[int, Sequence[str | int]] | None:

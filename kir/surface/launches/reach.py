@@ -34,6 +34,8 @@ STRIDES = (101, 211, 431, 863, 1733, 3467)
 """What strides are: each exceeds the extent that it strides over, and rows of one end beyond those of another."""
 FACTORS: Sequence[int] = (*(1 << k for k in range(10)), *range(3, 512))
 """By how much those sizes that facts and the grid speak of are enlarged until all hold; powers of two first."""
+WINDOW = ("pad", "padding", "dilation", "kernel")
+"""What stands beside the step of a window in the names of a convolution's sizes: `pad_h` beside `stride_h`."""
 MOST_PART = 64
 """Up to what the first of two sizes is tried whose product is a number."""
 ALONE = 8
@@ -53,6 +55,7 @@ def small_sizes(binding: Binding, primes: Sequence[int] = PRIMES[0]) -> Mapping[
     except KirError:
         return None
     divides = {x for t in binding.tensors.values() for d in t.shape for x in re.findall(r"// (\w+)", str(d))}  # a step of places, as a convolution has it
+    divides |= {x for x in binding.sizes for word in WINDOW if (y := x.replace("stride", word)) != x and y in binding.sizes}
     strides = dict(zip((name for name in binding.sizes if "stride" in name and name not in divides), sorted(STRIDES, reverse=primes != PRIMES[0])))
     base = dict(zip((name for name in binding.sizes if name not in strides), [*primes, *FURTHER]))
     multiples: dict[str, int] = {}

@@ -86,3 +86,10 @@ def test_orders_that_change_nothing_are_not_tried() -> None:
     told: list[str] = []
     plan(expert(), Ordered({"b": "x"}), told=told.append)
     assert told and not any(line.startswith("put off b:") for line in told)
+
+
+def test_a_plan_whose_time_is_over_ends_where_it_is() -> None:
+    """In the midst of its first way, too: what it has come to is what is known."""
+    left = iter([False, True])
+    found = plan(expert(), ToyEngine(), late=lambda: next(left, True))
+    assert found.delayed == () and len(found.used) == 1 and found.violations > 0
