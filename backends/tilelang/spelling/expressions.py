@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, invert
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
-from kir.ir.types import F32, F64, DType, TileType, dtype_of, mention, promote, symbolic
+from kir.ir.types import F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
 from .dtype_terms import NoTerm, asked, is_compound, term_text
@@ -38,6 +38,8 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in TileLang."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}
 """Calls that only CUDA has a word for."""
+_WARP_REDUCES: Mapping[str, str] = {"add": "sum", "max": "max", "min": "min", "and": "bitand", "or": "bitor"}
+"""Reductions over a warp's integers, whose order is free."""
 MOST_ELEMENTS = 512
 """Elements of a tile that one thread may have: four times what its registers hold is past all use, and nvcc needs minutes for it."""
 AXIS = "%axis "
@@ -213,7 +215,8 @@ class Expressions:
         self.guards[-1] = invert(e.cond)
         b = self.text(right)
         self.guards.pop()
-        return f"T.if_then_else({cond}, {a}, {b})"
+        word = "T.Select" if _of_unsigned(e.cond) and not any(isinstance(x, n.Load) for arm in (left, right) for x in walk(arm)) else "T.if_then_else"
+        return f"{word}({cond}, {a}, {b})"
 
     def _cast(self, e: n.Cast) -> str:
         if e.rounding == "bits":
@@ -303,9 +306,18 @@ class Expressions:
             return f"{spelling}({', '.join(map(self.text, args))}, width={dict(e.attrs)['width']})"
         if e.fn in ("vote_any", "vote_all") and spelling is not None:
             return f"({spelling}({self.text(args[0])}) != 0)"
+        if e.fn == "warp_reduce" and [k for k, _ in e.attrs] == ["op"] and dtype_of(e.type) in (I32, U32) and dict(e.attrs)["op"] in _WARP_REDUCES:
+            return f"T.warp_reduce_{_WARP_REDUCES[str(dict(e.attrs)['op'])]}({self.text(args[0])})"
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
         return f"{spelling}({', '.join(map(self.text, args))})"
+
+
+def _of_unsigned(cond: n.Expr) -> bool:
+    """Whether a condition compares an unsigned value with a literal: TileLang's compiler takes the literal from the value where that guards an arm in a
+    loop, and stops at what is below zero."""
+    return any(isinstance(x, n.Binary) and x.op in n.COMPARISONS and isinstance(y, n.Const) and y.dtype.kind == "uint" and y.value
+               for x in walk(cond) if isinstance(x, n.Binary) for y in (x.a, x.b))
 
 
 def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:
