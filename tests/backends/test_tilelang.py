@@ -74,6 +74,19 @@ REFUSED = {
     for j in 0..64
       Y[i + row * 64, j] = f[i, j] clip
 """),
+    "a counter of tiles around a pipelined loop": ("KIR-B309", "main", """
+  shared S: f16[64]
+  register before: i32 = 0
+  for g in 0..4
+    let first = before
+    for t in (row - first) % 2..8 step 2
+      fragment f: f32[64] = 0.0
+      for j in 0..4 pipelined {stages=2}
+        copy load(X[t * 4 + j, 0 +: 64] else 0.0:f16 clip) -> S
+        f = f + cast(S, f32)
+      Y[t, 0 +: 64] = f clip
+    before = first + 8
+"""),
     "a slice of shared memory copied onto one that overlaps": ("KIR-B328", "main/1", """
   shared S: f32[64] = 0.0
   S[1 +: 63] = S[0 +: 63]
