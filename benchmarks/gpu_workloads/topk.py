@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
@@ -44,14 +44,13 @@ ANSWERS = {
 }
 """The answers of radix select that are tried, by their family."""
 TILELANG = {
-    "rows": (
-        "rows(threads=1024, items=4, room=4096, bits=11)",
-        "rows(threads=512, items=8, room=4096, bits=10)",
-        "rows(threads=128, items=8, room=1024, bits=8)",
-    ),
-    "chunks": ("chunks(threads=512, items=8, blocks=2, bits=11)", "chunks(threads=512, items=4, blocks=1, bits=11)"),
+    "rows": {
+        1024: ("rows(threads=128, items=8, room=1024, bits=8)", "rows(threads=512, items=4, room=1024, bits=11)"),
+        1 << 30: ("rows(threads=1024, items=4, room=4096, bits=11)", "rows(threads=512, items=8, room=4096, bits=10)"),
+    },
+    "chunks": {1 << 30: ("chunks(threads=512, items=8, blocks=2, bits=11)", "chunks(threads=512, items=4, blocks=1, bits=11)")},
 }
-"""Those of them that TileLang is given."""
+"""Those of them that TileLang is given, by their family and the longest row that they are tried on."""
 TRITON = {
     "tiles": {
         256: ("tiles(tile=256, threads=32)", "tiles(tile=256, threads=64)"),
@@ -118,10 +117,10 @@ Key = tuple[str, str, tuple[int, ...]]
 def answers(n: int, families: tuple[str, ...]) -> list[tuple[str, str]]:
     """The answers that are tried on rows so long, each with its surface."""
     found = [("cuda", a) for family in families for a in ANSWERS.get(family, ())]
-    found += [("tilelang", a) for family in families for a in TILELANG.get(family, ())]
-    for family in families:
-        longest = [m for m in TRITON.get(family, {}) if m >= n]
-        found += [("triton", a) for a in TRITON[family][min(longest)]] if longest else []
+    for surface, by_length in (("tilelang", TILELANG), ("triton", TRITON)):
+        for family in families:
+            longest = [m for m in by_length.get(family, {}) if m >= n]
+            found += [(surface, a) for a in by_length[family][min(longest)]] if longest else []
     return found
 
 
@@ -131,8 +130,10 @@ def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
 
 
 def program(of: Key) -> Program:
-    """The naive program with that answer of radix select in its place."""
-    return run(load_problem("topk").naive, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a"))).program
+    """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
+    made = run(load_problem("topk").naive, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
+    steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
+    return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" else made.program
 
 
 def executable(of: Key, program: Program) -> Executable:
@@ -182,6 +183,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
                 if isinstance(found, str):
                     raise OSError(found)
                 calls = [launcher(found[0], {"X": a, "V": v, "I": i}, {"R": r, "N": n, "K": k}, executable=found[1]) for a, v, i in used[: 1 if hot else None]]
+                begun(answer)
                 bound = [lambda call=call, s=s: (call(), s[1:])[1] for call, s in zip(calls, sets, strict=False)]
                 ready = replayed(bound * HOT_CALLS if hot else bound)
                 if said := wrong(ready()):

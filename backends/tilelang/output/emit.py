@@ -59,7 +59,8 @@ def write(program: n.Program) -> Written:
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body), *(w.buffer.name for w in said.workspaces if whole)]
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values(),
                                   PYTHON if generic else TAKEN)}
-        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
+        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0,
+                         fast=dict(k.attrs).get("tl_enable_fast_math") is True)
         tiles = Tiles(to, int_value(k.threads) or 0, aliases=Aliases(said))
         body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads)
         parts.append((k, to, body))

@@ -86,6 +86,8 @@ class Expressions:
     imports: set[str] = field(default_factory=set)
     threads: int = 0
     """The threads of the team; 0 where the binding decides."""
+    fast: bool = False
+    """Whether functions are approximated: `tl_enable_fast_math` of the kernel."""
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
@@ -189,6 +191,8 @@ class Expressions:
         sign, level = found
         if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and isinstance(b.value, int) and b.value > b.dtype.range[1] // 2:
             return f"{self._operand(a, b, level)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
+        if e.op == "div" and self.fast and dtype == F32:
+            return f"T.ieee_fdiv({self.text(a)}, {self.text(b)})", ATOM
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
@@ -196,7 +200,7 @@ class Expressions:
     def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
         """An operation of two literals, the first with its dtype: Python would work them out itself."""
         name = "%literal"
-        inner = Expressions({**self.names, name: f"T.Cast({dtype_name(a.dtype)}, {literal(a)})"}, self.facts, metas=self.metas)
+        inner = Expressions({**self.names, name: f"T.Cast({dtype_name(a.dtype)}, {literal(a)})"}, self.facts, metas=self.metas, fast=self.fast)
         return inner._binary(replace(e, a=n.Var(name, a.dtype), b=b))
 
     def _select(self, e: n.Select) -> str:
@@ -308,6 +312,10 @@ class Expressions:
             return f"({spelling}({self.text(args[0])}) != 0)"
         if e.fn == "warp_reduce" and [k for k, _ in e.attrs] == ["op"] and dtype_of(e.type) in (I32, U32) and dict(e.attrs)["op"] in _WARP_REDUCES:
             return f"T.warp_reduce_{_WARP_REDUCES[str(dict(e.attrs)['op'])]}({self.text(args[0])})"
+        if e.fn == "exp2_approx" and not e.attrs:
+            if not self.fast:
+                raise refuse("KIR-B008", "TileLang approximates exp2 under fast math alone", "surface-option{option=tl_enable_fast_math value=true} at the kernel")
+            return f"T.exp2({self.text(args[0])})"
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
         return f"{spelling}({', '.join(map(self.text, args))})"
