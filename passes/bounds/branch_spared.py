@@ -169,7 +169,7 @@ def _held(program: n.Program, b: n.Buffer, cond: n.Expr) -> n.Expr:
         if any(isinstance(s, n.View) and s.at.buffer.name == b.name for s in statements(kernel.body)):
             raise _Kept(f"'{b.name}' has views")
         for path, s in _placed((kernel.name,), kernel.body):
-            if isinstance(s, n.Copy) and s.dst.buffer.name == b.name or isinstance(s, n.Alloc) and s.buffer.name == b.name and s.init is not None:
+            if (isinstance(s, n.Copy) and s.dst.buffer.name == b.name) or (isinstance(s, n.Alloc) and s.buffer.name == b.name and s.init is not None):
                 raise _Kept(f"'{b.name}' is filled in another way, too")
             if isinstance(s, n.Store) and s.at.buffer.name == b.name:
                 found.add(_settled(program, path, s.value, cond, b.name))

@@ -314,7 +314,8 @@ class Expressions:
             return f"T.warp_reduce_{_WARP_REDUCES[str(dict(e.attrs)['op'])]}({self.text(args[0])})"
         if e.fn == "exp2_approx" and not e.attrs:
             if not self.fast:
-                raise refuse("KIR-B008", "TileLang approximates exp2 under fast math alone", "surface-option{option=tl_enable_fast_math value=true} at the kernel")
+                needs = "surface-option{option=tl_enable_fast_math value=true} at the kernel"
+                raise refuse("KIR-B008", "TileLang approximates exp2 under fast math alone", needs)
             return f"T.exp2({self.text(args[0])})"
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
