@@ -288,7 +288,7 @@ def _warp_reduce(op: str) -> Word:
         name = r.wanted or "total"
         of = r.run(given.args[0])
         if of.type in (I32, U32):
-            return Num(r.out.let(name, build.call("warp_reduce", of, op=op)))
+            return Num(build.call("warp_reduce", of, op=op))
         value = r.out.let(name, of)
         for distance in (16, 8, 4, 2, 1):
             other = r.out.let("other", build.call("shfl_xor", value, build.const(distance)))
