@@ -43,7 +43,7 @@ ANSWERS = {
     ),
 }
 """The answers of radix select that are tried, by their family."""
-TILELANG = {
+TILELANG: dict[str, dict[int, tuple[str, ...]]] = {
     "rows": {
         1024: ("rows(threads=128, items=8, room=1024, bits=8)", "rows(threads=512, items=4, room=1024, bits=11)"),
         1 << 30: ("rows(threads=1024, items=4, room=4096, bits=11)", "rows(threads=512, items=8, room=4096, bits=10)"),
@@ -51,7 +51,7 @@ TILELANG = {
     "chunks": {1 << 30: ("chunks(threads=512, items=8, blocks=2, bits=11)", "chunks(threads=512, items=4, blocks=1, bits=11)")},
 }
 """Those of them that TileLang is given, by their family and the longest row that they are tried on."""
-TRITON = {
+TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     "tiles": {
         256: ("tiles(tile=256, threads=32)", "tiles(tile=256, threads=64)"),
         1024: ("tiles(tile=1024, threads=64)", "tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)"),
