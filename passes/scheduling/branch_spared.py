@@ -67,6 +67,7 @@ from kir.base.dataclass import dataclass
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.canonical import rename
+from kir.ir.paths import child_blocks
 from kir.ir.types import BOOL
 from kir.ir.visit import buffers_named, names_read, statements, walk
 from kir.rewrite import Context, Found, Miss, Pass, Path, Place, Precondition, Rewritten, Site, Verdict, proved, unknown
@@ -77,7 +78,7 @@ from kir.rewrite.view import expression_at, text_of
 
 from ..loops.early_exit import opposite
 from ..loops.spare_loop import fails
-from ..scheduling._persistent_roles import inside
+from ._persistent_roles import inside
 
 OWN = ("mbar_", "named_barrier_", "wgmma_", "fence_async", "bulk_", "warp_sync")
 """Calls among the roles of a CTA: where all leave them out, none waits."""
@@ -179,7 +180,6 @@ def _held(program: n.Program, b: n.Buffer, cond: n.Expr) -> n.Expr:
 
 
 def _placed(path: Path, block: n.Block) -> Iterator[tuple[Path, n.Stmt]]:
-    from kir.ir.paths import child_blocks
     for index, s in enumerate(block):
         yield (*path, index), s
         for steps, inner in child_blocks(s):
