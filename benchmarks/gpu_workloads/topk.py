@@ -77,6 +77,8 @@ TRITON: dict[str, dict[int, tuple[str, ...]]] = {
     },
 }
 """Answers on whole tiles, by their family and the longest row that they are tried on."""
+PLAIN = {"tilelang": "histogram", "triton": "bits"}
+"""What the pipelines `topk_tilelang` and `topk_triton` answer, which have nothing to choose; tried on every row."""
 SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
     (64, 4096, 512, ("rows", "clusters", "tiles")),
     (1024, 1024, 8, ("rows", "tiles")),
@@ -121,7 +123,12 @@ def answers(n: int, families: tuple[str, ...]) -> list[tuple[str, str]]:
         for family in families:
             longest = [m for m in by_length.get(family, {}) if m >= n]
             found += [(surface, a) for a in by_length[family][min(longest)]] if longest else []
-    return found
+    return [*found, *PLAIN.items()]
+
+
+def title(surface: str, answer: str) -> str:
+    """What a row calls an answer."""
+    return answer if surface == "cuda" else f"topk_{surface}" if answer == PLAIN[surface] else f"{answer}, {surface}"
 
 
 def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
@@ -133,7 +140,7 @@ def program(of: Key) -> Program:
     """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
     made = run(load_problem("topk").naive, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
     steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
-    return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" else made.program
+    return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" and of[1] != PLAIN["tilelang"] else made.program
 
 
 def executable(of: Key, program: Program) -> Executable:
@@ -167,7 +174,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
         return "" if same else "not the largest"
 
     missing: dict[str, str] = {}
-    tried = {a if surface == "cuda" else f"{a}, {surface}": (surface, a) for surface, a in answers(n, families)}
+    tried = {title(surface, a): (surface, a) for surface, a in answers(n, families)}
     for hot in (True, False):
         if not hot and values != "normal":
             return
