@@ -70,9 +70,9 @@ POINTS = (
     "bmm_sm90 rows=64 columns=256 stages=5 raster=8 rounds=2",
     "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
     "bmm_triton rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
-    "bmm_triton rows=128 columns=128 depth=64 stages=2 threads=128 raster=8 each=2",
-    "bmm_triton rows=128 columns=128 depth=64 stages=2 threads=256 raster=8 each=2",
-    "bmm_triton rows=64 columns=256 depth=64 stages=2 threads=128 raster=8 each=2",
+    "bmm_triton_two rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
+    "bmm_triton_two rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
+    "bmm_triton_two rows=64 columns=256 depth=64 stages=2 threads=128 raster=8",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=True",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=False",
     "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
@@ -117,8 +117,7 @@ def _settings(point: str) -> dict[str, int]:
 def candidate(of: Key) -> Program:
     """The naive program after a point of a pipeline. Raises KirError where a step does not apply."""
     space = find_space(of[0].split()[0])
-    settings = _settings(of[0]) | ({"each": 1} if "each" in space.parameters and "each=" not in of[0] else {})
-    values = space.values(settings, {"dtype": "bf16", "sms": 132, "shared": 232448})
+    values = space.values(_settings(of[0]), {"dtype": "bf16", "sms": 132, "shared": 232448})
     return built(space, values, load_problem("bmm:bf16"), target("h200"))
 
 
