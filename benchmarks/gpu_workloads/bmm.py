@@ -70,12 +70,21 @@ POINTS = (
     "bmm_sm90 rows=64 columns=256 stages=5 raster=8 rounds=2",
     "bmm_sm90 rows=64 columns=128 stages=8 raster=8 rounds=1",
     "bmm_triton rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
-    "bmm_triton rows=128 columns=256 depth=64 stages=4 threads=256 raster=8",
+    "bmm_triton_two rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
+    "bmm_triton_two rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
+    "bmm_triton_two rows=64 columns=256 depth=64 stages=2 threads=128 raster=8",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=True",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=3 threads=256 raster=8 flatten=False",
+    "bmm_triton_halves rows=128 columns=256 depth=64 stages=4 threads=256 raster=8 flatten=True",
+    "bmm_triton_halves rows=128 columns=128 depth=64 stages=4 threads=256 raster=8 flatten=True",
     "bmm_triton rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
     "bmm_triton rows=64 columns=128 depth=64 stages=4 threads=128 raster=8",
     "bmm_tilelang rows=128 columns=256 depth=64 stages=3 threads=256 raster=8",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=4 threads=256 raster=8",
     "bmm_tilelang rows=128 columns=128 depth=64 stages=3 threads=128 raster=8",
+    "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=256 raster=8",
+    "bmm_tilelang rows=128 columns=128 depth=64 stages=2 threads=128 raster=8",
+    "bmm_tilelang rows=128 columns=128 depth=32 stages=4 threads=128 raster=8",
 )
 MOST_WRONG = 4e-3
 """The norm of an error over that of the result, which is rounded to 8 bits."""
@@ -102,7 +111,7 @@ def suits(point: str, row: Row) -> bool:
 
 
 def _settings(point: str) -> dict[str, int]:
-    return {name: int(value) for name, value in (x.split("=") for x in point.split()[1:])}
+    return {name: value == "True" if value in ("True", "False") else int(value) for name, value in (x.split("=") for x in point.split()[1:])}
 
 
 def candidate(of: Key) -> Program:

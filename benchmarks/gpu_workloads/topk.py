@@ -12,15 +12,13 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.gpu_workloads.launching import compiled, compiled_for, launcher
-from benchmarks.gpu_workloads.measuring import Case, fastest
+from benchmarks.gpu_workloads.measuring import Case, begun, fastest
 from benchmarks.gpu_workloads.replaying import HOT_CALLS, Made, copies, kept, replayed
 from kir.base.diagnostic import KirError
 from kir.gate.gpu.images.executable import Executable
 from kir.hardware.device.libcuda import CudaError
 from kir.hardware.target import target
 from kir.ir.nodes import Program
-from kir.learning.tune.rank import built, given_of
-from kir.learning.tune.space import find_space
 from kir.problem import load_problem
 from kir.rewrite import Context, run
 
@@ -45,20 +43,54 @@ ANSWERS = {
     ),
 }
 """The answers of radix select that are tried, by their family."""
-PIPELINES = ("topk_triton", "topk_tilelang")
-"""Those for other surfaces, which have nothing to choose."""
+TILELANG: dict[str, dict[int, tuple[str, ...]]] = {
+    "rows": {
+        1024: ("rows(threads=128, items=8, room=1024, bits=8)", "rows(threads=512, items=4, room=1024, bits=11)"),
+        1 << 30: ("rows(threads=1024, items=4, room=4096, bits=11)", "rows(threads=512, items=8, room=4096, bits=10)"),
+    },
+    "chunks": {1 << 30: ("chunks(threads=512, items=8, blocks=2, bits=11)", "chunks(threads=512, items=4, blocks=1, bits=11)")},
+}
+"""Those of them that TileLang is given, by their family and the longest row that they are tried on."""
+TRITON: dict[str, dict[int, tuple[str, ...]]] = {
+    "tiles": {
+        256: ("tiles(tile=256, threads=32)", "tiles(tile=256, threads=64)"),
+        1024: ("tiles(tile=1024, threads=64)", "tiles(tile=1024, threads=128)", "tiles(tile=1024, threads=256)"),
+        4096: ("tiles(tile=4096, threads=128)", "tiles(tile=4096, threads=256)", "tiles(tile=4096, threads=512)"),
+        8192: ("tiles(tile=8192, threads=256)", "tiles(tile=8192, threads=512)"),
+    },
+    "sieve": {
+        32768: (
+            "sieve(tile=1024, room=256, threads=128, groups=128, each=32)",
+            "sieve(tile=1024, room=256, threads=128, groups=64, each=64)",
+            "sieve(tile=2048, room=256, threads=256, groups=128, each=16)",
+        ),
+        131072: (
+            "sieve(tile=2048, room=512, threads=256, groups=128, each=64)",
+            "sieve(tile=4096, room=512, threads=256, groups=128, each=32)",
+            "sieve(tile=2048, room=1024, threads=128, groups=64, each=64)",
+        ),
+        1 << 30: (
+            "sieve(tile=4096, room=256, threads=256, groups=128, each=64)",
+            "sieve(tile=16384, room=4096, threads=512, groups=128, each=64)",
+            "sieve(tile=8192, room=4096, threads=256, groups=128, each=64)",
+        ),
+    },
+}
+"""Answers on whole tiles, by their family and the longest row that they are tried on."""
+PLAIN = {"tilelang": "histogram", "triton": "bits"}
+"""What the pipelines `topk_tilelang` and `topk_triton` answer, which have nothing to choose; tried on every row."""
 SHAPES: tuple[tuple[int, int, int, tuple[str, ...]], ...] = (
-    (64, 4096, 512, ("rows", "clusters")),
-    (1024, 1024, 8, ("rows",)),
-    (64, 131072, 256, ("clusters", "chunks")),
-    (1, 1048576, 2048, ("chunks",)),
-    (128, 32768, 64, ("rows", "clusters")),
-    (512, 8192, 2048, ("rows",)),
-    (8, 151936, 50, ("clusters", "chunks")),
-    (4096, 256, 8, ("rows",)),
-    (64, 4096, 1, ("rows",)),
-    (64, 4096, 4096, ("rows",)),
-    (33, 1000, 333, ("rows",)),
+    (64, 4096, 512, ("rows", "clusters", "tiles")),
+    (1024, 1024, 8, ("rows", "tiles")),
+    (64, 131072, 256, ("clusters", "chunks", "sieve")),
+    (1, 1048576, 2048, ("chunks", "sieve")),
+    (128, 32768, 64, ("rows", "clusters", "sieve")),
+    (512, 8192, 2048, ("rows", "tiles")),
+    (8, 151936, 50, ("clusters", "chunks", "sieve")),
+    (4096, 256, 8, ("rows", "tiles")),
+    (64, 4096, 1, ("rows", "tiles")),
+    (64, 4096, 4096, ("rows", "tiles")),
+    (33, 1000, 333, ("rows", "tiles")),
 )
 """Rows, their length, K, and the families that are tried."""
 VALUES = ("normal", "a few values", "infinities", "NaN")
@@ -67,44 +99,56 @@ VALUES = ("normal", "a few values", "infinities", "NaN")
 
 def cases() -> Iterator[Case]:
     """Each shape hot and cold, then the values that are not normal."""
-    sizes = [shape[:3] for shape in SHAPES]
-    every = [key(answer, shape) for shape in sizes for answer in (*(a for family in ANSWERS.values() for a in family), *PIPELINES)]
-    made = kept("topk", sorted(dict.fromkeys(every), key=lambda k: not k[1]), program, executable)
+    made = prepared()
     for r, n, k, families in SHAPES:
         yield from _cases(r, n, k, "normal", families, made)
     for values in VALUES[1:]:
         yield from _cases(*SHAPES[0][:3], values, SHAPES[0][3], made)
 
 
-Key = tuple[str, tuple[int, ...]]
-"""An answer or a pipeline, and the sizes that it is compiled for: none but of TileLang, whose launcher takes them."""
+def prepared() -> dict[Key, Made]:
+    """All answers, compiled."""
+    every = [key(surface, answer, shape[:3]) for shape in SHAPES for surface, answer in answers(shape[1], shape[3])]
+    return kept("topk", sorted(dict.fromkeys(every), key=lambda k: (k[0] != "tilelang", k)), program, executable)  # TileLang's compiler is the slowest
 
 
-def key(answer: str, sizes: tuple[int, int, int]) -> Key:
+Key = tuple[str, str, tuple[int, ...]]
+"""A surface, an answer, and the sizes that it is compiled for: none for CUDA, where no launcher takes them."""
+
+
+def answers(n: int, families: tuple[str, ...]) -> list[tuple[str, str]]:
+    """The answers that are tried on rows so long, each with its surface."""
+    found = [("cuda", a) for family in families for a in ANSWERS.get(family, ())]
+    for surface, by_length in (("tilelang", TILELANG), ("triton", TRITON)):
+        for family in families:
+            longest = [m for m in by_length.get(family, {}) if m >= n]
+            found += [(surface, a) for a in by_length[family][min(longest)]] if longest else []
+    return [*found, *PLAIN.items()]
+
+
+def title(surface: str, answer: str) -> str:
+    """What a row calls an answer."""
+    return answer if surface == "cuda" else f"topk_{surface}" if answer == PLAIN[surface] else f"{answer}, {surface}"
+
+
+def key(surface: str, answer: str, sizes: tuple[int, int, int]) -> Key:
     """What an answer at some sizes is kept by."""
-    return answer, sizes if surface(answer) == "tilelang" else ()
-
-
-def surface(answer: str) -> str:
-    """What it is written to."""
-    return find_space(answer).surface if answer in PIPELINES else "cuda"
+    return surface, answer, () if surface == "cuda" else sizes
 
 
 def program(of: Key) -> Program:
-    """The naive program with that answer of radix select in its place, or what a pipeline makes of it."""
-    problem, device = load_problem("topk"), target("sm_90a")
-    if of[0] in PIPELINES:
-        space = find_space(of[0])
-        return built(space, space.values({}, given_of(space, problem, problem.shapes[0], device)), problem, device)
-    return run(problem.naive, f'radix-select{{answer="{of[0]}"}}@main', Context(device)).program
+    """The naive program with that answer of radix select in its place; for TileLang with the barriers of its own alone."""
+    made = run(load_problem("topk").naive, f'radix-select{{answer="{of[1]}"}}@main', Context(target("sm_90a")))
+    steps = "; ".join(f'surface-option{{option=tl_disable_thread_storage_sync value="true"}}@{k.name}' for k in made.program.kernels)
+    return run(made.program, steps, Context(target("sm_90a"))).program if of[0] == "tilelang" and of[1] != PLAIN["tilelang"] else made.program
 
 
 def executable(of: Key, program: Program) -> Executable:
     """What it is compiled to. Raises KirError."""
-    if not of[1]:
-        return compiled(program, surface(of[0]))
-    r, n, k = of[1]
-    return compiled_for(program, surface(of[0]), {"R": r, "N": n, "K": k}, {"X": (r, n), "V": (r, k), "I": (r, k)})
+    if not of[2]:
+        return compiled(program, of[0])
+    r, n, k = of[2]
+    return compiled_for(program, of[0], {"R": r, "N": n, "K": k}, {"X": (r, n), "V": (r, k), "I": (r, k)})
 
 
 def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made: dict[Key, Made]) -> Iterator[Case]:
@@ -130,7 +174,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
         return "" if same else "not the largest"
 
     missing: dict[str, str] = {}
-    tried = (*(a for family in families for a in ANSWERS[family]), *PIPELINES)
+    tried = {title(surface, a): (surface, a) for surface, a in answers(n, families)}
     for hot in (True, False):
         if not hot and values != "normal":
             return
@@ -140,12 +184,13 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
             with suppress(Exception):  # what a reference does not take is said by its absence
                 ways[name] = replayed([lambda s=s, way=way: way(s[0]) for s in used])  # type: ignore[misc]  # a default binds it
         ours: dict[str, Callable[[], Any]] = {}
-        for answer in tried:
-            found = made[key(answer, (r, n, k))]
+        for answer, (surface, of) in tried.items():
+            found = made[key(surface, of, (r, n, k))]
             try:
                 if isinstance(found, str):
                     raise OSError(found)
                 calls = [launcher(found[0], {"X": a, "V": v, "I": i}, {"R": r, "N": n, "K": k}, executable=found[1]) for a, v, i in used[: 1 if hot else None]]
+                begun(answer)
                 bound = [lambda call=call, s=s: (call(), s[1:])[1] for call, s in zip(calls, sets, strict=False)]
                 ready = replayed(bound * HOT_CALLS if hot else bound)
                 if said := wrong(ready()):
@@ -153,7 +198,7 @@ def _cases(r: int, n: int, k: int, values: str, families: tuple[str, ...], made:
                 ours[answer] = ready
             except (KirError, CudaError, OSError) as refused:
                 missing[answer] = str(refused).splitlines()[0]
-        by = {s: {a: way for a, way in ours.items() if surface(a) == s} for s in dict.fromkeys(map(surface, tried))}
+        by = {s: {a: way for a, way in ours.items() if tried[a][0] == s} for s in dict.fromkeys(s for s, _ in tried.values())}
         named = [fastest(of) for of in by.values() if of]
         ways |= {name: ours[name] for name in named}
         shape = f"{r} x {n} k {k}{'' if values == 'normal' else ', ' + values}, {'in L2' if hot else 'from memory'}"
@@ -195,3 +240,9 @@ def _references(k: int) -> dict[str, Callable[[Any], Any]]:
 
     version = flashinfer.__version__
     return {**out, f"FlashInfer {version}": by(None), f"FlashInfer {version} (its radix select)": by("default")}
+
+
+if __name__ == "__main__":
+    from benchmarks.gpu_workloads import topk
+
+    topk.prepared()  # by its own name: what is kept is read by other modules

@@ -114,7 +114,7 @@ def _unused(program: n.Program, site: Site, context: Context) -> Verdict:
         elif isinstance(s, n.Store):
             if any(_reads(e, folded, lets) for e in (s.mask, *(i for i in s.at.index if isinstance(i, n.Expr))) if e is not None):
                 return unknown(f"where '{s.at.buffer.name}' is stored depends on what the loop folded")
-            masked = s.mask is not None and _fails(s.mask, known)
+            masked = s.mask is not None and fails(s.mask, known)
             if not masked and _reads(s.value, folded, lets) and not _selected(s.value, folded, lets, known):
                 return unknown(f"'{s.at.buffer.name}' gets what the loop folded", needs=f"nothing of it where {text_of(when)} does not hold")
         elif buffers_named(s) & folded or names_read(s) & {x for x, e in lets.items() if _reads(e, folded, lets)}:
@@ -132,7 +132,7 @@ def _selected(e: n.Expr, folded: set[str], lets: dict[str, n.Expr], known: Facts
         return True
     if isinstance(e, n.Var):
         return _selected(lets[e.name], folded, lets, known)
-    if isinstance(e, n.Select) and not _reads(e.cond, folded, lets) and _fails(e.cond, known):
+    if isinstance(e, n.Select) and not _reads(e.cond, folded, lets) and fails(e.cond, known):
         return _selected(e.b, folded, lets, known)
     if isinstance(e, n.Load):
         return False
@@ -141,10 +141,10 @@ def _selected(e: n.Expr, folded: set[str], lets: dict[str, n.Expr], known: Facts
     return bool(parts) and all(_selected(x, folded, lets, known) for x in parts)
 
 
-def _fails(cond: n.Expr, known: Facts) -> bool:
+def fails(cond: n.Expr, known: Facts) -> bool:
     """Whether a condition fails for each element."""
     if isinstance(cond, n.Binary) and cond.op == "and":
-        return _fails(cond.a, known) or _fails(cond.b, known)
+        return fails(cond.a, known) or fails(cond.b, known)
     index, here = list[n.Expr](), known
     for k, d in enumerate(shape_of(cond.type)):
         var = n.Var(f"%{k}", I32)

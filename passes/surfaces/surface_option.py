@@ -51,12 +51,16 @@ OF_KERNELS = frozenset({
     "tl_enable_lower_ldgstg", "tl_enable_lower_ldgstg_predicated", "tl_ptxas_register_usage_level"})
 """Options of TileLang that choose instructions, schedules and memory; results are the same with and without them (`tilelang/transform/pass_config.py`
 of 0.1.15 says so). Not among them: what leaves out barriers or bounds."""
+OWN_BARRIERS = "tl_disable_thread_storage_sync"
+"""Leaves out the barriers that TileLang would add, some of them in branches that not every thread takes: for code of single threads, which says its own."""
 FAST_MATH = "tl_enable_fast_math"
-"""Changes results where functions are approximated or divided, and nothing where there are none."""
+"""Changes results where functions are approximated, and nothing where there are none: quotients are said to be exact (`T.ieee_fdiv`)."""
 OF_COPIES = frozenset({"coalesced_width", "disable_tma", "eviction_policy"})
 OF_LOOPS = frozenset({"disallow_acc_multi_buffer", "flatten", "warp_specialize"})
 """Options of Triton that choose how a loop is pipelined, whether with the loops inside as one, and by which warps (`triton.language.range` of 3.6)."""
 EXACT = frozenset({"abs", "fma", "to_tf32", "round_even", "trunc", "floor", "ceil", "isnan", "isinf"})
+APPROXIMATED = frozenset({"exp2_approx", "div_approx"})
+"""What fast math makes of functions; without attributes these are the same under it."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class SurfaceOption(Pass):
         """At a kernel, a loop or a copy with an option that changes how it is compiled, and not what it computes."""
         if not isinstance(node, (n.Kernel, n.For, n.Copy)) or not node.attrs:
             return None
-        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH}
+        known = OF_COPIES if isinstance(node, n.Copy) else OF_LOOPS if isinstance(node, n.For) else OF_KERNELS | {FAST_MATH, OWN_BARRIERS}
         reasons = [(name, _refused(node, name)) for name, _ in node.attrs if name in known]
         found = tuple(Site(path, SurfaceOption(name, _text(dict(node.attrs)[name]))) for name, reason in reasons if not reason)
         return found or (Miss(reasons[0][1]) if reasons else None)
@@ -118,14 +122,16 @@ def _refused(node: n.Kernel | n.For | n.Copy, option: str) -> str:
         return "" if option in OF_COPIES else f"{option} is no option of a copy that is known to change nothing but how it is done"
     if option == FAST_MATH:
         found = next((x for x in walk(node) if _is_approximated(x)), None)
-        name = found.fn if isinstance(found, n.Call) else "a division"
-        return "" if found is None else f"fast math changes what {name} gives"
+        return f"fast math changes what {found.fn} gives" if isinstance(found, n.Call) else ""
+    if option == OWN_BARRIERS:
+        free = all(isinstance(s, n.Alloc | n.Let) or (isinstance(s, n.For) and s.kind == "thread") for s in node.body)
+        return "" if free else "what the CTA does as a whole has no barriers of its own"
     return "" if option in OF_KERNELS else f"{option} is not known to leave results as they are"
 
 
 def _is_approximated(x: n.Node) -> bool:
-    if isinstance(x, n.Binary):
-        return x.op == "div"
+    if isinstance(x, n.Call) and x.fn in APPROXIMATED and not x.attrs:
+        return False
     return (isinstance(x, n.Call) and x.of is None and instruction(x.fn).level == "element" and x.fn not in EXACT
             and isinstance(x.type, (DType, TileType)) and dtype_of(x.type).is_float)
 

@@ -74,6 +74,19 @@ REFUSED = {
     for j in 0..64
       Y[i + row * 64, j] = f[i, j] clip
 """),
+    "a counter of tiles around a pipelined loop": ("KIR-B309", "main", """
+  shared S: f16[64]
+  register before: i32 = 0
+  for g in 0..4
+    let first = before
+    for t in (row - first) % 2..8 step 2
+      fragment f: f32[64] = 0.0
+      for j in 0..4 pipelined {stages=2}
+        copy load(X[t * 4 + j, 0 +: 64] else 0.0:f16 clip) -> S
+        f = f + cast(S, f32)
+      Y[t, 0 +: 64] = f clip
+    before = first + 8
+"""),
     "a slice of shared memory copied onto one that overlaps": ("KIR-B328", "main/1", """
   shared S: f32[64] = 0.0
   S[1 +: 63] = S[0 +: 63]
@@ -353,3 +366,44 @@ def test_what_is_read_in_two_ways_lies_in_shared_memory(tilelang: Backend, what:
     assert tilelang.compile(tilelang.launched_with(emitted, {"N": 64}), target("sm_90a")).kernels
     again = TILELANG.read_back(form(normalize(p)), tmp_path)
     assert alpha_equal(again, form(normalize(p))), program_text(again)
+
+
+SAID = {
+    "what the lanes of a warp have together": ("T.warp_reduce_sum(", "kernel main grid (row: ceildiv(N, 16)) threads 32", """
+  for t in 0..32 parallel thread
+    let x = cast(load(X[row, t] else 0.0:f16 clip), i32)
+    Y[row, t] = cast(warp_reduce(x, op=add), f32) clip
+"""),
+    "an arm that an unsigned number guards": ("T.Select(", "kernel main grid (row: ceildiv(N, 16)) threads 32", """
+  for t in 0..32 parallel thread
+    let bits = cast(cast(load(X[row, t] else 0.0:f16 clip), f32), u32, bits)
+    Y[row, t] = cast(cast(select(bits >= 2147483648:u32, ~bits, bits | 2147483648:u32), i32), f32) clip
+"""),
+    "barriers of single threads, and no others": (
+        "TL_DISABLE_THREAD_STORAGE_SYNC: True", "kernel main grid (row: ceildiv(N, 16)) threads 32 {tl_disable_thread_storage_sync=true}", """
+  shared S: f32[32]
+  for t in 0..32 parallel thread
+    S[t] = cast(load(X[row, t] else 0.0:f16 clip), f32)
+    barrier()
+    Y[row, t] = S[31 - t] clip
+"""),
+    "fast math, under which a quotient is exact": ("T.ieee_fdiv(T.exp2(", "kernel main grid (row: ceildiv(N, 16)) threads 32 {tl_enable_fast_math=true}", """
+  for t in 0..32 parallel thread
+    let x = cast(load(X[row, t] else 0.0:f16 clip), f32)
+    Y[row, t] = exp2_approx(x) / (x * x + 1.0) clip
+"""),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_what_single_threads_do_is_said_and_read_back(tilelang: Backend, what: str, tmp_path: Path) -> None:
+    words, kernel, body = SAID[what]
+    p = parse_program(re.sub(r"kernel main .*\n", kernel + "\n", HEAD) + body.lstrip("\n"), "p.kir")
+    assert words in tilelang.emit(p).text, tilelang.emit(p).text
+    again = TILELANG.read_back(form(normalize(p)), tmp_path)
+    assert alpha_equal(again, form(normalize(p))), program_text(again)
+
+
+def test_an_approximation_needs_fast_math(tilelang: Backend) -> None:
+    p = parse_program(HEAD + "  Y[row * 16 +: 16, 0 +: 64] = exp2_approx(cast(load(X[row * 16 +: 16, 0 +: 64] else 0.0:f16 clip), f32)) clip\n", "p.kir")
+    assert [(d.id, "fast math" in d.message) for d in tilelang.accepts(p)] == [("KIR-B008", True)]

@@ -164,8 +164,10 @@ def test_gemm_measures_the_first_point_of_many_tiles_and_what_is_left_of_the_fir
         assert all(any(gemm.suits(space, row, rows) for space, rows in of.items()) for of in gemm.SPACES[row.order].values())
 
 
-def test_an_answer_takes_nan_for_the_largest_and_any_k() -> None:
-    program, rng = topk.program(("rows(threads=128, items=2, room=256, bits=8)", ())), np.random.default_rng(3)
+@pytest.mark.parametrize("of", [("cuda", "rows(threads=128, items=2, room=256, bits=8)"), ("triton", "tiles(tile=256, threads=32)"),
+                                ("triton", "sieve(tile=256, room=256, threads=128, groups=32, each=8)")])
+def test_an_answer_takes_nan_for_the_largest_and_any_k(of: tuple[str, str]) -> None:
+    program, rng = topk.program((*of, ())), np.random.default_rng(3)
     for r, n, k in ((2, 33, 33), (1, 70, 69)):
         x = rng.standard_normal((r, n)).astype(np.float32)
         x[:, ::5] = np.nan

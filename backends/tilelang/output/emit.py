@@ -24,6 +24,7 @@ from ..form.origins import marked
 from ..form.reducers import sums_of
 from ..spelling.expressions import Expressions, refuse
 from ..spelling.names import PYTHON, TAKEN, fresh, spelled
+from .counted_between_roles import counted_between_roles
 from .statements import Line, Statements
 from .tiles import Tiles
 
@@ -58,7 +59,8 @@ def write(program: n.Program) -> Written:
         locals_ = [*(a.name for a in k.grid), *bound_names(k.body), *(w.buffer.name for w in said.workspaces if whole)]
         names = {**top, **spelled([*(m.name for m in said.metas), *(p.name for p in params), *locals_], top.values(),
                                   PYTHON if generic else TAKEN)}
-        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0)
+        to = Expressions(names, Facts.from_program(said), metas={m.name: m.kind for m in said.metas}, threads=int_value(k.threads) or 0,
+                         fast=dict(k.attrs).get("tl_enable_fast_math") is True)
         tiles = Tiles(to, int_value(k.threads) or 0, aliases=Aliases(said))
         body = Statements(to, tiles, sums=sums_of(k.body), distributed=distributed_arrays(k.body), team=k.threads)
         parts.append((k, to, body))
@@ -258,4 +260,5 @@ def program_refusals(p: n.Program) -> list[Diagnostic]:
                                   needs="linear-grid, or fewer axes"))
         if int_value(k.threads) is None and not is_generic(p):
             out.append(Diagnostic("KIR-B007", "the number of threads is not known when it is compiled", subject=p.name, anchor=k.name))
+        out += counted_between_roles(k)
     return out

@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value, invert
 from kir.ir.printer import expr_text
 from kir.ir.types import DTYPES as DTYPES_OF
-from kir.ir.types import F32, F64, DType, TileType, dtype_of, mention, promote, symbolic
+from kir.ir.types import F32, F64, I32, U32, DType, TileType, dtype_of, mention, promote, symbolic
 from kir.ir.visit import names_read, walk
 
 from .dtype_terms import NoTerm, asked, is_compound, term_text
@@ -38,6 +38,8 @@ DTYPES: Mapping[str, str] = {
 """IR dtype to its name in TileLang."""
 _EXTERNAL: Mapping[str, str] = {"ffs": "__ffs", "brev": "__brev", "div_approx": "__fdividef", "rcp": "__frcp_rn"}
 """Calls that only CUDA has a word for."""
+_WARP_REDUCES: Mapping[str, str] = {"add": "sum", "max": "max", "min": "min", "and": "bitand", "or": "bitor"}
+"""Reductions over a warp's integers, whose order is free."""
 MOST_ELEMENTS = 512
 """Elements of a tile that one thread may have: four times what its registers hold is past all use, and nvcc needs minutes for it."""
 AXIS = "%axis "
@@ -84,6 +86,8 @@ class Expressions:
     imports: set[str] = field(default_factory=set)
     threads: int = 0
     """The threads of the team; 0 where the binding decides."""
+    fast: bool = False
+    """Whether functions are approximated: `tl_enable_fast_math` of the kernel."""
 
     def text(self, e: n.Expr, least: int = 0) -> str:
         """`e`, in parentheses when it binds more loosely than `least`."""
@@ -187,6 +191,8 @@ class Expressions:
         sign, level = found
         if e.op == "add" and isinstance(b, n.Const) and b.dtype.kind == "uint" and isinstance(b.value, int) and b.value > b.dtype.range[1] // 2:
             return f"{self._operand(a, b, level)} - {b.dtype.range[1] + 1 - b.value}", level  # it wraps
+        if e.op == "div" and self.fast and dtype == F32:
+            return f"T.ieee_fdiv({self.text(a)}, {self.text(b)})", ATOM
         if e.op == "div" and dtype.is_integer:
             raise refuse("KIR-B002", "integers have no exact quotient in TileLang")
         return f"{self._operand(a, b, level)} {sign} {self._operand(b, a, level + 1)}", level
@@ -194,7 +200,7 @@ class Expressions:
     def _of_literals(self, e: n.Binary, a: n.Const, b: n.Const) -> tuple[str, int]:
         """An operation of two literals, the first with its dtype: Python would work them out itself."""
         name = "%literal"
-        inner = Expressions({**self.names, name: f"T.Cast({dtype_name(a.dtype)}, {literal(a)})"}, self.facts, metas=self.metas)
+        inner = Expressions({**self.names, name: f"T.Cast({dtype_name(a.dtype)}, {literal(a)})"}, self.facts, metas=self.metas, fast=self.fast)
         return inner._binary(replace(e, a=n.Var(name, a.dtype), b=b))
 
     def _select(self, e: n.Select) -> str:
@@ -213,7 +219,8 @@ class Expressions:
         self.guards[-1] = invert(e.cond)
         b = self.text(right)
         self.guards.pop()
-        return f"T.if_then_else({cond}, {a}, {b})"
+        word = "T.Select" if _of_unsigned(e.cond) and not any(isinstance(x, n.Load) for arm in (left, right) for x in walk(arm)) else "T.if_then_else"
+        return f"{word}({cond}, {a}, {b})"
 
     def _cast(self, e: n.Cast) -> str:
         if e.rounding == "bits":
@@ -303,9 +310,23 @@ class Expressions:
             return f"{spelling}({', '.join(map(self.text, args))}, width={dict(e.attrs)['width']})"
         if e.fn in ("vote_any", "vote_all") and spelling is not None:
             return f"({spelling}({self.text(args[0])}) != 0)"
+        if e.fn == "warp_reduce" and [k for k, _ in e.attrs] == ["op"] and dtype_of(e.type) in (I32, U32) and dict(e.attrs)["op"] in _WARP_REDUCES:
+            return f"T.warp_reduce_{_WARP_REDUCES[str(dict(e.attrs)['op'])]}({self.text(args[0])})"
+        if e.fn == "exp2_approx" and not e.attrs:
+            if not self.fast:
+                needs = "surface-option{option=tl_enable_fast_math value=true} at the kernel"
+                raise refuse("KIR-B008", "TileLang approximates exp2 under fast math alone", needs)
+            return f"T.exp2({self.text(args[0])})"
         if spelling is None or e.attrs:
             raise refuse("KIR-B008", f"TileLang has no spelling for '{e.fn}'")
         return f"{spelling}({', '.join(map(self.text, args))})"
+
+
+def _of_unsigned(cond: n.Expr) -> bool:
+    """Whether a condition compares an unsigned value with a literal: TileLang's compiler takes the literal from the value where that guards an arm in a
+    loop, and stops at what is below zero."""
+    return any(isinstance(x, n.Binary) and x.op in n.COMPARISONS and isinstance(y, n.Const) and y.dtype.kind == "uint" and y.value
+               for x in walk(cond) if isinstance(x, n.Binary) for y in (x.a, x.b))
 
 
 def promoted(a: n.Expr, b: n.Expr) -> tuple[n.Expr, n.Expr]:

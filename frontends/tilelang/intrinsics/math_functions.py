@@ -56,6 +56,12 @@ def _one(fn: str) -> Word:
     return made
 
 
+def _exp2(r: Reader, given: Signature) -> Value:
+    """Under fast math it is what the hardware has: within 2 ulp, and subnormal numbers are zeros (CUDA C++ Programming Guide, `--use_fast_math`)."""
+    e = _floating(operand(r, given.args[0]))
+    return Num(build.call("exp2_approx" if r.attrs.get("tl_enable_fast_math") is True and dtype_of(e.type) == F32 else "exp2", e))
+
+
 def _two(fn: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         a, b = arithmetic.paired(r.settled(given.args[0]), r.settled(given.args[1]), r.run)
@@ -217,7 +223,7 @@ def _extern(r: Reader, given: Signature) -> Value:
 
 
 WORDS: Mapping[str, Word] = {
-    **{k: _one(v) for k, v in CALLS.items()},
+    **{k: _one(v) for k, v in CALLS.items()}, "exp2": _exp2,
     **{k: _two(v) for k, v in PAIRS.items()},
     **{k: _rounded(*v) for k, v in ROUNDED.items()}, "ieee_fmaf": _rounded_one("fma", 3), "ieee_fsqrt": _rounded_one("sqrt", 1),
     "ieee_frcp": _rounded_one("rcp", 1),

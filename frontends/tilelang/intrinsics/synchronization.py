@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from kir.ir import build
 from kir.ir import nodes as n
-from kir.ir.types import BOOL, I32, U64
+from kir.ir.types import BOOL, I32, U32, U64
 
 from ..state.emission import store
 from ..state.functions import called
@@ -286,7 +286,10 @@ def _all_lanes(r: Reader, mask: Value) -> None:
 def _warp_reduce(op: str) -> Word:
     def made(r: Reader, given: Signature) -> Value:
         name = r.wanted or "total"
-        value = r.out.let(name, r.run(given.args[0]))
+        of = r.run(given.args[0])
+        if of.type in (I32, U32):
+            return Num(build.call("warp_reduce", of, op=op))
+        value = r.out.let(name, of)
         for distance in (16, 8, 4, 2, 1):
             other = r.out.let("other", build.call("shfl_xor", value, build.const(distance)))
             value = r.out.let(name, build.binary(op, value, other))
