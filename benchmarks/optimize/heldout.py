@@ -25,9 +25,9 @@ from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.panel import Timed, timed_in
 from kir.hardware.device.client import Child, ChildGone
 from kir.ir.parser import parse_program
-from kir.learning.optimize.estimates import Known, estimated, untried
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.policy import Known, estimated, untried
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.problem import Problem, Shape
 

@@ -24,12 +24,11 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
-from kir.learning.optimize.estimates import Known, estimated, promise, untried
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
 from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
-from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
+from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
 from kir.learning.optimize.several import alone, put_back, together
 from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
