@@ -10,8 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kir.hardware import machine
-
 
 def original(path: Path, kernel: str) -> Any:
     """The `JITFunction` named `kernel` of the module in `path`, out of all that decorators put around it. Raises LookupError."""
@@ -37,11 +35,8 @@ def _jit(value: Any) -> Any:
 @cache
 def _module(path: Path) -> ModuleType:
     """The module of a file: by its name in the package that it is part of, so that what it imports is the package."""
-    package = next((p for p in ("liger_kernel", "fla", "flag_gems") if (home := machine.package_folder(p)) and path.is_relative_to(home)), None)
-    if package is not None:
-        home = machine.package_folder(package)
-        assert home is not None
-        parts = [package, *path.relative_to(home).with_suffix("").parts]
+    home = max((e for e in map(Path, sys.path) if e.is_absolute() and path.is_relative_to(e)), key=lambda e: len(e.parts), default=None)
+    if home is not None and len(parts := path.relative_to(home).with_suffix("").parts) > 1 and all(p.isidentifier() for p in parts):
         return importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     spec = importlib.util.spec_from_file_location(f"kir_original_{path.stem}", path)
     assert spec is not None and spec.loader is not None

@@ -31,9 +31,9 @@ Row = dict[str, Any]
 
 
 def row(name: str, version: str, folder: str, surface: str, stage: str, without: Sequence[str] = (), seconds: float = 60.0,
-        jobs: int = 1) -> Row:
+        jobs: int = 1, commit: str = "") -> Row:
     """What `kir corpus` says of one package today. Raises UsageError KIR-C110 for a folder that is not there."""
-    where, commit = place(folder), _commit()
+    where, commit = place(folder), commit or _commit()
     files = [path for path, _ in files_of(where, (), tuple(without)) if mentions(surface, path)]
     count = counted(name, (of_surface(r, surface) for r in run(files, jobs, None, seconds)))
     records = [r for r in count.records if r.get("kernel")]
@@ -114,12 +114,13 @@ def main(words: Sequence[str]) -> int:
     one.add_argument("--seconds", type=float, default=60.0)
     one.add_argument("--jobs", type=int, default=1, help="files at once")
     one.add_argument("--again", action="store_true")
+    one.add_argument("--commit", default="", help="the commit of this tree, where it is no checkout")
     sub.add_parser("page")
     given = parser.parse_args(words)
     if given.what == "page":
         PAGE.write_text(page(stored()), encoding="utf-8")
         return 0
-    made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds, given.jobs)
+    made = row(given.name, given.version, given.folder, given.surface, given.stage, given.without, given.seconds, given.jobs, given.commit)
     print(keep(made, given.again))
     return 0
 

@@ -28,7 +28,7 @@ from .source.source import Sources, fragment_type
 from .source.syntax import declared_name, text
 from .statements import statements
 from .statements.role_marks import may_have_roles, unmarked
-from .symbols.classes import Rec, leaf
+from .symbols.classes import Rec, leaf, words
 from .symbols.index import Index
 from .symbols.symbols import Bindings, Function, Scope, Value
 from .types.c_types import VOID, Arr, CType, Named, Prim, Ptr, Vec
@@ -138,6 +138,8 @@ class Parameters:
     def finished(self, body: n.Block) -> n.Block:
         """The body with pointers to tensors that maps describe as flat views of them, and `void*` as what alone is made of it."""
         body = self._typed(body)
+        promised = {s.name: s.promised for s in self.r.stores if s.promised > 0}
+        self.params = [replace(p, attrs=n.attrs(**dict(p.attrs), aligned=promised[p.name])) if p.name in promised else p for p in self.params]
         views: list[n.Stmt] = []
         used = {x.buffer for s in body for x in walk(s) if isinstance(x, n.Region)}
         flat: dict[str, n.Buffer] = {}
@@ -199,13 +201,15 @@ class Parameters:
         found = leaf(t.to)
         row: tuple[DType, int] | None = found
         if found is None and isinstance(t.to, Rec):
+            row = words(t.to)
+        if row is None and isinstance(t.to, Rec):
             raise NotUnderstood(f"the parameter '{name}', which points to records of several dtypes")
         if row is None:
             raise NotUnderstood(f"the parameter '{name}', which points to {t.to}")
         dtype = row[0]
         extent = n.Var(r.m.own(f"{name}.extent"), I64)
         buffer = n.Buffer(name, dtype, (extent,), "global")
-        store = Store(name, "global", dtype, (), build.mul(extent, dtype.bytes), tensor=buffer)
+        store = Store(name, "global", dtype, (), build.mul(extent, dtype.bytes), tensor=buffer, promised=0)
         r.stores.append(store)
         self.params.append(n.Param(name, "in", buffer, attrs=n.attrs(restrict=True) if restrict else ()))
         self.extents.append(n.Param(extent.name, "size", I64, attrs=n.attrs(implicit=True)))
@@ -225,6 +229,7 @@ def read_kernel(
     r = reading(sources, index, geometry, absent)
     if binding is not None:
         r.arrays, r.maps = {k: tuple(v) for k, v in binding.arrays.items()}, binding.maps
+        r.alignments = {k: t.align for k, t in binding.tensors.items()}
         r.tensors = {k: (DTYPES[t.dtype], len(t.shape)) for k, t in binding.tensors.items() if t.dtype in DTYPES}
     r.cluster = cluster_of(fn)
     if shared is not None:

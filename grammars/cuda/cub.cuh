@@ -1,4 +1,5 @@
-// What CUB's collectives of a block and a warp compute, as KIR reads them (CUB's reference: BlockReduce, BlockScan, BlockLoad, BlockStore, WarpReduce, WarpScan).
+// What CUB's collectives of a block and a warp compute, as KIR reads them (CUB's reference: BlockReduce, BlockScan, BlockLoad,
+// BlockStore, BlockAdjacentDifference, BlockDiscontinuity, WarpReduce, WarpScan).
 // Which algorithm is named, and in which order a sum is made, is left open there. A file that names `cub::` is read with this one.
 namespace cub {
 
@@ -173,6 +174,74 @@ template <typename T, int X, BlockScanAlgorithm HOW = BLOCK_SCAN_RAKING, int Y =
       out[i] = before;
       before = before + held;
     }
+  }
+};
+
+template <typename T, int X, int Y = 1, int Z = 1> class BlockAdjacentDifference {
+ public:
+  struct TempStorage { T lasts[X * Y * Z]; T firsts[X * Y * Z]; };
+  TempStorage& storage;
+  __device__ BlockAdjacentDifference(TempStorage& given) : storage(given) {}
+  template <int N, typename O, typename Op> __device__ void SubtractLeft(T (&items)[N], O (&out)[N], Op op) {
+    const int at = kir_thread();
+    storage.lasts[at] = items[N - 1];
+    __syncthreads();
+#pragma unroll
+    for (int i = N - 1; i > 0; --i) out[i] = op(items[i], items[i - 1]);
+    if (at == 0) out[0] = items[0];
+    else out[0] = op(items[0], storage.lasts[at - 1]);
+  }
+  template <int N, typename O, typename Op> __device__ void SubtractLeft(T (&items)[N], O (&out)[N], Op op, T before) {
+    const int at = kir_thread();
+    storage.lasts[at] = items[N - 1];
+    __syncthreads();
+#pragma unroll
+    for (int i = N - 1; i > 0; --i) out[i] = op(items[i], items[i - 1]);
+    if (at == 0) out[0] = op(items[0], before);
+    else out[0] = op(items[0], storage.lasts[at - 1]);
+  }
+  template <int N, typename O, typename Op> __device__ void SubtractRight(T (&items)[N], O (&out)[N], Op op) {
+    const int at = kir_thread();
+    storage.firsts[at] = items[0];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N - 1; ++i) out[i] = op(items[i], items[i + 1]);
+    if (at == X * Y * Z - 1) out[N - 1] = items[N - 1];
+    else out[N - 1] = op(items[N - 1], storage.firsts[at + 1]);
+  }
+  template <int N, typename F, typename Op> __device__ void FlagHeads(F (&flags)[N], T (&items)[N], Op op, T before) {
+    const int at = kir_thread();
+    storage.lasts[at] = items[N - 1];
+    __syncthreads();
+#pragma unroll
+    for (int i = N - 1; i > 0; --i) flags[i] = op(items[i - 1], items[i]);
+    if (at == 0) flags[0] = op(before, items[0]);
+    else flags[0] = op(storage.lasts[at - 1], items[0]);
+  }
+};
+
+template <typename T, int X, int Y = 1, int Z = 1> class BlockDiscontinuity {
+ public:
+  struct TempStorage { T lasts[X * Y * Z]; T firsts[X * Y * Z]; };
+  TempStorage& storage;
+  __device__ BlockDiscontinuity(TempStorage& given) : storage(given) {}
+  template <int N, typename F, typename Op> __device__ void FlagHeads(F (&flags)[N], T (&items)[N], Op op) {
+    const int at = kir_thread();
+    storage.lasts[at] = items[N - 1];
+    __syncthreads();
+#pragma unroll
+    for (int i = N - 1; i > 0; --i) flags[i] = op(items[i - 1], items[i]);
+    if (at == 0) flags[0] = 1;
+    else flags[0] = op(storage.lasts[at - 1], items[0]);
+  }
+  template <int N, typename F, typename Op> __device__ void FlagTails(F (&flags)[N], T (&items)[N], Op op) {
+    const int at = kir_thread();
+    storage.firsts[at] = items[0];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N - 1; ++i) flags[i] = op(items[i], items[i + 1]);
+    if (at == X * Y * Z - 1) flags[N - 1] = 1;
+    else flags[N - 1] = op(items[N - 1], storage.firsts[at + 1]);
   }
 };
 

@@ -280,6 +280,8 @@ def _bound(r: Reading, name: str, v: Value, kind: CType, reference: bool, change
         return Aimed(v.type, v.fields)
     if isinstance(v, Pack) and isinstance(kind, Vec | Rec | Prim):
         v = construct(r, kind, list(v.items))
+    if isinstance(v, Members) and isinstance(whole := v.fields.get("#array"), TypeName) and whole.type == kind:
+        return v  # an array of records, as an array for each member
     if reference and isinstance(v, (Located, Members)):
         if isinstance(kind, Auto) or v.type == kind or (isinstance(v.type, Rec) and isinstance(kind, Rec)):
             return v

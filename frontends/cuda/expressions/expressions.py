@@ -92,6 +92,22 @@ def _compared(r: Reading, node: Node, scope: Scope) -> Node | None:
     return fragment(f"{words[:before]}({text(name)}){words[before + len(text(name)):]}")
 
 
+def _called(r: Reading, left: Node, node: Node, scope: Scope) -> Node | None:
+    """`a.m<b>(c)` as what it is where `a` has a template `m`: a grammar of C++ without names takes it for two comparisons."""
+    inner = left.child_by_field_name("left") if left.type == "binary_expression" and text(left.child_by_field_name("operator") or left) == "<" else None
+    name = inner.child_by_field_name("field") if inner is not None and inner.type == "field_expression" else None
+    right = node.child_by_field_name("right")
+    if inner is None or name is None or name.type != "field_identifier" or right is None or not text(right).startswith("("):
+        return None
+    block, position = r.m.block, len(r.m.block)
+    found = value(r, inner, scope)
+    del block[position:]  # it is read again, as what it is
+    if not isinstance(found, Overloads) or not any(f.params for f in found.functions):
+        return None
+    words, at = (node.text or b""), name.start_byte - node.start_byte
+    return fragment(f"{words[:at].decode()}template {words[at:].decode()}")
+
+
 def _this(r: Reading, node: Node, scope: Scope) -> Value:
     at = next((s.this for s in scope.around() if s.this is not None), None)
     if at is None:
@@ -106,7 +122,7 @@ def _binary(r: Reading, node: Node, scope: Scope) -> Value:
     left, op, right = node.child_by_field_name("left"), node.child_by_field_name("operator"), node.child_by_field_name("right")
     if left is None or op is None or right is None:
         raise NotUnderstood("an operator of unusual form", node)
-    if text(op) == ">" and (meant := _compared(r, node, scope)) is not None:
+    if text(op) == ">" and (meant := _compared(r, node, scope) or _called(r, left, node, scope)) is not None:
         return value(r, meant, scope)
     if (kind := _cast_of(r, left, op, right, scope)) is not None:
         return convert(r, operators.unary(r, text(op), value(r, right, scope), node), kind)

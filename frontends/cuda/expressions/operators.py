@@ -17,7 +17,7 @@ from ..symbols.symbols import Function, Scope, Value
 from ..types.c_types import VOID, Arr, Prim, Vec, promoted, usual
 from ..types.errors import NotUnderstood
 from ..types.number_conversions import converted, divided
-from ..values import descriptors
+from ..values import descriptors, residues
 from ..values.conversions import as_tile, condition, present, scalar, type_text
 from ..values.emitter import has_effect
 from ..values.loads import rvalue
@@ -40,6 +40,8 @@ def binary(r: Reading, sign: str, a: Value, b: Value, node: Node) -> Value:
         if made is not None:
             return made
     a, b = (rvalue(r, spilled(r, x) if isinstance(x, Wide) and isinstance(x.type, Arr) else x) for x in (a, b))
+    if residues.is_residue(a, b, sign):
+        return residues.combined(r, sign, a, b, node)
     if descriptors.is_word(a, b, sign):
         return descriptors.combined(r, sign, a, b, node)
     if isinstance(a, (Pointer, Null)) or isinstance(b, (Pointer, Null)):
@@ -139,6 +141,8 @@ def unary(r: Reading, sign: str, v: Value, node: Node) -> Value:
         if made is not None:
             return made
     v = rvalue(r, v)
+    if (made_residue := residues.negated(sign, v)) is not None:
+        return made_residue
     if sign == "!":
         return Scalar(build.invert(condition(r, v, node)))
     if isinstance(v, Wide) and isinstance(v.type, Vec) and sign == "-":

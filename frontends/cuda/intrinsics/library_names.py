@@ -160,6 +160,8 @@ class Library:
                 return Prim(DTYPES[f"{'u' if 'unsigned' in name else 'i'}{types[0].dtype.bits}"])
             case "array" if len(args) == 2 and types and (count := constant(args[1])) is not None:
                 return Arr(types[0], count)
+            case "initializer_list":
+                return Named(name, args)
             case "bool_constant" | "integral_constant" | "true_type" | "false_type":
                 return Named(name, args)
             case "nullptr_t" | "cudaStream_t" | "cudaEvent_t" | "string" | "CUtensorMap":

@@ -18,7 +18,7 @@ from ..types.number_conversions import converted
 from ..values.conversions import scalar
 from ..values.loads import rvalue
 from ..values.reading import Reading
-from ..values.values import Builtin, Scalar, TypeName, constant
+from ..values.values import Builtin, Pack, Scalar, TypeName, constant
 
 FUNCTORS = frozenset({"plus", "greater", "less", "bit_and", "bit_or", "bit_xor", "multiplies"})
 _BITS: dict[str, Callable[[int, int], int]] = {
@@ -49,6 +49,11 @@ def standard(r: Reading, f: Builtin, args: list[Value], node: Node) -> Value | N
             v = rvalue(r, args[0])
             if isinstance(v, Scalar) and isinstance(f.args[0].type, Prim) and v.dtype.bits == f.args[0].type.dtype.bits:
                 return Scalar(build.cast(v.expr, f.args[0].type.dtype, "bits"))
+        case "min" | "max" if len(args) == 1 and isinstance(listed := args[0], Pack) and listed.items:
+            found_one = listed.items[0]
+            for each in listed.items[1:]:
+                found_one = _smaller(r, found_one, each, f.name == "min", node)
+            return found_one
         case "gcd":
             a, b = constant(rvalue(r, args[0])), constant(rvalue(r, args[1]))
             if a is not None and b is not None:

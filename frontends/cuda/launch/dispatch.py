@@ -8,7 +8,7 @@ from dataclasses import field
 
 from kir.base.dataclass import dataclass
 from kir.ir import build
-from kir.surface.launches.values import Unknown, Value
+from kir.surface.launches.values import Dtype, Unknown, Value
 
 from ..source.source import Node, Unit
 from ..source.syntax import text
@@ -26,6 +26,11 @@ _MORE = {"HALF": ("f16",), "BFLOAT16": ("bf16",), "BOOL": ("bool",)}
 @dataclass(frozen=True)
 class Written(Unknown):
     """A template argument that is known by its C++ text alone: `reason` is the text."""
+
+
+@dataclass(frozen=True)
+class GuessedType(Dtype):
+    """A type that nobody gives a host template."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from kir.surface.launches.values import Array, Dtype, Known, Quotient, Unknown, 
 from ..source.source import Node, Unit, fragment
 from ..source.syntax import declared_name, text
 from ..symbols.template_candidates import likely
-from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, KernelOf, Written, kernel_of, offered
+from .dispatch import CPP_TYPES, KERNEL, OPEN, Closure, Config, GuessedType, KernelOf, Written, kernel_of, offered
 from .host_parts import (
     Headers,
     combined,
@@ -76,7 +76,7 @@ class Follower:
         if self.every:
             names = template_names(node)
             scope = dict.fromkeys(names, OPEN)
-            scope.update({p.name: Dtype("i32" if likely(p) == "int32_t" else "f16") for p in template_of(node) if p.kind == "type" and not p.pack})
+            scope.update({p.name: GuessedType("i32" if likely(p) == "int32_t" else "f16") for p in template_of(node) if p.kind == "type" and not p.pack})
             scope.update(zip(names, self._arguments(templates, {}) if templates is not None else []))
         for k, p in enumerate(parameters(node)):
             name = declared_name(p.child_by_field_name("declarator") or p)

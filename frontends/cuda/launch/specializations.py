@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from pathlib import Path
 
 from kir.base.diagnostic import KirError
@@ -16,9 +17,9 @@ from ..source.source import Sources, Unit
 from ..source.syntax import text
 from ..source.tree import Project, project_of
 from ..symbols.symbols import Function, TParam
-from ..symbols.template_candidates import likely, samples
+from ..symbols.template_candidates import choices, likely, samples
 from .arguments import compile_time
-from .dispatch import Written, instantiations
+from .dispatch import CPP_TYPES, GuessedType, Written, instantiations
 from .entries import every_launch
 from .geometry import BLOCK, words_of
 from .launch_bounds import bounds_of
@@ -60,8 +61,10 @@ def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str,
     seen: set[str] = set()
     words = words_of(fn)
     blocks: list[tuple[dict[str, Setting], str]] = []
+    taken: dict[str, str] = {}
     for launch in launches:
         metas, guessed = _settings(fn, launch, means)
+        _refit(fn, metas, guessed, reads, taken)
         block = {k: v for k, v in metas.items() if k in words.values()}
         blocks.append((block, launch.place))
         if any(name not in metas for name in wanted):
@@ -89,6 +92,30 @@ def _of(fn: Function, launches: Sequence[HostLaunch], named: Sequence[tuple[str,
     yield _specialization(fn, arguments, metas, place, guessed)
 
 
+def _refit(fn: Function, metas: dict[str, Setting], guessed: Sequence[str], reads: Callable[[str], bool], taken: dict[str, str]) -> None:
+    """Guessed types of a launch as the first of their samples under which the kernel is read; the first of all where none is. What was found once for a
+    kernel is `taken` for its other launches."""
+    of = [p for p in fn.params or () if not p.pack and (p.default is None or p.name in metas)]
+    types = [p for p in of if p.kind == "type" and p.name in guessed]
+    if not types or any(p.name not in metas for p in of):
+        return
+    if not taken:
+        for each in islice(product(*(choices(p) for p in types)), MOST_REFITS):
+            trial = {**metas, **{p.name: words for p, words in zip(types, each, strict=True)}}
+            if reads(f"{fn.name}<{', '.join(_argument_text(trial[p.name]) for p in of)}>"):
+                taken.update({p.name: words for p, words in zip(types, each, strict=True)})
+                break
+        else:
+            taken.update({p.name: str(metas[p.name]) for p in types})
+    metas.update({p.name: taken[p.name] for p in types if p.name in taken})
+
+
+def _argument_text(v: Setting) -> str:
+    """A meta as a template argument in C++."""
+    return ("true" if v else "false") if isinstance(v, bool) else CPP_TYPES.get(v, v) if isinstance(v, str) else str(v)
+
+
+MOST_REFITS = 3
 MOST_GUESSES = 6
 """Template arguments that are tried for a kernel which nothing names arguments for."""
 
@@ -113,6 +140,8 @@ def _settings(fn: Function, launch: HostLaunch, means: Means) -> tuple[dict[str,
         made = _setting(launch, v, of)
         if isinstance(made, str) and of is not None and isinstance(v, Written) and not means(fn, of, made):
             made = _number(likely(of)) if of.kind == "value" else likely(of)
+            unknown.append(name)
+        elif isinstance(v, GuessedType):
             unknown.append(name)
         if made is not None:
             out[name] = made

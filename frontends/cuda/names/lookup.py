@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kir.ir import build
 from kir.ir import nodes as n
 from kir.ir.types import I64
@@ -151,6 +153,12 @@ def device_tensor(r: Reading, d: Variable, node: Node, constant: bool) -> Value 
     return made
 
 
+def _set_by_host(r: Reading, name: str) -> bool:
+    """Whether a call that copies to, or asks for the address of, a symbol (`cudaMemcpyToSymbol`, ..) names a variable."""
+    call = re.compile(rb"Symbol\w*\s*(?:<[^;()]*>\s*)?\([^;]*\b" + re.escape(name.encode()) + rb"\b")
+    return any(call.search(u.text) is not None for u in r.sources.units)
+
+
 def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None) -> Value:
     """A constant of a namespace or class. Raises NotUnderstood for one that is no constant."""
     if d.params and args is None:
@@ -162,7 +170,8 @@ def variable(r: Reading, d: Variable, node: Node, args: tuple[Value, ...] | None
         made_tensor = device_tensor(r, d, node, "__inline__" in words)
         if made_tensor is not None:
             return made_tensor
-    if not words & {"const", "constexpr"} and not (is_static(d) and d.init is not None):
+    filled = "__inline__" in words and d.init is not None and not _set_by_host(r, d.name)
+    if not words & {"const", "constexpr"} and not (is_static(d) and d.init is not None) and not filled:
         raise NotUnderstood(f"the variable '{d.name}' of the device, which lives longer than the kernel", node)
     if d.init is None or d.reading:
         raise NotUnderstood(f"the constant '{d.name}', whose value is not given here", node)

@@ -41,6 +41,8 @@ def type_of_value(v: Value) -> CType:
     match v:
         case Aimed():
             return Ptr(v.type)
+        case Members() if isinstance(whole := v.fields.get("#array"), TypeName):
+            return whole.type
         case Scalar() | Wide() | Record() | Members() | Located() | Pointer():
             return v.type
         case Null():
@@ -168,13 +170,18 @@ def _mentions(kind: Node, names: Mapping[str, TParam]) -> bool:
 
 
 def _decayed(t: CType, d: Node | None) -> CType:
-    reference = d is not None and "reference" in d.type
+    reference = False
+    while d is not None and not reference:  # also inside: `T (&x)[N]`
+        reference = "reference" in d.type
+        d = d.child_by_field_name("declarator") or next((c for c in d.named_children if c.type.endswith("declarator")), None)
     return Ptr(t.of) if isinstance(t, Arr) and not reference else t
 
 
 def _conversion_cost(r: Reading, v: Value, to: CType, reference: bool, p: Node) -> int | None:
     """0 for the same type, more for conversions, None where there is none."""
     if isinstance(v, Pack):  # a list in braces
+        if isinstance(to, Named) and to.name == "initializer_list":
+            return 1
         return 4 if isinstance(to, Rec) or (isinstance(to, Vec) and len(v.items) == to.n) or (isinstance(to, Prim) and len(v.items) <= 1) else None
     have = type_of_value(v)
     if isinstance(to, Auto) or have == to:

@@ -120,7 +120,10 @@ class Types:
                 made = self.declared_as_type(d, inner)
                 if made is not None:
                     return made
-            raise NotUnderstood(f"the type {text(node)}, which is not declared", node)
+            try:  # a namespace that a file adds to may be the library's
+                return self.r.library.qualified_type(node, scope)
+            except NotUnderstood:
+                raise NotUnderstood(f"the type {text(node)}, which is not declared", node) from None
         return self.r.library.qualified_type(node, scope)
 
     def of_template(self, name: str, args: tuple[Value, ...], scope: Scope, node: Node, own: bool = False) -> CType:
@@ -217,7 +220,8 @@ class Types:
     def of_class(self, t: ClassTemplate, args: tuple[Value, ...], scope: Scope) -> CType:
         """A class under arguments: the specialization that fits best."""
         if not t.params:
-            return self.instance(t, t.node, t.scope, {}, ())
+            known = named_type(t.name) if t.node is None or t.node.child_by_field_name("body") is None else None
+            return known if known is not None else self.instance(t, t.node, t.scope, {}, ())  # `struct __half;` declares the library's
         values = self.bound(t.params, args, t.scope, t.node or scope.unit.root)
         full: list[Value] = []
         for p in t.params:

@@ -319,6 +319,7 @@ _NAMED_IN = {
     "cub.cuh": re.compile(rb"\bcub::|\bcuda::(?:max|min)imum\b"),
     "fp8.cuh": re.compile(rb"\b__nv_cvt_(?:float|halfraw|bfloat16raw)_to_fp8\b|\b__nv_cvt_fp8_to_halfraw\b"),
     "std.cuh": re.compile(rb"\bstd::(?:(?:unary|binary)_function|(?:make_)?pair|optional|array|nullopt)\b|\bfast_mod_div\b"),
+    "pipeline.cuh": re.compile(rb"\bcuda::(?:pipeline|make_pipeline|memcpy_async|aligned_size_t)\b|\b(?:cg|cooperative_groups)::memcpy_async\b"),
     "curand.cuh": re.compile(rb"\bcurandState(?:_t|XORWOW(?:_t)?|Philox4_32_10(?:_t)?)?\b"),
     "torch.cuh": re.compile(rb"\b(?:TensorInfo|IndexToOffset|(?:Generic)?PackedTensorAccessor(?:32|64)?)\b"),
 }

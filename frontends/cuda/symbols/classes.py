@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Protocol
 
 from kir.base.dataclass import dataclass
-from kir.ir.types import DType
+from kir.ir.types import U8, U16, U32, U64, DType
 
 from ..source.source import Node
 from ..source.syntax import text
@@ -267,5 +267,28 @@ def leaf(t: CType) -> tuple[DType, int] | None:
             return None if inner is None else (inner[0], inner[1] * t.n)
         case Rec():
             return t.instance.layout().leaf
+        case _:
+            return None
+
+
+def words(t: CType) -> tuple[DType, int] | None:
+    """(dtype, count) of the unsigned words that a record of several dtypes is made of: as wide as its narrowest number. None for one with pointers."""
+    numbers = _numbers(t)
+    if not numbers:
+        return None
+    narrowest = min(d.bits for d in numbers)
+    dtype = next((d for d in (U8, U16, U32, U64) if d.bits == narrowest), None)
+    return (dtype, size_of(t) // dtype.bytes) if dtype is not None and size_of(t) % dtype.bytes == 0 else None
+
+
+def _numbers(t: CType) -> list[DType] | None:
+    match t:
+        case Prim() | Vec():
+            return [t.dtype]
+        case Arr():
+            return _numbers(t.of)
+        case Rec():
+            parts = [None if m.reference else _numbers(m.type) for m in t.instance.members()]
+            return [d for p in parts if p is not None for d in p] if all(parts) else None
         case _:
             return None

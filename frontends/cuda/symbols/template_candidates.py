@@ -17,9 +17,9 @@ def samples(fn: Function) -> Iterator[str]:
     """Texts of template arguments for a kernel, likely ones first, then those that are another in one argument."""
     if not fn.params:
         return
-    listed = [_choices(p) for p in fn.params if not p.pack]
-    first = [choices[0] for choices in listed]
-    others = ([*first[:k], x, *first[k + 1:]] for nth in (1, 2, 3) for k, choices in enumerate(listed) for x in choices[nth:nth + 1])
+    listed = [choices(p) for p in fn.params if not p.pack]
+    first = [each[0] for each in listed]
+    others = ([*first[:k], x, *first[k + 1:]] for nth in (1, 2, 3) for k, each in enumerate(listed) for x in each[nth:nth + 1])
     seen = set()
     for made in chain([first], others, islice(product(*listed), 4 * MAX_TRIED)):
         shown = ", ".join(made)
@@ -32,10 +32,11 @@ def samples(fn: Function) -> Iterator[str]:
 
 def likely(p: TParam) -> str:
     """The first text that is tried for a parameter."""
-    return _choices(p)[0]
+    return choices(p)[0]
 
 
-def _choices(p: TParam) -> list[str]:
+def choices(p: TParam) -> list[str]:
+    """Texts that are tried for a parameter, likely ones first."""
     name = p.name.lower()
     if p.kind == "type":
         if re.search(r"idx|id_?type|index|offset", name) or name.endswith("id"):
@@ -61,4 +62,4 @@ def _choices(p: TParam) -> list[str]:
     return [f"static_cast<{kind}>(0)", f"static_cast<{kind}>(1)"]
 
 
-__all__ = ["likely", "samples"]
+__all__ = ["choices", "likely", "samples"]

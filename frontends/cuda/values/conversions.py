@@ -18,7 +18,7 @@ from .emitter import lanes
 from .loads import rvalue
 from .reading import Reading
 from .shared_pool_views import pointed
-from .values import Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Scalar, Wide, Word, constant
+from .values import Chosen, Located, Mapped, Members, Nothing, Null, Pointer, Record, Remote, Residue, Scalar, Wide, Word, constant
 
 _RAW = {"__half_raw": F16, "__nv_bfloat16_raw": BF16}
 """Records of the bits of one number."""
@@ -96,6 +96,8 @@ def _to_number(r: Reading, v: Value, to: Prim) -> Value:
             return Scalar(converted(v.expr, to.dtype))
         case Remote() if to.dtype.is_integer and to.dtype.bits >= 32:
             return Remote(v.at, to)
+        case Residue() if to.dtype.is_integer and to.dtype.bits >= 8:
+            return v
         case Word() if (to.dtype.is_integer and to.dtype.bits == 64) or (to.dtype.bits == 32 and v.rest < 1 << 32):
             return v
         case Pointer() if to.dtype == BOOL:

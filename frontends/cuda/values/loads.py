@@ -47,7 +47,7 @@ def load(r: Reading, at: Place, t: CType) -> Value:
             return Scalar(n.Load(at.region(t.dtype, None)))
         case Ptr() | Named():
             raise NotUnderstood(f"a {t} kept in memory")
-    if isinstance(t, Rec) and at.store.is_global and leaf(t) is None:
+    if isinstance(t, Rec) and leaf(t) is None:
         layout = t.instance.layout()
         return Record({m.name: load(r, at.moved(layout.offsets[m.name]), m.type) for m in t.instance.members()}, t)
     found = leaf(t)

@@ -47,6 +47,8 @@ class Store:
     plain: bool = False
     ranges: Emitter | None = None
     origin: Origin | None = None
+    promised: int = -1
+    """Bytes that a parameter was taken to be aligned to (0: none yet); -1 for what is no parameter."""
     peer: str = ""
     """The name of the view that shows it in every CTA of the cluster."""
     reach: int | None = 0

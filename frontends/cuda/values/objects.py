@@ -133,10 +133,11 @@ def assign(r: Reading, to: Value, v: Value) -> None:
 
 
 def _store_wide(r: Reading, to: Located, v: Value) -> None:
-    if isinstance(v, Record) and isinstance(to.type, Rec):
+    if isinstance(v, (Record, Members)) and isinstance(to.type, Rec):
         layout = to.type.instance.layout()
+        held = {m.name: pinned_value(r, rvalue(r, v.fields[m.name]), m.name) for m in to.type.instance.members()}  # before any of them is written
         for m in to.type.instance.members():
-            assign(r, Located(to.place.moved(layout.offsets[m.name]), m.type), v.fields[m.name])
+            assign(r, Located(to.place.moved(layout.offsets[m.name]), m.type), held[m.name])
         return
     if not isinstance(v, Wide):
         raise NotUnderstood(f"a {to.type} from {type(v).__name__.lower()}")

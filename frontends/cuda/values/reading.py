@@ -200,6 +200,8 @@ class Reading:
         self.hint_align = 0
         """Bytes that the part of a pool which is being declared is said to start at a multiple of; 0 where nothing says so."""
         self.spinning = False
+        self.alignments: dict[str, int] = {}
+        """Bytes that tensors are aligned to, where the binding says it."""
         self.arrays: dict[str, tuple[int, ...]] = {}
         self.maps: dict[str, Map] = {}
         self.starts: dict[int, tuple[Value, list[n.Stmt]]] = {}

@@ -13,7 +13,7 @@ from ..source.source import Node, Unit
 from ..symbols.classes import Rec
 from ..symbols.symbols import Function, Scope, Value
 from ..types.c_types import CType, Prim, Ptr
-from .memory import Place
+from .memory import Place, Store
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,18 @@ class Mapped(Value):
 
     map: n.TensorMap
     buffer: n.Buffer
+
+
+@dataclass(frozen=True)
+class Residue(Value):
+    """An integer that addresses in global memory went into: that of `expr`, to the remainder by what the `stores` are aligned to."""
+
+    expr: n.Expr
+    stores: tuple[Store, ...]
+
+    @property
+    def type(self) -> Prim:
+        return Prim(U64)
 
 
 @dataclass(frozen=True)

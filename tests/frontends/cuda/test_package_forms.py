@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from kir.analysis.normal.regions import raised
+from kir.base.diagnostic import KirError
 from kir.interp import run
+from kir.ir.binding import Binding
 from kir.ir.bindings.specialize import specialize
 from kir.learning.corpus.roundtrip.one import examine
 from kir.learning.corpus.roundtrip.specialized import neutral
@@ -17,7 +19,7 @@ from kir.surface import frontend
 from tests.frontends.cuda.reading import read
 from tests.frontends.reading import opaque_statements
 
-BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
+BINDING = 'kernel = "k"\ngrid = [1]\n[metas]\nthreads_x = 64\nshared_bytes = 1024\n[tensors]\nx = {shape = [128], dtype = "f32"}\ny = {shape = [64], dtype = "f32", role = "out"}\n'
 HEAD = "__global__ void k(const float* x, float* y) {\n  const int t = threadIdx.x;\n"
 X = np.random.default_rng(3).integers(-9, 9, 128).astype(np.float32)
 
@@ -115,6 +117,58 @@ COMPUTED = {
         "", "  curandStatePhilox4_32_10_t state;\n  curand_init(5ull, t, 1, &state);\n  const float4 a = curand_uniform4(&state);\n"
             "  y[t] = a.w * 4294967296.f + x[0] * 0.f;\n",
         np.array([np.float32(np.float32(drawn(5, t, 4)) * np.float32(2.3283064e-10) + np.float32(2.3283064e-10 / 2)) * np.float32(2**32) for t in range(64)])),
+    "differences of neighbors in a block, and where a run begins": (
+        "struct Minus { __device__ float operator()(float a, float b) const { return a - b; } };\n"
+        "struct Other { __device__ bool operator()(float a, float b) const { return a < b; } };\n"
+        "using Next = cub::BlockAdjacentDifference<float, 64>;\nusing Runs = cub::BlockDiscontinuity<float, 64>;\n",
+        "  __shared__ typename Next::TempStorage a;\n  __shared__ typename Runs::TempStorage b;\n"
+        "  float own[2] = {x[2 * t], x[2 * t + 1]}, left[2], right[2];\n  int heads[2];\n  Next(a).SubtractLeft(own, left, Minus());\n  __syncthreads();\n"
+        "  Next(a).SubtractRight<2>(own, right, Minus());\n  Runs(b).FlagHeads(heads, own, Other());\n"
+        "  y[t] = left[0] + 100 * left[1] + 10000 * right[1] + 1000000 * heads[0] + 2000000 * heads[1];\n",
+        np.diff(X, prepend=0)[::2] + 100 * np.diff(X)[::2] + 10000 * np.append(X[1:-1:2] - X[2::2], X[-1])
+        + 1000000 * np.append(1, X[1:-1:2] < X[2::2]) + 2000000 * (X[::2] < X[1::2])),
+    "a class that is the library's, declared before its header": (
+        "struct __nv_bfloat16;\nstruct __half;\n__device__ float own(const float* p) { return 0.f; }\n"
+        "__device__ float own(const __half* p) { return __half2float(p[0]); }\n",
+        "  __half h = __float2half(x[t]);\n  y[t] = own(&h);\n", X[:64]),
+    "a constant array that is filled where it is declared": (
+        "namespace a { __constant__ float weights[3] = {1.f, 2.f, 4.f}; }\n", "  y[t] = x[t] * a::weights[t % 3];\n", X[:64] * np.array([1, 2, 4])[T % 3]),
+    "records of several dtypes in memory": (
+        "struct R { float v; int at; };\nstruct Q { short a; __half b; float c; R inner; };\n",
+        "  const R* rows = reinterpret_cast<const R*>(x);\n  R own = rows[t];\n"
+        "  y[t] = own.v + float(__float_as_int(own.v) == __float_as_int(rows[t].v)) * 2;\n",
+        X[::2] + 2),
+    "a pipeline of copies that a CTA shares": (
+        "namespace cg = cooperative_groups;\n",
+        "  __shared__ float held[2][64];\n  __shared__ cuda::pipeline_shared_state<cuda::thread_scope::thread_scope_block, 2> state;\n"
+        "  cg::thread_block block = cg::this_thread_block();\n  auto pipe = cuda::make_pipeline(block, &state);\n"
+        "  for (int s = 0; s < 2; ++s) {\n    pipe.producer_acquire();\n    cuda::memcpy_async(block, held[s], x + s * 64, sizeof(float) * 64, pipe);\n"
+        "    pipe.producer_commit();\n  }\n  float sum = 0.f;\n  for (int s = 0; s < 2; ++s) {\n    pipe.consumer_wait();\n"
+        "    sum += held[s][63 - t] * (s + 1);\n    pipe.consumer_release();\n  }\n  y[t] = sum;\n", X[63::-1] + 2 * X[:63:-1]),
+    "a pipeline of a thread's own, and copies of a group": (
+        "", "  __shared__ float4 own[16];\n  __shared__ float all[64];\n  auto pipe = cuda::make_pipeline();\n"
+            "  if (t < 16) cuda::memcpy_async(&own[t], (const float4*)x + t, cuda::aligned_size_t<16>(16), pipe);\n  pipe.producer_commit();\n"
+            "  cuda::pipeline_consumer_wait_prior<0>(pipe);\n  __syncthreads();\n  auto block = cooperative_groups::this_thread_block();\n"
+            "  cooperative_groups::memcpy_async(block, all, x + 64, sizeof(all));\n  cooperative_groups::wait(block);\n"
+            "  y[t] = own[t / 4].y + all[63 - t];\n", X[T // 4 * 4 + 1] + X[:63:-1]),
+    "the largest of a list in braces": (
+        "constexpr size_t most(std::initializer_list<size_t> of) { return std::max(of); }\n",
+        "  __shared__ float own[most({sizeof(double), 64, 3})];\n  own[t] = x[t];\n  y[t] = own[t] + most({5, size_t(t)}) + std::min({t, 7, 9});\n",
+        X[:64] + np.maximum(5, T) + np.minimum(T, 7)),
+    "what an address is aligned to": (
+        "",
+        "  const float* p = x + t;\n  const int a = (int)(((16u - (unsigned)(uintptr_t)p) & 15u) >> 2);\n"
+        "  const size_t both = (size_t)p | (size_t)(x + 2 * t);\n  y[t] = a + 10 * ((uintptr_t)p % 8 == 0) + 100 * ((both & 7) == 0 ? 2 : 1) + 0 * x[t];\n",
+        -T % 4 + 10 * (T % 2 == 0) + 100 * np.where(T % 2, 1, 2)),
+    "the largest of records in shared memory, with its place": (
+        "struct D { float data; int at;\n  __device__ D operator+(const D& o) const { if (data > o.data) return {data, at}; else return {o.data, o.at}; }\n"
+        "  __device__ D& operator+=(const D& o) { if (data > o.data) return *this; data = o.data; at = o.at; return *this; } };\n"
+        "struct Temp { union { typename cub::BlockReduce<D, 64>::TempStorage all; float other[64]; } block; struct { D best; int more; } kept; };\n",
+        "  extern __shared__ __align__(16) unsigned char pool[];\n  auto& temp = reinterpret_cast<Temp&>(pool);\n  D own[2];\n"
+        "  for (int i = 0; i < 2; ++i) own[i] = {x[2 * t + i] * 128 + 2 * t + i, 2 * t + i};\n"
+        "  D best = cub::BlockReduce<D, 64>(temp.block.all).Sum<2>(own);\n  if (t == 0) temp.kept.best = best;\n  __syncthreads();\n"
+        "  D got = temp.kept.best;\n  y[t] = got.at + 1000 * (got.data == x[got.at] * 128 + got.at);\n",
+        np.full(64, np.argmax(X * 128 + np.arange(128)) + 1000)),
     "lists inside lists": (
         "struct P { float head[4]; float rows[2][2]; };\n",
         "  float a[3][2] = {{1.f, 2.f}, {3.f, 4.f}};\n  P p[2] = {};\n  p[1] = P{{5.f}, {{6.f, 7.f}, {8.f, x[t]}}};\n"
@@ -320,11 +374,27 @@ def test_what_computes_something_else_is_not_the_same(tmp_path: Path, what: str)
 
 
 @pytest.mark.parametrize(("body", "reason"), [
+    ("  __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> s;\n  auto block = cooperative_groups::this_thread_block();\n"
+     "  auto pipe = cuda::make_pipeline(block, &s, 32);\n  y[t] = a.n;", "make_pipeline"),
+    ("  y[t] = a.n + ((uintptr_t)x % 64 == 0);", "aligned to: 64 bytes, where 16"),
+    ("  y[t] = a.n + ((uintptr_t)x > 64);", "the operator > on a pointer"),
     ("  P* at = &a;\n  if (n > 3) at = &b;\n  y[t] = at->x.y + at->n;", "set again"),
     ("  P* at = n > 3 ? &a : &b;\n  y[t] = at->x.y + at->n;", "a choice between pointers to objects"),
     ("  y[t] = (&a)->x.y + (&a == &b ? 1.f : 0.f);", "on a pointer to an object"),
 ])
-def test_a_pointer_to_an_object_points_to_it_alone(tmp_path: Path, body: str, reason: str) -> None:
+def test_what_has_no_form_is_refused_by_its_name(tmp_path: Path, body: str, reason: str) -> None:
     head = "  P a, b;\n  a.n = t;\n  b.n = n;\n  a.x = b.x = ((const float2*)x)[t];\n"
     (tmp_path / "k.cu").write_text(threads(head + body, "struct P { float2 x; int n; };\n"))
     assert any(reason in s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k")))
+
+
+def test_what_an_address_was_taken_to_be_aligned_to_is_promised(tmp_path: Path) -> None:
+    """A kernel that was read for tensors at multiples of 16 bytes is none for others; read under a binding that says less, it is kept as text."""
+    (tmp_path / "k.cu").write_text(f"{HEAD}  y[t] = x[t] + ((uintptr_t)(x + t) % 16 == 0);\n}}\n")
+    less = Binding.parse(BINDING.replace('dtype = "f32"}', 'dtype = "f32", align = 4}', 1))
+    generic = frontend("cuda").parse(tmp_path / "k.cu", "k")
+    with pytest.raises(KirError, match=r"KIR-F011.*aligned to 4 bytes"):
+        specialize(generic, less)
+    assert not opaque_statements(specialize(generic, Binding.parse(BINDING)))
+    reasons = [s.reason for s in opaque_statements(read(tmp_path / "k.cu", "k", less.text()))]
+    assert any("aligned to: 16 bytes, where 4" in r for r in reasons)

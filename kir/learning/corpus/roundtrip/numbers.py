@@ -26,6 +26,8 @@ def of_value(old: n.Node, new: n.Node) -> n.Node:
             return build.call("broadcast", new.args[0], build.const(len(new.args)))
         case n.Call(of=None, fn="vec"):
             return _all_of(new.args) or new
+        case n.Call(of=None, fn="pick", args=(n.Call(of=None, fn="broadcast", args=(n.Const() as one, *_)), n.Expr() as at)):
+            return one if not shape_of(at.type) else build.call("broadcast", one, *(build.const(d) for d in shape_of(at.type) if isinstance(d, int)))
         case n.Call(of=None, fn="pick", args=(n.Expr() as held, n.Const() as at)):
             return _part(held, at) or new
     return new

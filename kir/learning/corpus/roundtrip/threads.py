@@ -36,7 +36,7 @@ def thread_form(p: n.Program) -> n.Program:
 
 
 def _of_thread(body: n.Block) -> n.Block:
-    named = without_snapshots(_loaded(_numbers(_single(_rows(_small(body))))))
+    named = without_snapshots(_at_once(_loaded(_numbers(_single(_rows(_small(body)))))))
     return _valued(_branched(_joined_up(_numbers(named))))
 
 
@@ -111,6 +111,9 @@ def _loaded(body: n.Block) -> n.Block:
             (name,) = s.names
             rest = [substitute(t, {name: replace(s.value, x=n.Var(name, x.type))}) for t in rest]
             s = replace(s, value=x)
+        elif isinstance(s, n.Let) and len(s.names) == 1 and _constant(s.value):
+            rest = [substitute(t, {s.names[0]: s.value}) for t in rest]
+            continue
         elif isinstance(s, n.Let) and len(s.names) == 1 and (alone := _of_one_load(s.value)) is not None and _times(s.names[0], rest) == 1:
             (name,) = s.names
             used: n.Expr = transform(s.value, partial(_renamed, alone, n.Var(name, alone.type)))
@@ -118,6 +121,24 @@ def _loaded(body: n.Block) -> n.Block:
             s = replace(s, value=alone)
         out.append(s)
     return tuple(out)
+
+
+def _at_once(body: n.Block) -> n.Block:
+    """The block with loads that only the next statement uses, which evaluates all of its parts before it writes, where they are used."""
+    out: list[n.Stmt] = []
+    for s in reversed(body):
+        s = _inside(s, _at_once)
+        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and out and isinstance(out[-1], (n.Store, n.Let)) and _times(
+                s.names[0], out[-1:]) and not _times(s.names[0], out[:-1]):
+            out[-1] = substitute(out[-1], {s.names[0]: s.value})
+            continue
+        out.append(s)
+    return tuple(reversed(out))
+
+
+def _constant(e: n.Expr) -> bool:
+    """Whether a value is a number that is written out, or several that are all that number."""
+    return isinstance(e, n.Const) or (isinstance(e, n.Call) and e.fn == "broadcast" and e.of is None and isinstance(e.args[0], n.Const))
 
 
 def _renamed(load: n.Load, name: n.Var, old: n.Node, new: n.Node) -> n.Node:
@@ -413,7 +434,8 @@ def _filled(s: n.Alloc, rest: list[n.Stmt]) -> tuple[n.Let, list[n.Stmt]] | None
                 return build.call("pick", name, build.add(places, at.lo) if int_value(at.lo) else places)
             one = at if isinstance(at, n.Expr) else None
             if not isinstance(value.type, TileType):
-                return build.call("broadcast", name, build.const(count)) if one is None and count is not None else name
+                many = at.extent if isinstance(at, n.Span) and isinstance(at.extent, int) else count
+                return build.call("broadcast", name, build.const(many)) if one is None and many is not None else name
             return name if one is None else build.call("pick", name, one)
         return new
     return n.Let((b.name,), value, origin=s.origin), [transform(t, leave) for t in rest]
