@@ -26,15 +26,14 @@ from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
-from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
+from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
 from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
-from kir.learning.optimize.several import alone, put_back, together
+from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, starts
-from kir.learning.optimize.words import in_words_of, numbers_of
-from kir.learning.tune.rank import holds, promised
+from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
@@ -179,6 +178,7 @@ class Search:
         except LogEnds:
             ended = "the log ends"
         best = self._right_again()
+        best = best if best is None else self._for_all_sizes(best)
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
@@ -201,6 +201,24 @@ class Search:
                 best = min(right.values(), key=self._time)
                 break
         return best if best is not None and self._gains(best) else None
+
+    def _for_all_sizes(self, best: Candidate) -> Candidate:
+        """The best without what its plans promised of the sizes and no step needed: the same kernel for more of them, judged once more at those."""
+        chain = [best]
+        while chain[-1].parent:
+            chain.append(self.known[chain[-1].parent, best.surface])
+        made = replace(best, program=narrowed(chain[-1].start.program, [c.plan for c in reversed(chain)], best.program, self._taken))
+        made.key = self._key(made.program, best.surface)
+        over = self.recorder.clock > self.budget.seconds and not self.recorder.knows_again(made.key)
+        if made.program == best.program or over or self._refusal(made.program, best.surface):
+            return best
+        with contextlib.suppress(LogEnds):
+            said = Measured.from_json(self.recorder.again(made.key, partial(self._word, self.judge.again, made)))
+            made.measured = said if self.judge.measures else best.measured
+            if said.accepted and self._gains(made):
+                self.gated = [made if c is best else c for c in self.gated]
+                return made
+        return best
 
     def _gains(self, best: Candidate) -> bool:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
@@ -458,24 +476,7 @@ class Search:
             return key, None, None, f"no forecast: {_said(bad)}"
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
-        """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
-        if plan.parts:
-            now, steps, left, unproved = program, list[Step](), list[Left](), list[str]()
-            for name, part in plan.parts:
-                done = self._taken(alone(now, name), part)
-                now = put_back(now, name, done.program)
-                steps, left, unproved = [*steps, *done.steps], [*left, *done.left], [*unproved, *done.unproved]
-            return Lifted(now, tuple(steps), tuple(left), tuple(dict.fromkeys(unproved)))
-
-        def kept(p: Program, whose: str) -> Program:
-            numbers = numbers_of(plan.home, p) if plan.home is not None and whose == "home" else {}
-            return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
-
-        if plan.home is None:
-            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes, plan.most_left, True)
-        words = in_words_of(plan.home, kept(program, "own"))
-        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes, plan.most_left, True)
-        return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
+        return taken(program, plan, self.setting.context, self.prefixes)
 
     def _refusal(self, program: Program, surface: str) -> str:
         """Why a program cannot run: not on the target, not at the shape, not on the surface ("" where it can)."""
