@@ -497,8 +497,6 @@ class Search:
         self._check()
         if len(self.gated) >= self.budget.candidates:
             raise _Over(f"{self.budget.candidates} candidates were gated")
-        if self.gated and not self.recorder.replaying and self.recorder.clock + 2 * self.gating > self.budget.seconds:
-            raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
         begun = self.recorder.clock
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
@@ -583,6 +581,8 @@ class Search:
             raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
+        if self.gated and self.recorder.clock + 2 * self.gating > self.budget.seconds:  # the best is judged again, twice where its facts are narrowed
+            raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
 
     def _key(self, program: Program, surface: str) -> str:
         return content_hash(normalize(program))[:32] + f" {surface}"
