@@ -97,7 +97,7 @@ class Server:
         self._served = False
         folder = os.environ.get(COMMON, "") if shares else ""
         self._common = Path(folder) if folder and (Path(folder) / OWNER).exists() else None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Any = None  # what was started here, of a shared server perhaps nothing
         self._start()
 
     def _start(self) -> None:

@@ -20,7 +20,6 @@ def test_a_server_that_another_thread_closes_is_gone() -> None:
     """While one thread starts a killed server again, another may still ask the old one: it is told so, and asks the new one."""
     server = Server(TASK)
     server.child(30).close()
-    assert server._process is not None
     server._process.kill()
     server.close()
     with pytest.raises(ChildGone, match="the fork server is gone"):
@@ -34,7 +33,6 @@ def test_threads_start_a_killed_server_again_once() -> None:
         server.child(30).close()
         for _ in range(3):
             killed = server._process
-            assert killed is not None
             killed.kill()
             killed.wait()
             for made in [each.result() for each in [pool.submit(server.child, 30) for _ in range(4)]]:
