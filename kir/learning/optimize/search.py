@@ -496,7 +496,7 @@ class Search:
     def _gate(self, c: Candidate) -> None:
         self._check()
         if len(self.gated) >= self.budget.candidates:
-            raise _Over(f"{self.budget.candidates} candidates were gated")
+            raise _Over(self.budget.all_gated)
         begun = self.recorder.clock
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
@@ -526,7 +526,7 @@ class Search:
         rest = [c for c in self.known.values() if c.measured is None]
         left = self.budget.candidates - len(self.gated)
         if not left:
-            raise _Over(f"{self.budget.candidates} candidates were gated")
+            raise _Over(self.budget.all_gated)
         best = self._best()
         if best is not None and best.measured is not None:
             limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds

@@ -118,7 +118,7 @@ def test_a_log_that_was_cut_short_goes_on_where_it_ends(tmp_path: Path) -> None:
 def test_the_budget_stops_hard_and_keeps_the_best(tmp_path: Path) -> None:
     judge = Stopwatch()
     done = searched(judge, budget="candidates=1")
-    assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "1 candidates were gated"
+    assert len(done.tried) == 1 == len(judge.asked) and done.best is done.tried[0] and done.ended == "1 candidate was gated"
     few = searched(Stopwatch(), budget="plans=3")
     assert few.built == 3 and few.ended == "3 plans were built" and few.best is not None, "what was built is gated all the same"
 
