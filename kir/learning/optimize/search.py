@@ -188,10 +188,12 @@ class Search:
         whose time was the shortest of many was lucky with that: where times are measured, it has the time of now."""
         right: dict[str, Candidate] = {}
         while (best := self._best()) is not None and best.key not in right and self._gains(best):
+            begun = self.recorder.clock
             try:
                 said = Measured.from_json(self.recorder.again(best.key, partial(self._word, self.judge.again, best)))
             except LogEnds:
                 return best
+            self.gating = max(self.gating, self.recorder.clock - begun)
             if not said.accepted:
                 best.measured = replace(said, reason=f"on other inputs: {said.reason}")
                 continue
@@ -204,19 +206,20 @@ class Search:
 
     def _for_all_sizes(self, best: Candidate) -> Candidate:
         """The best without what its plans promised of the sizes and no step needed: the same kernel for more of them, judged once more at those."""
-        chain = [best]
-        while chain[-1].parent:
-            chain.append(self.known[chain[-1].parent, best.surface])
-        made = replace(best, program=narrowed(chain[-1].start.program, [c.plan for c in reversed(chain)], best.program, self._taken))
+        begun, plans = best, [best.plan]
+        while begun.parent:
+            begun = self.known[begun.parent, best.surface]
+            plans.insert(0, begun.plan)
+        made = replace(best, program=narrowed(begun.start.program, plans, best.program, self._taken))
         made.key = self._key(made.program, best.surface)
-        over = self.recorder.clock > self.budget.seconds and not self.recorder.knows_again(made.key)
-        if made.program == best.program or over or self._refusal(made.program, best.surface):
+        over = self.recorder.clock + self.gating > self.budget.seconds or self.recorder.knows_again(best.key)  # of a log that ends with the best as it was
+        if made.program == best.program or (over and not self.recorder.knows_again(made.key)) or self._refusal(made.program, best.surface):
             return best
         with contextlib.suppress(LogEnds):
             said = Measured.from_json(self.recorder.again(made.key, partial(self._word, self.judge.again, made)))
             made.measured = said if self.judge.measures else best.measured
             if said.accepted and self._gains(made):
-                self.gated = [made if c is best else c for c in self.gated]
+                self.gated[self.gated.index(best)] = made
                 return made
         return best
 
@@ -224,7 +227,7 @@ class Search:
         """Whether the best is faster than the kernel as given, by a time of the same kind."""
         seconds = best.measured.seconds if best.measured is not None else math.inf
         if not self.judge.measures:
-            return seconds < GAIN * self._given_seconds()
+            return seconds < GAIN * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
         return self.baseline.measured is None or seconds < self.baseline.measured.seconds
 
     def _begin(self) -> None:
@@ -565,9 +568,6 @@ class Search:
         if not self.judge.measures:  # of two that are alike the shorter story
             return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c))) if right else None
         return min(right, key=self._time) if right else None
-
-    def _given_seconds(self) -> float:
-        return self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds
 
     def _time(self, c: Candidate) -> float:
         return c.measured.seconds if c.measured is not None else math.inf
