@@ -183,6 +183,18 @@ class Search:
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
 
+    def _begin(self) -> None:
+        self.known: dict[tuple[str, str], Candidate] = {}
+        self.gated: list[Candidate] = []
+        self.pruned: dict[str, int] = {}
+        self.prefixes: Prefixes = {}
+        self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
+        self.failures: dict[tuple[str, str, str], int] = {}
+        self.kin: set[str] = set()
+        self.multiplying: dict[int, tuple[Program, bool]] = {}
+        self.foreign: set[tuple[str, str, str]] = set()
+        self.count, self.gating = 0, 0.0
+
     def _right_again(self) -> Candidate | None:
         """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
         whose time was the shortest of many was lucky with that: where times are measured, it has the time of now."""
@@ -229,18 +241,6 @@ class Search:
         if not self.judge.measures:
             return seconds < GAIN * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
         return self.baseline.measured is None or seconds < self.baseline.measured.seconds
-
-    def _begin(self) -> None:
-        self.known: dict[tuple[str, str], Candidate] = {}
-        self.gated: list[Candidate] = []
-        self.pruned: dict[str, int] = {}
-        self.prefixes: Prefixes = {}
-        self.streams: dict[tuple[str, str, str], tuple[Start, Iterator[Plan]]] = {}
-        self.failures: dict[tuple[str, str, str], int] = {}
-        self.kin: set[str] = set()
-        self.multiplying: dict[int, tuple[Program, bool]] = {}
-        self.foreign: set[tuple[str, str, str]] = set()
-        self.count, self.gating = 0, 0.0
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
