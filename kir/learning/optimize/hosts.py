@@ -17,7 +17,7 @@ from kir.ir.printer import expr_text
 from kir.surface import EditingBackend, backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between
-from kir.surface.reading import load_expert
+from kir.surface.reading import launched, load_expert
 
 CEILDIV = "triton.cdiv"
 """What divides and rounds up in host code."""
@@ -36,7 +36,8 @@ def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | N
         path = Path(folder) / Path(edit.file).name
         path.write_text(text, encoding="utf-8")
         try:
-            read = load_expert(f"{path}::{edit.kernel}", None).program
+            binding, _ = launched(place := f"{path}::{edit.kernel}")
+            read = load_expert(place, binding).program
         except KirError:
             return None
     if not alpha_equal(normalize(read), normalize(program)):
