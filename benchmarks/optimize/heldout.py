@@ -115,7 +115,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
                 row = {**before, "remark": "it ended its process", "took": EACH_SECONDS}
             rows.keep(_beside({**row, "when": about["when"]}), about)
             print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "plan", "remark", "took")}), flush=True)
-            if len(row["tried"]) < min(MOST, len(found.get(i, ()))) and row.get("took", 0.0) < EACH_SECONDS and time.monotonic() < until - GATING:
+            if len(row["tried"]) < min(MOST, len(found.get(i, ()))) and row.get("took", 0.0) < EACH_SECONDS and time.monotonic() < until - ENDING - GATING:
                 begin(i)
 
         try:
