@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from benchmarks.gpu_workloads.table import RESULTS
 from kir.base.dataclass import dataclass
 from kir.base.store import write_atomic
 from kir.gate.gpu import Gpu
+from kir.gate.gpu import machine as gating
 from kir.gate.gpu.oracle import sharing
 from kir.hardware import machine
 from kir.hardware.device import turns
@@ -67,9 +69,9 @@ COLUMNS = ("GPUs", "engine", "workers a GPU", "candidates", "accepted", "seconds
 PACKAGE_COLUMNS = ("GPUs", "calls", "candidates", "a minute", "faster", "seconds", "searching", "GPUs busy", "cores busy", "machine")
 
 
-CONTEXT_COLUMNS = ("GPUs", "at once, a GPU", "processes", "seconds to a context", "seconds to end it", "a minute", "machine")
-OPENED, AT_ONCE = 6, (1, 2, 4, 8)
-"""Contexts that a process opens one after another, and how many processes do on each GPU."""
+CONTEXT_COLUMNS = ("GPUs", "queues", "at once, a GPU", "processes", "seconds to a context", "seconds to end it", "a minute", "machine")
+OPENED, AT_ONCE, QUEUES = 6, (1, 2, 4, 8), (1, 8)
+"""Contexts that a process opens one after another, how many processes do on each GPU, and queues of launches of a context: a candidate's, and as usual."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,11 @@ def judged(one: Noted) -> dict[str, Any]:
             out.write(line + "\n")
 
 
-def opened(task: tuple[str, int, int]) -> dict[str, Any]:
-    """Processes with a context, opened and ended one after another: seconds of each. `task` has the cache's folder, a number of its own and how many."""
-    folder, number, count = task
+def opened(task: tuple[str, int, int, int]) -> dict[str, Any]:
+    """Processes with a context, opened and ended one after another: seconds of each. `task` has the cache's folder, a number of its own, how many, and of
+    how many queues."""
+    folder, number, count, queues = task
+    gating.CONNECTIONS.update(dict.fromkeys(gating.CONNECTIONS, str(queues)))
     turns.DOORS = number + 1  # none waits for another's
     gpu, seconds = tasks._gpu(folder), dict[str, list[float]](opening=[], ending=[])
     for _ in range(count):
@@ -119,19 +123,19 @@ def opened(task: tuple[str, int, int]) -> dict[str, Any]:
     return seconds
 
 
-def contexts(numbers: tuple[int, ...], each: int, cache: str) -> dict[str, Any]:
-    """A row of how fast contexts are opened by `each` processes on each of some GPUs at once."""
+def contexts(numbers: tuple[int, ...], each: int, cache: str, queues: int) -> dict[str, Any]:
+    """A row of how fast contexts of so many queues are opened by `each` processes on each of some GPUs at once."""
     engine = Devices(numbers, each)
     try:
-        for warm in [engine.begin(opened, (cache, 0, 1)) for _ in range(len(numbers) * each)]:
+        for warm in [engine.begin(opened, (cache, 0, 1, queues)) for _ in range(len(numbers) * each)]:
             engine.result(warm, START)
         begun = time.perf_counter()
-        said = [engine.result(one, START) for one in [engine.begin(opened, (cache, k, OPENED)) for k in range(len(numbers) * each)]]
+        said = [engine.result(one, START) for one in [engine.begin(opened, (cache, k, OPENED, queues)) for k in range(len(numbers) * each)]]
         took = time.perf_counter() - begun
     finally:
         engine.close()
     opening, ending = (statistics.median(x for r in said for x in r[name]) for name in ("opening", "ending"))
-    return {"gpus": len(numbers), "each": each, "processes": len(said) * OPENED, "opening": round(opening, 3), "ending": round(ending, 3),
+    return {"gpus": len(numbers), "each": each, "queues": queues, "processes": len(said) * OPENED, "opening": round(opening, 3), "ending": round(ending, 3),
             "seconds": round(took, 2), **_here()}
 
 
@@ -336,14 +340,15 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
              "processes, several for each GPU, which were up when the clock began, with an empty cache; where a row has fewer, its time was over.",
              "They compile and compare side by side and",
              "take turns on their GPU: what is timed has it alone. *In the middle* are candidates a minute without the first fifth and the last, in which",
-             "a run loads compilers and runs dry. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
+             "a run loads compilers and runs dry; rows that lack it are of a pool whose workers each loaded compilers of their own, and opened a context for",
+             "each candidate. *GPUs busy* is the driver's count of the time in which a kernel ran. *Starting* is waiting",
              "for processes with a context, *checking* all calls that are not timed, and the oracle, which is asked once for each problem and its inputs.",
              "What lacks of a worker's time to the whole is what was cut off, and idle ends.", ""]
     if absent:
         lines += [f"Not run, for want of a machine with as many: {', '.join(map(str, absent))} GPUs.", ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     single = {_key(r)[1:]: r for r in rows if r["gpus"] == 1}
-    for r in sorted(rows, key=_key):
+    for r in sorted(rows, key=lambda r: (r["machine"], *_key(r))):
         rate, one = 60 * r["candidates"] / r["seconds"], single.get(_key(r)[1:])
         times = f"{rate / (60 * one['candidates'] / one['seconds']):.2f}" if one else ""
         middle, first = r.get("steady", 0.0), (one or {}).get("steady", 0.0)
@@ -362,18 +367,19 @@ def page(rows: Sequence[Mapping[str, Any]], packages: Sequence[Mapping[str, Any]
                   f"Made by `python -m benchmarks.gpu_pool package`: recorded calls of `{PACKAGE}`, searched side by side by `kir optimize --package`",
                   "under a budget of seconds. *Seconds* are of a clock, and hold reading and ranking the calls; *searching* is the sum over all searches.", "",
                   "| " + " | ".join(PACKAGE_COLUMNS) + " |", "|" + " --- |" * len(PACKAGE_COLUMNS)]
-        for r in sorted(packages, key=lambda r: r["gpus"]):
+        for r in sorted(packages, key=lambda r: (r["machine"], r["gpus"])):
             row = (r["gpus"], r["calls"], r["candidates"], f"{60 * r['candidates'] / r['seconds']:.1f}", r["faster"], r["seconds"], r["searching"],
                      ", ".join(f"{b:.0f} %" for b in r["gpus_busy"]), f"{r['cores_busy']:.0f} %", f"{r['machine']}, {r['when']}")
             lines.append("| " + " | ".join(map(str, row)) + " |")
     if opening:
         lines += ["", "## Contexts", "",
-                  "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. Each candidate",
-                  "has one of its own, and none is opened while another candidate is timed on its GPU. However many ask, on however many GPUs, a host opens",
-                  f"{min(map(_a_minute, opening)):.0f} to {max(map(_a_minute, opening)):.0f} a minute: it gates no more candidates than that.", "",
+                  "Made by `python -m benchmarks.gpu_pool contexts`: processes that get a context of a GPU and end, several at once. Each candidate of a whole",
+                  "gate has one of its own, and none is opened while another candidate is timed on its GPU. However many ask, on however many GPUs, a host",
+                  "opens no more than so many a minute. *Queues* of launches: eight are the driver's choice, one is what the process of a candidate asks",
+                  "for.", "",
                   "| " + " | ".join(CONTEXT_COLUMNS) + " |", "|" + " --- |" * len(CONTEXT_COLUMNS)]
-        lines += [f"| {r['gpus']} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {_a_minute(r):.0f} | "
-                  f"{r['machine']}, {r['when']} |" for r in sorted(opening, key=lambda r: (r["gpus"], r["each"]))]
+        lines += [f"| {r['gpus']} | {r.get('queues', 8)} | {r['each']} | {r['processes']} | {r['opening']:.3f} | {r['ending']:.3f} | {_a_minute(r):.0f} | "
+                  f"{r['machine']}, {r['when']} |" for r in sorted(opening, key=lambda r: (r["gpus"], r.get("queues", 8), r["each"]))]
     return "\n".join(lines) + "\n"
 
 
@@ -382,7 +388,7 @@ def _a_minute(row: Mapping[str, Any]) -> float:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["gpus"], row["engine"], row["each"], bool(row["ended"])
+    return row["gpus"], row["engine"], row["each"], bool(row["ended"]), row["machine"]
 
 
 def kept(file: Path) -> list[dict[str, Any]]:
@@ -414,7 +420,8 @@ def main(words: list[str]) -> int:
 
     def keep(row: dict[str, Any]) -> None:
         keys: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-            "list": _key, "package": lambda r: r["gpus"], "contexts": lambda r: (r["gpus"], r["each"])}
+            "list": _key, "package": lambda r: (r["gpus"], r["calls"], r["machine"]),
+            "contexts": lambda r: (r["gpus"], r.get("queues", 8), r["each"])}
         key = keys[part]
         rows[part] = [r for r in rows[part] if key(r) != key(row)] + [row]
         write_atomic(files[part], "".join(json.dumps(r) + "\n" for r in rows[part]))
@@ -424,8 +431,8 @@ def main(words: list[str]) -> int:
         share = (until - time.monotonic()) / (len(runs) - place if part == "package" else count * sum(1 / n for n in runs[place:]))
         if part == "contexts":
             with tempfile.TemporaryDirectory(prefix="kir-pool-cache-") as folder:
-                for at_once in AT_ONCE:
-                    row = contexts(there[:count], at_once, folder)
+                for at_once, queues in product(AT_ONCE, QUEUES):
+                    row = contexts(there[:count], at_once, folder, queues)
                     keep(row)
                     print(json.dumps(row), flush=True)
             continue

@@ -107,8 +107,11 @@ class WarpScan(Pass):
         if team is None or not isinstance(node, n.Store) or node.at.buffer.space != "shared":
             return None
         block, i = block_and_index(program, path)
-        if i + 2 >= len(block) or not isinstance(block[i + 2], n.For) or _scan_at(block, i, team) is None:
+        if i + 2 >= len(block) or not isinstance(block[i + 2], n.For) or (found := _scan_at(block, i, team)) is None:
             return None
+        running = found[0]
+        if running.flipped or running.late or not _is_own(running.value, team):
+            return Miss("shuffles take each thread's element of shared memory, and what comes from the other thread first")
         return Site(path, self)
 
     def optimize(self, program: n.Program, site: Site) -> Rewritten:
@@ -173,7 +176,7 @@ def _levels(running: Running, reverse: bool, sums: n.Buffer, tops: n.Buffer, own
     before = build.compare("gt", w, warp) if reverse else build.compare("lt", w, warp)
     add = n.If(before, (n.Store(n.Region(own), build.binary(running.op, n.Load(build.region(tops, w)), whole(own))),))
     zero, one = build.const(0), build.const(1)
-    return (n.Alloc(own, n.Load(build.region(running.source, t))),
+    return (n.Alloc(own, running.value),
             n.For(s, zero, build.const(5), one, (shuffle, step), "unroll", n.attrs(factor=5)),
             n.If(build.compare("eq", lane, 0 if reverse else WARP - 1), (n.Store(build.region(tops, warp), whole(own)),)),
             barrier(),
@@ -182,12 +185,17 @@ def _levels(running: Running, reverse: bool, sums: n.Buffer, tops: n.Buffer, own
             barrier())
 
 
+def _is_own(value: n.Expr, team: ThreadTeam) -> bool:
+    """Whether a value is the thread's element of an array in shared memory."""
+    return isinstance(value, n.Load) and value.at.buffer.space == "shared" and value == n.Load(build.region(value.at.buffer, team.thread))
+
+
 def _found(block: n.Block, i: int, team: ThreadTeam) -> tuple[Running, bool, n.Buffer, n.Buffer] | None:
     """(what is reduced, whether from the end, where the results go, the values of the warps) of a scan that begins at `i`."""
     if i + SIZE > len(block):
         return None
     alloc, shuffles, publish, _, warps, store, _ = block[i:i + SIZE]
-    if not (isinstance(alloc, n.Alloc) and isinstance(alloc.init, n.Load) and isinstance(shuffles, n.For) and isinstance(warps, n.For)
+    if not (isinstance(alloc, n.Alloc) and alloc.init is not None and _is_own(alloc.init, team) and isinstance(shuffles, n.For) and isinstance(warps, n.For)
             and isinstance(publish, n.If) and isinstance(store, n.Store) and len(shuffles.body) == 2):
         return None
     near, inner = shuffles.body[0], publish.then[0] if publish.then else None
@@ -195,7 +203,7 @@ def _found(block: n.Block, i: int, team: ThreadTeam) -> tuple[Running, bool, n.B
         return None
     for op in REDUCTIONS:
         for reverse in (False, True):
-            running = Running(alloc.init.at.buffer, op)
+            running = Running(alloc.init, op)
             made = _levels(running, reverse, store.at.buffer, inner.at.buffer, alloc.buffer, shuffles.var,
                            n.Var(near.names[0], near.value.type), warps.var, team)
             if made == block[i:i + SIZE]:

@@ -23,7 +23,7 @@ def test_the_page_says_how_it_scales_and_what_is_missing() -> None:
     assert "## Contexts" not in told
     assert "3 with a candidate, 3 ended by hand; GPU 1 left" in told and "as many: 4, 8 GPUs" in told and "| 1 | 6 | 12 | 18.0 |" in told
     opening = {"gpus": 2, "each": 4, "processes": 48, "opening": 0.5, "ending": 0.1, "seconds": 12.0, "machine": "m", "when": "now"}
-    assert "| 2 | 4 | 48 | 0.500 | 0.100 | 240 | m, now |" in gpu_pool.page([ROW], [], [], [opening])
+    assert "| 2 | 8 | 4 | 48 | 0.500 | 0.100 | 240 | m, now |" in gpu_pool.page([ROW], [], [], [opening])
 
 
 def test_the_rate_in_the_middle_leaves_out_how_a_run_starts_and_ends() -> None:
