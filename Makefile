@@ -42,7 +42,7 @@ demo-full: $(VENV)/.core $(VENV)/.zoo $(VENV)/.full ## the same with everything 
 	$(DEMO_FULL)
 
 test: $(VENV)/.core $(VENV)/.zoo ## the test suite, without what needs a GPU
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests -m "not gpu"
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests -m "not gpu"
 
 fuzz: $(VENV)/.core $(VENV)/.zoo ## random programs for MINUTES=30, on from where the last run ended
 	$(BIN)/python -W ignore -m benchmarks.fuzz --minutes $(MINUTES)

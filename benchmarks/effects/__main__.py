@@ -56,16 +56,27 @@ def prepared(number: int, job: sources.Job, out: str, skip: str = "", until: flo
         signal.alarm(0)
 
 
-def chosen(kinds: str, part: str, which: str = "", surfaces: str = "") -> list[tuple[int, sources.Job]]:
-    """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds."""
+def chosen(kinds: str, part: str, which: str = "", surfaces: str = "", known: Path | None = None) -> list[tuple[int, sources.Job]]:
+    """Numbered jobs of some kinds and surfaces, every n-th of them, in an order that mixes kinds; with `known` only kernels of packages that the data in
+    that folder have nothing of."""
     wanted = kinds.split(",") if kinds else []
     first, of = (int(x) for x in part.split("/"))
     found = [(i, j) for i, j in enumerate(sources.jobs(which)) if not wanted or j["kind"] in wanted]
     if surfaces:
         found = [(i, j) for i, j in found if j.get("surface") in surfaces.split(",")]
+    if known is not None:
+        there = {"/".join(group.split("/")[:3]) for group in _groups(known)}
+        found = [(i, j) for i, j in found if "kernel" in j and sources.group_name(j["kernel"]) not in there]
     random.Random(0).shuffle(found)
     found.sort(key=lambda each: each[1]["kind"] not in ("lineage", "metas"))  # stable: these first, the others mixed
     return found[first::of]
+
+
+def _groups(folder: Path) -> set[str]:
+    from kir.learning.forecast.data import read
+
+    data = read(folder)
+    return {row.group for row in data.measured} | {row.group for row in data.pairs}
 
 
 def prepare(jobs: list[tuple[int, sources.Job]], out: Path, workers: int, until: float, done: queue.Queue[str | None], skip: str = "") -> Counter[str]:
@@ -105,6 +116,7 @@ def main(words: list[str]) -> int:
     said.add_argument("--third", dest="which", action="store_const", const="third", help="the third part: others again, and walks about packages' kernels")
     said.add_argument("--fourth", dest="which", action="store_const", const="fourth", help="the fourth part: others again, and walks about other kernels")
     said.add_argument("--surfaces", default="", help="only jobs that are of these surfaces alone: cuda,triton,tilelang")
+    said.add_argument("--known", type=Path, default=None, help="only kernels of packages that the data in this folder have nothing of")
     said.add_argument("--part", default="0/1", help="i/n: every n-th group from the i-th")
     said.add_argument("--only", choices=("prepare", ""), default="", help="make: compile and do not measure")
     said.add_argument("--skip", default="", help="surfaces that are left out, where their compilers are not installed")
@@ -116,7 +128,7 @@ def main(words: list[str]) -> int:
     given = said.parse_args(words)
     until = time.monotonic() + given.seconds
     if given.command == "jobs":
-        for number, job in chosen(given.kinds, given.part, given.which, given.surfaces):
+        for number, job in chosen(given.kinds, given.part, given.which, given.surfaces, given.known):
             print(number, json.dumps(job))
         return 0
     if given.command == "measure":
@@ -129,11 +141,12 @@ def main(words: list[str]) -> int:
         from kir.learning.forecast.data import write as write_tables
 
         made = tables(read_rows(given.packs))
-        command = f"python -m benchmarks.effects make{f' --{given.which}' if given.which else ''}, write --name {given.name}"
+        part = f" --{given.which}" if given.which else " --kinds package --known" if given.known else ""
+        command = f"python -m benchmarks.effects make{part}, write --name {given.name}"
         write_tables(made, given.out, given.name, command, given.device, given.when)
         print({name: len(rows) for name, rows in made.items()})
         return 0
-    jobs, done = chosen(given.kinds, given.part, given.which, given.surfaces), queue.Queue[str | None]()
+    jobs, done = chosen(given.kinds, given.part, given.which, given.surfaces, given.known), queue.Queue[str | None]()
     failures: list[Counter[str]] = []
     making = threading.Thread(target=lambda: failures.append(prepare(jobs, given.out, given.workers, until - LEFT, done, given.skip)), daemon=True)
     making.start()

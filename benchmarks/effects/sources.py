@@ -247,6 +247,11 @@ def _about(job: Job) -> Group:
     return out
 
 
+def group_name(place: str) -> str:
+    """What the group of a package's kernel is called; those of walks about it begin so."""
+    return f"package/{place.partition(':')[0]}/{place.rpartition('::')[2]}"
+
+
 def _recorded(job: Job) -> tuple[Group, n.Program]:
     """The group of a recorded launch, with the expert alone in it."""
     binding = Binding.read(Path(job["binding"]))
@@ -254,7 +259,7 @@ def _recorded(job: Job) -> tuple[Group, n.Program]:
     scalars = {k: v for k, v in binding.scalars.items() if isinstance(v, int | float)}
     extents = {k: tuple(int(d) for d in t.shape) for k, t in binding.tensors.items() if all(isinstance(d, int) for d in t.shape)}
     place = job["kernel"]
-    out = Group(f"package/{place.partition(':')[0]}/{place.rpartition('::')[2]}", _family(place), expert.surface, None,
+    out = Group(group_name(place), _family(place), expert.surface, None,
                 [Shape(name="recorded", tags=("timed",), sizes={})], scalars, extents)
     if sum(math.prod(e) for e in extents.values()) < LEAST_ELEMENTS:
         raise LookupError("its tensors are too small to say anything")

@@ -1,6 +1,6 @@
 """``python -m benchmarks.forecast train`` makes the shipped model from the shipped data, ``table`` the page ``docs/tables/forecasts.md``, ``freeze`` keeps what
 today's cost model says of every program, for later ones to be compared with, and ``card`` writes the generated part of the data's page. ``noise`` prints how
-often a measured sign comes again, ``failures`` how often programs failed of which the analytic model expects it.
+often a measured sign comes again, ``analytic`` the rows of the analytic model alone, ``failures`` how often programs failed of which it expects that.
 """
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast import answers, card, failures, heuristics, limits, measures, noise, page, plots
+from benchmarks.forecast import answers, card, failures, fresh, heuristics, limits, measures, noise, page, plots
 from benchmarks.forecast import pools as pooled
 from kir.base.store import write_atomic
 from kir.hardware.target import target as target_of
@@ -27,7 +27,7 @@ from kir.learning.forecast.data import Data, PairRow, read, write
 from kir.learning.forecast.distribution import Forecaster, Pair
 from kir.learning.forecast.language import Language
 from kir.learning.forecast.learned import Learned, shipped
-from kir.learning.forecast.matrices import ONE_FAMILY, States, rows_of, sizes_text, states, unsettled
+from kir.learning.forecast.matrices import ONE_FAMILY, States, drawn_of, rows_of, settled, sizes_text, states, unsettled
 from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import Options, Rows, train
 from kir.learning.forecast.trees import Array
@@ -37,7 +37,10 @@ DATA = ROOT / "benchmarks" / "data" / "effects"
 TABLES = ROOT / "docs" / "tables"
 COMMAND = "python -m benchmarks.forecast train"
 ABLATIONS = {"shaped": "learned, shaped for calibration", "uncalibrated": "learned, not calibrated", "bare": "learned, without analytic terms",
-             "free": "learned, not monotone", "way": "learned, without the forest of which is faster"}
+             "free": "learned, not monotone", "way": "learned, without the forest of which is faster",
+             "drawn": "learned, from any two programs of a kernel too", "few": "learned, half the trees"}
+TRIES = 25
+"""How often a forecast is timed."""
 SHAPED = 1.0
 """How much the Brier score counts in the row that shows shaping."""
 
@@ -45,7 +48,7 @@ SHAPED = 1.0
 def main() -> None:
     """Run one of the commands."""
     asked = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "failures"))
+    asked.add_argument("command", choices=("train", "table", "freeze", "card", "noise", "analytic", "failures"))
     asked.add_argument("--data", type=Path, default=DATA, help="the folder of the data")
     asked.add_argument("--cache", type=Path, default=Path("~/.cache/kir").expanduser(), help="a folder in which features are kept")
     asked.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -68,6 +71,9 @@ def main() -> None:
         print("\n".join(noise.lines(noise.repeats(data))))
         return
     found = states(data, given.cache, given.jobs, _progress)
+    if given.command == "analytic":
+        print("\n".join(analytic(data, found)))
+        return
     rows, pairs = rows_of(data, found)
     print(f"{len(rows)} of {len(data.pairs)} pairs, {rows.used} features", file=sys.stderr)
     if given.command == "failures":
@@ -77,6 +83,16 @@ def main() -> None:
         train(rows, options, {"command": _command(given)}).write(given.model or shipped())
     else:
         table(data, found, rows, pairs, given)
+
+
+def analytic(data: Data, found: States) -> list[str]:
+    """The rows of the analytic model, before anything is compiled and after: it is trained on nothing, and so no part need be left out."""
+    pairs = settled(data, found)
+    measured, fault = np.array([math.nan if p.fault else math.log(p.speedup) for p in pairs]), np.array([bool(p.fault) for p in pairs])
+    pools = pooled.pools(data, found)
+    shown = [page.Line(each.name, measures.figures(each, measured, fault), pooled.figures(pools, pooled.by_seconds({k: s["t.total"] for k, s in held.items()})))
+             for each, held in ((answers.analytic(found, pairs), found.plain), (answers.analytic(found, pairs, True), found.code))]
+    return [*page.of_pairs(shown), "", *page.of_pools(shown)]
 
 
 def _command(given: argparse.Namespace) -> str:
@@ -95,20 +111,15 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     own = {"analytic": answers.analytic(found, pairs), "code": answers.analytic(found, pairs, True)}
     splits = ["family", *(["device"] if len({p.device for p in pairs}) > 1 else [])]
     folds = {split: answers.left_out(rows, pairs, split) for split in splits}
+    drawn, of_drawn = drawn_of(data, found, rows)
+    parts = {split: answers.parts_of(drawn, of_drawn, rows, pairs, folds[split], split) for split in splits}
     ablations = set() if given.quick else set(given.ablations.split(","))
-    wanted: dict[str, list[answers.Fit]] = {"family": [], "device": []}
-    for split in splits:
-        shown = ablations if split == "family" else set()
-        plain = Options(given.seed, given.shaped)
-        same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
-                                                                             ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
-        wanted[split] += answers.without(rows, folds[split], same)
-        if "bare" in shown:
-            wanted[split] += answers.without(rows.without_analytic(), folds[split], {ABLATIONS["bare"]: plain})
-        for name, options in (("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
-            if name in shown:
-                wanted[split] += answers.without(rows, folds[split], {ABLATIONS[name]: options})
-    made = answers.fit([each for split in splits for each in wanted[split]], given.jobs, _told)
+    plain = Options(given.seed, given.shaped)
+    wanted = {split: _fits(rows, folds[split], (drawn, parts[split]), plain, ablations if split == "family" else set()) for split in splits}
+    if not given.quick:
+        wanted |= {name: answers.without(rows, of, {"learned": plain}) for name, of in answers.nearer(rows, pairs, data, given.seed).items()}
+    fitted = answers.fit([each for fits in wanted.values() for each in fits], given.jobs, _told)
+    made = {name: [fitted.pop(0) for _ in fits] for name, fits in wanted.items()}
     spoken, ended = answers.spoken(Language.of_settings(), data, pairs, given.language, given.seed) if given.language else (None, "")
     lines: dict[str, list[page.Line]] = {}
     curves: dict[str, answers.Answers] = {}
@@ -116,10 +127,9 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     pools = pooled.pools(data, found)
     for split in splits:
         models: dict[str, list[Model]] = {}
-        for each in made[:len(wanted[split])]:
+        for each in made[split]:
             for name, model in each.items():
                 models.setdefault(name, []).append(model)
-        made = made[len(wanted[split]):]
         part = {(ONE_FAMILY.get(p.family, p.family) if split == "family" else p.device): int(f) for p, f in zip(pairs, folds[split], strict=True)}
 
         def of(models: Sequence[Model], part: Mapping[str, int] = part, split: str = split) -> Callable[[pooled.Pool], Model | None]:
@@ -140,8 +150,34 @@ def table(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], given
     write_atomic(given.into / "forecasts-levels.svg", plots.square("Levels and coverage", "level", "measurements below its quantile",
                  {name: measures.coverage(each, rows.measured) for name, each in curves.items()}))
     text = page.page(data, lines, timing(data, pairs, given.model), _left_out(data, found, ended), noise.lines(noise.repeats(data)), beside,
-                     limits.lines(rows, pairs, own["analytic"]), limits.wrong(rows, pairs, data, curves))
+                     [*limits.lines(rows, pairs, own["analytic"]), *limits.of_scores(rows.measured, own["analytic"], curves["learned"]),
+                      *_seen(rows, pairs, data, made, curves, given.seed)], limits.wrong(rows, pairs, data, curves),
+                     fresh.lines(file, given.data, cache=given.cache, jobs=given.jobs, told=_progress))
     write_atomic(given.into / "forecasts.md", text)
+
+
+def _seen(rows: Rows, pairs: Sequence[PairRow], data: Data, made: Mapping[str, Sequence[Mapping[str, Model]]], told: Mapping[str, answers.Answers],
+          seed: int) -> list[str]:
+    """The table of the same training with less left out, where that was trained."""
+    found = [(name, answers.asked(name, [each["learned"] for each in made[name]], rows, folds))
+             for name, folds in answers.nearer(rows, pairs, data, seed).items() if name in made]
+    shown = [("families of kernels", told["learned"]), *found]
+    return ["", *limits.seen([(name, measures.figures(each, rows.measured, rows.fault)) for name, each in shown])] if found else []
+
+
+def _fits(rows: Rows, folds: Array, drawn: tuple[Rows, Array], plain: Options, shown: Collection[str]) -> list[answers.Fit]:
+    """What is trained for the rows of a split: the model, and with it the ablations that are shown."""
+    same = {"learned": plain, **{ABLATIONS[name]: each for name, each in (("shaped", replace(plain, shaped=SHAPED)),
+                                                                         ("uncalibrated", replace(plain, calibrated=False))) if name in shown}}
+    out = answers.without(rows, folds, same)
+    if "drawn" in shown:
+        out += answers.without(rows, folds, {ABLATIONS["drawn"]: plain}, *drawn)
+    if "bare" in shown:
+        out += answers.without(rows.without_analytic(), folds, {ABLATIONS["bare"]: plain})
+    for name, options in (("few", replace(plain, trees=0.5 * plain.trees)), ("free", replace(plain, monotone=False)), ("way", replace(plain, way=False))):
+        if name in shown:
+            out += answers.without(rows, folds, {ABLATIONS[name]: options})
+    return out
 
 
 def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], folds: Array, own: Mapping[str, answers.Answers],
@@ -156,7 +192,7 @@ def _lines(data: Data, found: States, rows: Rows, pairs: Sequence[PairRow], fold
         (own["analytic"], pooled.by_seconds({k: s["t.total"] for k, s in found.plain.items()})),
         (own["code"], pooled.by_seconds({k: s["t.total"] for k, s in found.code.items()}))]
     told = {name: answers.asked(name, held, rows, folds) for name, held in models.items()}
-    shown += [(each, pooled.by_model(of(models[name]), found) if name in (ABLATIONS["bare"], ABLATIONS["free"], ABLATIONS["way"]) else None)
+    shown += [(each, pooled.by_model(of(models[name]), found) if name not in (ABLATIONS["shaped"], ABLATIONS["uncalibrated"]) else None)
               for name, each in told.items() if name != "learned"]
     compiled = answers.asked("learned, compiled", models["learned"], rows, folds, True)
     shown += [(told["learned"], pooled.by_model(of(models["learned"]), found)), (compiled, pooled.by_model(of(models["learned"]), found, True))]
@@ -170,7 +206,8 @@ def _told(text: str) -> None:
 
 
 def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Timing:
-    """Milliseconds of a forecast (the median over some pairs, each asked a second time), and of loading the model (the least of some)."""
+    """Milliseconds of a forecast (the median over some pairs, each asked again: the least of `TRIES`, as others take the processor meanwhile), of the first
+    one, whose programs are not known yet (processor time), and of loading the model (the least of some)."""
     file = model or shipped()
     models: dict[str, Forecaster] = {"analytic": Analytic()}
     loading = math.nan
@@ -178,17 +215,19 @@ def timing(data: Data, pairs: Sequence[PairRow], model: Path | None) -> page.Tim
         models["learned"] = Learned(file)
         loading = min(_seconds(lambda: Model.read(file)) for _ in range(5)) * 1e3
     chosen = [pairs[i] for i in range(0, len(pairs), max(1, len(pairs) // 40))]
-    out = {}
+    out, first = {}, {}
     for name, ask in models.items():
-        taken = []
+        taken, fresh = [], []
         for p in chosen:
             pair = Pair(parse_program(data.programs[p.before].text, p.before), parse_program(data.programs[p.after].text, p.after), dict(p.sizes),
                         target_of(p.device), p.step,
                         data.programs[p.after].surface)
+            began = time.process_time()
             ask(pair)
-            taken.append(min(_seconds(partial(ask, pair)) for _ in range(3)))
-        out[name] = float(np.median(taken)) * 1e3
-    return page.Timing(out, loading)
+            fresh.append(time.process_time() - began)
+            taken.append(min(_seconds(partial(ask, pair)) for _ in range(TRIES)))
+        out[name], first[name] = (float(np.median(each)) * 1e3 for each in (taken, fresh))
+    return page.Timing(out, loading, first)
 
 
 def _seconds(what: Callable[[], object]) -> float:

@@ -25,8 +25,8 @@ from kir.learning.forecast.model import Model
 from kir.learning.forecast.training import LEVELS, Options, Rows, dealt, locate, train
 from kir.learning.forecast.trees import Array
 
-PARTS = 6
-"""Parts that families are dealt into: each is left out once, and with it all of its families."""
+PARTS, THIRDS = 6, 3
+"""Parts that families are dealt into: each is left out once, and with it all of its families; and those for what is no test."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,22 @@ def left_out(rows: Rows, pairs: Sequence[PairRow], by: str) -> Array:
     return dealt(rows.family, min(PARTS, len(set(rows.family.tolist()))))
 
 
+def nearer(rows: Rows, pairs: Sequence[PairRow], data: Data, seed: int = 0) -> dict[str, Array]:
+    """Parts by which less is left out than families: kernels, of whose families others are seen; and pairs by lot, of whose very programs others are seen. They
+    are no test of a model: they bound what more data, and what any data, can bring."""
+    kernels = np.array([data.programs[p.after].problem or "/".join(p.group.split("/")[:3]) for p in pairs], dtype=object)
+    return {"kernels, others of their families seen": dealt(kernels, THIRDS),
+            "pairs by lot, others of their programs seen": np.random.default_rng(seed).integers(0, THIRDS, len(rows))}
+
+
+def parts_of(drawn: Rows, drawn_pairs: Sequence[PairRow], rows: Rows, pairs: Sequence[PairRow], folds: Array, by: str) -> Array:
+    """The part of each drawn pair: that of its family or its device among the others; none is in no part."""
+    def names(of: Rows, which: Sequence[PairRow]) -> list[str]:
+        return [p.device for p in which] if by == "device" else [str(f) for f in of.family]
+    known = dict(zip(names(rows, pairs), folds.tolist(), strict=True))
+    return np.array([known.get(name, -1) for name in names(drawn, drawn_pairs)], dtype=np.intp)
+
+
 def spread_about(name: str, base: Array, rows: Rows, folds: Array) -> Answers:
     """A model of one number a pair (`base`, a logarithm), with the spread of its errors on the other parts."""
     logs = np.zeros((len(rows), len(LEVELS)))
@@ -88,16 +104,19 @@ def spread_about(name: str, base: Array, rows: Rows, folds: Array) -> Answers:
 
 @dataclass(frozen=True)
 class Fit:
-    """Models to be trained on some of the rows, of one location: their options, by name, differ in what comes after it."""
+    """Models to be trained on some of the rows, of one location: their options, by name, differ in what comes after it. `drawn` are further pairs."""
 
     rows: Rows
     keep: Array
     options: Mapping[str, Options]
+    drawn: Rows | None = None
+    keep_drawn: Array | None = None
 
     def __call__(self) -> dict[str, Model]:
         """The models, by name."""
         rows = self.rows.take(self.keep)
-        located = locate(rows, next(iter(self.options.values())))
+        more = self.drawn.take(self.keep_drawn) if self.drawn is not None and self.keep_drawn is not None else None
+        located = locate(rows, next(iter(self.options.values())), more)
         return {name: train(rows, each, located=located) for name, each in self.options.items()}
 
 
@@ -126,9 +145,9 @@ def _told(made: dict[str, Model], i: int, whole: int, told: Callable[[str], None
     return made
 
 
-def without(rows: Rows, folds: Array, options: Mapping[str, Options]) -> list[Fit]:
-    """What is to be trained without each part in turn."""
-    return [Fit(rows, folds != fold, options) for fold in range(int(folds.max()) + 1)]
+def without(rows: Rows, folds: Array, options: Mapping[str, Options], drawn: Rows | None = None, of: Array | None = None) -> list[Fit]:
+    """What is to be trained without each part in turn; `of` are the parts of drawn pairs."""
+    return [Fit(rows, folds != fold, options, drawn, of != fold if of is not None else None) for fold in range(int(folds.max()) + 1)]
 
 
 def learned(rows: Rows, folds: Array, options: Mapping[str, Options], told: Callable[[str], None] = print,

@@ -4,11 +4,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.forecast.answers import Answers
-from benchmarks.forecast.measures import SAYS, ranked
+from benchmarks.forecast.measures import SAYS, Figures, ranked
 from kir.learning.forecast.data import Data, PairRow
 from kir.learning.forecast.distribution import BINS
 from kir.learning.forecast.matrices import sizes_text
@@ -45,6 +46,25 @@ def lines(rows: Rows, pairs: Sequence[PairRow], analytic: Answers) -> list[str]:
         out.append(f"- {len(once)} pairs were measured again in another group on the same device. The second measurement, with {100 * wide:g} % about it, "
                    f"taken as the forecast of the first, scores {best:.4f}, where the analytic model scores {np.mean(score[once]):.4f}.")
     return out
+
+
+def of_scores(measured: Array, analytic: Answers, learned: Answers) -> list[str]:
+    """What the score of a model's distributions would be, if it knew more: which side of 1x each measurement is on, or the measurement itself as its middle."""
+    plain, own = (float(np.nanmean(ranked(each, measured))) for each in (analytic, learned))
+    exact = float(np.nanmean(ranked(replace(learned, logs=learned.logs - learned.median[:, None] + measured[:, None]), measured)))
+    faster = (measured >= 0.0)[:, None]
+    sided = float(np.nanmean(ranked(replace(learned, logs=np.where(faster, np.maximum(learned.logs, 1e-9), np.minimum(learned.logs, -1e-9))), measured)))
+
+    def better(score: float) -> str:
+        return f"{score:.4f}, {_percent(plain - score, plain)} below the analytic model's"
+    return [f"- The learned model's score is {better(own)}. If it knew of every pair which side of 1x the measurement is on, and nothing else more, it would "
+            f"have {better(sided)}; if the middle of each of its distributions were the measurement, as wide as they are, {better(exact)}."]
+
+
+def seen(rows: Sequence[tuple[str, Figures]]) -> list[str]:
+    """A table of the same training with less left out: what more kernels of a family would bring, and what the features can tell at most."""
+    return ["| left out of training | right sign, beyond 3 % | of those 0.5x to 2x | ranked probability score |", "| --- | ---: | ---: | ---: |",
+            *(f"| {name} | {_percent(f.sign[0], 1.0)} | {_percent(f.sign_near[0], 1.0)} | {f.score:.4f} |" for name, f in rows)]
 
 
 def repeated(pairs: Sequence[PairRow]) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 
 from kir.base.dataclass import dataclass
 from kir.learning.forecast.data import Data, PairRow
@@ -27,10 +27,11 @@ class Repeats:
 
 
 def repeats(data: Data) -> list[Repeats]:
-    """The same pair at the same sizes again: in another group on the same device, on another device, with a cold L2; and whether the 95 % interval of
-    a pair's own rounds leaves 1x out."""
+    """The same pair at the same sizes again: in another group on the same device, on another device, with a cold L2; whether the 95 % interval of
+    a pair's own rounds leaves 1x out; and any two programs that two groups have, which is what bounds how pools are ordered."""
     good = [p for p in data.pairs if not p.fault]
     return [Repeats("in another group, same device", *_shares(_again(good, lambda p: (p.device,), lambda p: p.group))),
+            Repeats("any two programs of a kernel, in another group", *_shares(_apart(data))),
             Repeats("on another device", *_shares(_again(good, lambda p: (), lambda p: p.device))),
             Repeats("with a cold L2", *_shares((p.speedup, p.speedup_cold) for p in good if p.speedup_cold > 0)),
             Repeats("interval of the rounds leaves 1x out", *_shares((p.speedup, p.speedup if p.low > 1.0 or p.high < 1.0 else 1.0) for p in good))]
@@ -43,6 +44,21 @@ def _again(pairs: Sequence[PairRow], same: Callable[[PairRow], tuple[str, ...]],
         found[(p.before, p.after, sizes_text(p.sizes), p.shape, *same(p))].setdefault(other(p), p.speedup)
     for speedups in found.values():
         yield from permutations(speedups.values(), 2)
+
+
+def _apart(data: Data) -> Iterator[tuple[float, float]]:
+    """Speedups between any two programs in one group, and in another one that has both at the same sizes on the same device."""
+    groups: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(dict)
+    for m in data.measured:
+        if not m.fault and math.isfinite(m.warm) and m.warm > 0:
+            groups[(m.device, sizes_text(m.sizes))].setdefault(m.group, {})[m.program] = m.warm
+    for held in groups.values():
+        seen: set[tuple[str, str]] = set()
+        for one, other in combinations(sorted(held), 2):
+            for a, b in combinations(sorted(held[one].keys() & held[other].keys()), 2):
+                if (a, b) not in seen:
+                    seen.add((a, b))
+                    yield from permutations((held[one][a] / held[one][b], held[other][a] / held[other][b]), 2)
 
 
 def _shares(both: Iterator[tuple[float, float]]) -> tuple[tuple[float, int], tuple[float, int]]:

@@ -129,6 +129,8 @@ def kernel_cost(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int], 
     surface = artifact.surface if artifact is not None else surface
     counted = threaded(program, surface)
     own = next((k for k in counted.kernels if k.name == kernel.name), kernel)
+    if surface in LAYING_OUT:
+        program, kernel = counted, own
     made_of = next((k for k in artifact.kernels if k.kernel == kernel.name), None) if artifact is not None else None
     return _modelled(counted if own is not kernel else program, kernel, own, sizes, target, made_of, surface, warm)
 

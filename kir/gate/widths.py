@@ -223,7 +223,10 @@ class _Worker:
         if to.is_integer:
             machine = a.machine if dtype_of(x.type).is_integer or dtype_of(x.type).is_bool else np.trunc(np.nan_to_num(a.machine)).astype(np.int64)
             exact = a.exact.astype(np.longdouble) if dtype_of(x.type).is_integer or dtype_of(x.type).is_bool else np.trunc(a.exact)
-            return Two(_wrapped(machine.astype(np.int64), to), exact)
+            made = _wrapped(machine.astype(np.int64), to)
+            if to.name in ("u32", "u64") and dtype_of(x.type).is_integer and dtype_of(x.type).bits <= to.bits:  # below 0, as `(unsigned)i < n` has it
+                exact = np.where((exact < 0) & (machine == exact), made.astype(np.longdouble), exact)
+            return Two(made, exact)
         kind = FLOATS.get(to.name)
         return Two(a.machine.astype(kind), a.exact.astype(np.longdouble)) if kind is not None else None
 

@@ -138,6 +138,8 @@ class Binding:
     """The metas whose values its heuristics gave."""
     unsaid: ClassVar[frozenset[str]] = frozenset()
     """Facts that were taken for true because nothing says them. `changed` keeps them."""
+    joined: ClassVar[frozenset[tuple[str, str]]] = frozenset()
+    """Tensors for which the host code passes one and the same. `changed` keeps them."""
     kernel: str = ""
     problem: str = ""
     elsewhere: Literal["", "zero"] = ""
@@ -197,7 +199,7 @@ class Binding:
 
     def changed(self, **fields: Any) -> Binding:
         """The binding with fields replaced, of which one still knows where the others were written."""
-        return replace(self, **fields)._read_from(self.source).assuming(self.unsaid)
+        return replace(self, **fields)._read_from(self.source).assuming(self.unsaid).joining(self.joined)
 
     def assuming(self, facts: frozenset[str]) -> Binding:
         """The binding, some of whose facts nothing says."""
@@ -210,6 +212,12 @@ class Binding:
         made = self.changed(metas=metas, heuristics={})
         object.__setattr__(made, "computed", frozenset(metas) - frozenset(self.metas))
         return made
+
+    def joining(self, pairs: frozenset[tuple[str, str]]) -> Binding:
+        """The binding, some of whose tensors are one."""
+        if pairs:
+            object.__setattr__(self, "joined", pairs)
+        return self
 
     def _read_from(self, source: Source | None) -> Binding:
         if source is not None:

@@ -53,7 +53,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Expert:
-    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, the binding's text, and which of its facts nothing says."""
+    """K* and where it came from: ``name`` for people, ``source`` as given, ``surface``, the binding's text, which of its facts nothing says,
+    and the tensors that its launch passes one and the same for."""
 
     program: Program
     name: str
@@ -61,6 +62,7 @@ class Expert:
     surface: str
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
+    joined: frozenset[tuple[str, str]] = frozenset()
 
 
 def read_text(path: Path) -> str:
@@ -136,8 +138,11 @@ def load_expert(text: str, binding: Path | Binding | None = None) -> Expert:
     source = text if Path(text.partition("::")[0]).suffix != ".kir" else path.name
     program = normal_form(read, manifest(text) if binding is None else (), text)
     held = _binding_text(binding) if isinstance(binding, Path) else read.binding.text() if read.binding is not None else ""
-    unsaid = read.binding.unsaid if read.binding is not None else frozenset()
-    return Expert(program, name, source, own_surface(program, read.surface), held, unsaid)
+    if read.binding is None:
+        return Expert(program, name, source, own_surface(program, read.surface), held)
+    called = {k: t.name or k for k, t in read.binding.tensors.items()}
+    pairs = frozenset((called.get(a, a), called.get(b, b)) for a, b in read.binding.joined)
+    return Expert(program, name, source, own_surface(program, read.surface), held, read.binding.unsaid, pairs)
 
 
 def as_launched(text: str, read: Reading) -> Reading:

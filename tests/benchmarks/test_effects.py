@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import benchmarks.effects.__main__ as making
 from benchmarks.effects import sources
 from benchmarks.effects.device import _differing
 from benchmarks.effects.group import Group
@@ -91,6 +92,13 @@ def test_a_later_part_has_other_sizes_and_seeds(part: str) -> None:
         assert len(shapes) >= 2 and not {str(s.sizes) for s in shapes} & {str(s.sizes) for s in before}
         for shape in shapes:
             problem.scalars(shape)  # raises where a size is lacking
+
+
+def test_kernels_of_packages_that_the_data_know_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = ["fla:ops/a.py::known", "fla:ops/b.py::fresh"]
+    monkeypatch.setattr(sources, "jobs", lambda part: [{"kind": "walk", "problem": "gemm"}, *({"kind": "package", "kernel": place} for place in places)])
+    monkeypatch.setattr(making, "_groups", lambda folder: {"package/fla/known/about/2", "walk/gemm"})
+    assert [job["kernel"] for _, job in making.chosen("", "0/1", known=Path("data"))] == places[1:]
 
 
 def test_programs_two_steps_apart_are_pairs_without_a_step() -> None:

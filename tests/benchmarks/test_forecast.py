@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.forecast import answers, failures, heuristics, limits, measures, noise, page, plots, pools
+from benchmarks.forecast import answers, failures, fresh, heuristics, limits, measures, noise, page, plots, pools
+from benchmarks.forecast.__main__ import DATA as DATA_FOLDER
+from benchmarks.forecast.__main__ import analytic
 from benchmarks.forecast.points import DATA, standings, written
+from kir.base.diagnostic import KirError
 from kir.ir.parser import parse_program
 from kir.ir.printer import program_text
 from kir.learning.forecast import Forecast
-from kir.learning.forecast.data import CompiledRow, Data, PairRow, ProgramRow, read, write
-from kir.learning.forecast.matrices import rows_of, states, unsettled
+from kir.learning.forecast.data import CompiledRow, Data, MeasuredRow, PairRow, ProgramRow, read, write
+from kir.learning.forecast.learned import shipped
+from kir.learning.forecast.matrices import drawn_of, rows_of, states, unsettled
 from kir.learning.forecast.training import LEVELS, Options, dealt
 from tests.kir.learning.forecast.made import copying, rows
 
@@ -90,7 +94,10 @@ def test_the_sign_of_an_effect_comes_again_or_not() -> None:
             ("h200", "g", "c", 3.0, 2.9, 3.1)]
     pairs = [PairRow(device=device, group=group, before=before, speedup=s, low=low, high=high, speedup_cold=s, **same) for device, group, before, s, low,
              high in told]
-    again, other, cold, sure = noise.repeats(Data({}, {}, [], [], pairs))
+    twice = {"g": (1.0, 2.0, 4.0), "g/again": (1.0, 2.1, 1.9), "h": (1.0,)}
+    measured = [MeasuredRow("h200", g, name, "s", {"N": 1}, warm=warm) for g, times in twice.items() for name, warm in zip("abc", times, strict=False)]
+    again, two, other, cold, sure = noise.repeats(Data({}, {}, [], measured, pairs))
+    assert two.sign[1] == 6 and two.sign[0] == pytest.approx(4 / 6) and two.sign_near[1] == 2  # b and c changed places
     assert again.sign == (1.0, 2) and other.sign == (0.0, 2) and cold.sign == (1.0, 4) and sure.sign == (0.75, 4) and sure.sign_near[1] == 3
     assert "| on another device | 0.0 % of 2 |" in "\n".join(noise.lines([again, other, cold, sure]))
 
@@ -105,6 +112,9 @@ def test_what_no_forecast_can_do_better_and_where_signs_are_wrong() -> None:
     best = exact(some.measured)
     said = limits.lines(some, pairs, best)
     assert len(said) == 3 and "30 pairs were measured again" in said[2]
+    told = limits.of_scores(some.measured, exact(0 * some.measured, 1.0), exact(-some.measured))[0]
+    assert "if the middle of each of its distributions were the measurement" in told and "0.00" in told.rpartition(" have ")[2]
+    assert "| kernels | 0.0 % |" in "\n".join(limits.seen([("kernels", measures.figures(exact(-some.measured), some.measured, some.fault))]))
     assert measures.ranked(best, some.measured).mean() == pytest.approx(measures.figures(best, some.measured, some.fault).score)
     data = Data({"b": ProgramRow("b", "", "cuda", "x")}, {}, [], [], pairs)
     shown = "\n".join(limits.wrong(some, pairs, data, {"analytic": exact(-some.measured), "learned": best}))
@@ -157,15 +167,38 @@ def test_data_become_rows_pools_and_a_page(tmp_path: Path) -> None:
     assert next(iter(found.why.values())).startswith("KIR-E007")
     made, kept = rows_of(data, found)
     assert len(made) == len(kept) == 24 and made.names[:made.used] == tuple(n for n in made.names if not n.startswith("mix "))
-    again, _ = rows_of(data, states(data, tmp_path / "cache"))
-    assert np.array_equal(made.seen, again.seen)
+    again, _ = rows_of(data, states(data, tmp_path / "cache"), (made.names[::-1], 3))
+    assert np.array_equal(made.seen[:, ::-1], again.seen) and again.used == 3
+    drawn, of_drawn = drawn_of(data, found, made)
+    assert drawn.names == made.names and not drawn.fault.any() and all(p.before[:4] == p.after[:4] and not p.step for p in of_drawn)
+    assert len(drawn) == len({(p.before, p.after) for p in of_drawn}) and 0 < len(drawn) <= 2 * 8  # no more than two for each program
+    assert answers.parts_of(drawn, of_drawn, made, kept, np.array([int(f != "once") for f in made.family]), "family").tolist() == [
+        int(p.family != "once") for p in of_drawn]
+    assert {name: sorted(set(parts.tolist())) for name, parts in answers.nearer(made, kept, data).items()}["kernels, others of their families seen"] == [0]
     assert failures.classes(found, kept)["anything else"] == (0, 24) and len(failures.lines(failures.classes(found, kept))) == 6
     assert not pools.pools(data, found)  # four programs are no pool
+    assert "| analytic | 24 |" in (alone := "\n".join(analytic(data, found))) and "No pool of candidates" in alone
     lines = {"family": [page.Line(name, measures.figures(answers.analytic(found, kept), made.measured, made.fault)) for name in ("analytic", "learned")]}
     text = page.page(data, lines, page.Timing({"analytic": 1.0}, 2.0), ["a note"], beside=["| NVIDIA's heuristics |"])
     assert "### What was asked" in text and "| ranked probability score below that of the analytic model alone | 30 % | 0.0 % | - | 0.0 % | - |" in text
     assert "### Beside NVIDIA's heuristics for GEMM\n\n| NVIDIA's heuristics |" in text
     assert "| analytic | 24 |" in text and "Not run: the data hold one device only" in text and "- a note" in text
+
+
+def test_kernels_measured_after_training_are_asked_of_the_model_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    assert not fresh.lines(tmp_path / "m.model", DATA_FOLDER, tmp_path)  # no data, nothing to say
+    programs = {name: copying(t) for name, t in (("a", 32), ("b", 128))}
+    pair = {"device": "h200", "group": "package/some/copy", "shape": "s", "sizes": {"N": 1 << 20}, "before": "a", "after": "b", "step": "", "source": "package",
+            "family": "copy", "speedup": 1.2}
+    write({"programs": [{"program": n, "text": program_text(p), "surface": "cuda", "family": "copy"} for n, p in programs.items()],
+           "pairs": [pair, {**pair, "device": "h100-sxm"}], "measured": []}, tmp_path)
+    told = "\n".join(fresh.lines(shipped(), DATA_FOLDER, tmp_path))
+    assert "2 pairs of 1 kernels of packages" in told and "(some 1; 1 families)" in told and "| learned | 2 |" in told
+    (tmp_path / "old").mkdir()
+    write({"programs": [], "pairs": []}, tmp_path / "old")
+    with pytest.raises(KirError, match="KIR-E005"):
+        fresh.lines(shipped(), tmp_path / "old", tmp_path)
 
 
 def test_a_plot_is_svg() -> None:

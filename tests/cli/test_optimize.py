@@ -41,6 +41,7 @@ def test_a_naive_program_becomes_a_kernel_with_its_report_and_a_log(tmp_path: Pa
 @pytest.mark.parametrize(("words", "id"), [
     ((), "KIR-U026"),
     (("--problem", "softmax", "--budget", "candidates=0"), "KIR-U024"),
+    (("--problem", "softmax", "--budget", "candidats=3"), "did you mean 'candidates'"),
     (("--problem", "softmax", "--surface", "metal"), "KIR-C002"),
     (("--problem", "softmaxx"), "KIR-G901"),
     (("nowhere.cu", "--problem", "gemm"), "KIR-S018"),

@@ -77,7 +77,7 @@ def test_passes_are_listed_with_parameters_and_preconditions(capsys: pytest.Capt
     code, out, _ = called(capsys, "passes", "--json")
     rows = {row["name"]: row for row in json.loads(out)["passes"]}
     assert code == 0
-    assert rows["unroll"]["parameters"] == ["factor: int = 4", "form: Literal['copies', 'hint'] = 'copies'"]
+    assert rows["unroll"]["parameters"] == ["factor: int = 4", "form: Literal['copies', 'hint', 'vector'] = 'copies'"]
     assert rows["unroll"]["preconditions"] == ["KIR-P520"]
     assert all(row["claim"] for row in rows.values())
 

@@ -1,13 +1,14 @@
 """What passes offer by themselves where a parameter is left open: conditions that the place decides."""
 from __future__ import annotations
 
-from kir.ir.nodes import Copy, If, Store
+from kir.ir.nodes import Copy, For, If, Store
 from kir.ir.parser import parse_program
 from kir.ir.visit import walk
 from kir.passes.bounds.branch_interior import BranchInterior
 from kir.passes.bounds.guard_value import GuardValue
 from kir.rewrite import sites
 from kir.rewrite.driver import apply
+from kir.rewrite.match.independence import own_place
 
 PANELS = """kir 1
 program panels
@@ -49,3 +50,11 @@ def test_a_loaded_element_offers_the_bounds_and_the_value_past_them() -> None:
     (site,) = sites(GuardValue(value="load(X[i, j] else 0.0 clip)"), program)
     assert site.params.options() == {"value": "load(X[i, j] else 0.0 clip)", "when": "j < 24", "other": "0.0"}
     assert not sites(GuardValue(value="load(X[i, j] else 0.0 clip)"), parse_program(ELEMENT.replace("0..32", "0..24"))), "no index lies past the end"
+
+
+def test_places_that_a_range_of_64_bits_decides_are_not_tried_one_by_one() -> None:
+    wide = parse_program("kir 1\nprogram wide\n  size N: i64\n  out Y: f32[N]\nkernel main grid (i: 1) threads 1\n  for j: i64 in 0:i64..N\n"
+                         "    Y[j * 3:i64 % N] = 1.0\n")
+    (loop,) = wide.kernels[0].body
+    assert isinstance(loop, For) and isinstance(store := loop.body[0], Store)
+    assert not own_place(wide, ("main", 0, "body", 0), store.at, loop), "unknown, and no error: such a range has no length"

@@ -73,6 +73,10 @@ def test_a_kernel_is_read_checked_and_rewritten_by_an_agent(tmp_path: Path) -> N
         assert whole.contents[0].text == program["text"]
         ran = (await client.call_tool("run", {"file": "racy.kir"})).structured_content
         assert not ran["ok"] and any("race" in f or "ordered" in f or "s[" in f for f in ran["findings"])
+        decided = (await client.call_tool("check", {"file": "racy.kir"})).structured_content
+        assert decided["verdict"] == "refuted" and decided["kinds"]["race"] == "refuted" and "KIR-Y002" in decided["findings"][0]
+        fine = (await client.call_tool("check", {"file": "scaled.py"})).structured_content
+        assert fine["verdict"] == "proved" and not fine["findings"] and "KIR-S060" in fine["notes"][0]
         again = await client.call_tool("opt", {"file": "scaled.py", "pipeline": "no-such-pass"})
         assert again.is_error and "KIR-X002" in again.content[0].text
         told = (await client.call_tool("explain", {"id": "KIR-S060"})).structured_content

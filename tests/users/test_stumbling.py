@@ -123,6 +123,13 @@ def test_shipped_things_have_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and "program gemm" in out
 
 
+def test_a_lineage_that_is_misspelt_has_a_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("replay", "topk_row"), ("report", "topk_row", "-o", "x.html")):
+        code, _, err = called(capsys, *words)
+        assert code == 2 and "KIR-S010" in err and "did you mean 'topk_rows'" in err
+    assert "kir lineages" in called(capsys, "replay", "nothing_like_it_at_all")[2]
+
+
 def test_replay_says_which_gate_with_an_option_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = called(capsys, "replay", "softmax_cuda", "--regate", "cpu", "--on", "skills/problems/gemm/naive.kir")
     assert code == 2 and "--regate" in err

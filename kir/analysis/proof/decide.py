@@ -10,10 +10,10 @@ from typing import Any, Literal
 from kir.analysis.access import Aliases
 from kir.analysis.facts import Facts
 from kir.analysis.proof.covered import covered
-from kir.analysis.proof.cuts import equal_parts, of_divisions
 from kir.analysis.proof.flight import troubles
 from kir.analysis.proof.intervals import Pair, Reached, Trips, accesses, concurrent, every, has_barrier
 from kir.analysis.proof.overlap import Overlap
+from kir.analysis.proof.places import equal_parts, of_divisions
 from kir.analysis.proof.question import Holding, Ranging, Reply, asked, consistent, fitting
 from kir.analysis.proof.sites import KINDS, Access, Barrier, Branch, Claim, Kind, Loop, Place, Split
 from kir.analysis.proof.terms import SAME

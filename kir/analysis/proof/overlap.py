@@ -10,6 +10,7 @@ import numpy as np
 from kir.analysis.proof.counting import counted
 from kir.analysis.proof.covered import numbers
 from kir.analysis.proof.flight import troubles
+from kir.analysis.proof.named import ARRIVE, SYNC, Named
 from kir.analysis.proof.order import FAMILY_OF, Around, Moment, Order, Site, sites_of
 from kir.analysis.proof.question import Holding, Ranging
 from kir.analysis.proof.rings import Broken, Proves, Rings, replace_names
@@ -66,11 +67,17 @@ class Overlap:
         self.order = Order(sites, counts, shared)
         self.broken: list[tuple[tuple[Kind, ...], str, Place | None, str]] = []
         buffers = {s.buffer.name: s.buffer for s in _statements(kernel.body) if isinstance(s, n.Alloc)}
+        rings, whole = Rings(self.order, made.items, buffers, proves, self._positive), True
         try:
-            Rings(self.order, made.items, buffers, proves, self._positive).checked()
+            rings.checked()
         except Broken as bad:
             self.broken.append((ASYNCHRONOUS, "mbarriers are not followed", bad.place, bad.why))
-            self.order.rings = {}
+            self.order.rings, whole = {}, False
+        try:
+            if whole and any(isinstance(s.item, Sync) and s.item.fn in (SYNC, ARRIVE) for s in sites):
+                Named(self.order, made.items, proves, rings).checked()
+        except Broken as bad:
+            self.broken.append((("ring", "barrier"), "named barriers are not followed", bad.place, bad.why))
         for t in troubles(program, kernel):
             place = next((s.place for s in sites if s.place.stmt is t.stmt), None)
             if t.families and t.families <= ENDING.keys() and all(self._landed(s, t.families) for s in sites):

@@ -53,6 +53,8 @@ class Rings:
                  positive: Callable[[n.Expr, Place], bool]) -> None:
         self.order, self.items, self.proves, self.positive = order, items, proves, positive
         self.buffers = buffers
+        self.ahead: dict[tuple[str, str], int] = {}
+        """By how many rounds what is waited for before a round lies ahead of it, at most: of two rings."""
         self.calls: dict[str, list[Site]] = {}
         self.copies: dict[str, list[Site]] = {}
         for s in order.sites:
@@ -186,7 +188,7 @@ class Rings:
     def _arrivals(self, name: str, ring: Ring) -> None:
         for s in self.of(name, *ARRIVALS):
             assert isinstance(s.item, Sync) and s.item.slot is not None
-            r = self._number(s, ring)
+            r = self.number(s, ring)
             if not self.proves(self._led(s, ring), compared("eq", wide(self._told(s, ring, s.item.slot)), build.mod(r, const(ring.slots, I64))), s.place):
                 raise Broken(f"that arrivals on '{name}' go round its slots one by one", s.place)
 
@@ -228,7 +230,7 @@ class Rings:
             if dict(self._who(s)[0]) != {k: int_value(v) for k, v in leaders.items()} or self._who(s)[1] != 1:
                 raise Broken(f"other threads bring bytes to '{name}' than announce them", s.place)
             assert isinstance(s.item, Access) and s.item.late is not None
-            r, left = self._number(s, ring), made.at[id(s.item)]["owed"]
+            r, left = self.number(s, ring), made.at[id(s.item)]["owed"]
             claim = both(compared("ge", r, const(1, I64)), compared("eq", wide(self._told(s, ring, s.item.late.slot)),
                                                                    build.mod(build.sub(r, const(1, I64)), const(ring.slots, I64))))
             if left is None or not self.proves(self._led(s, ring), both(claim, compared("ge", left, const(s.item.late.bytes, I64))), s.place):
@@ -241,7 +243,7 @@ class Rings:
         if end is None or end["owed"] is None or not self.proves((), compared("eq", end["owed"], ZERO), announced[0].place):
             raise Broken(f"that all bytes of '{name}' are brought", announced[0].place)
 
-    def _number(self, s: Site, ring: Ring) -> n.Expr:
+    def number(self, s: Site, ring: Ring) -> n.Expr:
         """How many arrivals there were before a call."""
         found = ring.arrives[s.key].at[id(s.item)][ring.name] if s.key in ring.arrives else None
         if found is None:
@@ -286,7 +288,7 @@ class Rings:
                 self.order.behind[a, b] = min(told, self.order.behind.get((a, b), told))
 
     def _tells(self, s: Site, ring: Ring, other: Ring, back: int) -> bool:
-        waited, r = self._waited(s, ring, other), self._number(s, ring)
+        waited, r = self._waited(s, ring, other), self.number(s, ring)
         if waited is None:
             return False
         return self.proves(self._led(s, ring), compared("ge", waited, build.add(r, const(1 - back, I64))), s.place)
@@ -296,7 +298,7 @@ class Rings:
         sites = self.of(name, *ARRIVALS)
         alone = ring.expected == 1 and not self.copies.get(name)
         for s in sites:
-            r = self._number(s, ring)
+            r = self.number(s, ring)
             last = build.sub(r, const(ring.slots, I64))
             moment = self.order.first(s)
             if not alone:
@@ -314,7 +316,7 @@ class Rings:
             raise Broken(f"how often '{name}' is waited for", w.place)
         fixed = ring.leaders[s.key]
         leaders = {f"{k}'": v for k, v in fixed.items()}
-        r = arriving.named(self._number(s, ring))
+        r = arriving.named(self.number(s, ring))
         same = compared("eq", r, build.add(count, const(ring.slots - ring.credit[w.key], I64)))
         claim = self.order.ordered(waiting, arriving)
         holding = [*w.place.holding, *(replace_names(h, arriving.named) for h in s.place.holding), same]
@@ -347,12 +349,13 @@ class Rings:
                 waited = self._waited(s, rings[a], rings[b])
                 if waited is None or self.order.counts.at[id(s.item)].get(f"wait {b}") == ZERO:
                     continue
-                r = self._number(s, rings[a])
+                r = self.number(s, rings[a])
                 far = next((d for d in range(-rings[b].slots - FARTHEST, FARTHEST + 1) if self.proves(
                     self._led(s, rings[a]), compared("le", waited, build.add(r, const(1 + d, I64))), s.place)), None)
                 if far is None:
                     raise Broken(f"how far ahead of '{a}' its threads wait for '{b}'", s.place)
                 ahead[a, b] = max(far, ahead.get((a, b), far))
+        self.ahead = dict(ahead)
         for via, a, b in product(rings, rings, rings):
             if (a, via) in ahead and (via, b) in ahead:
                 told = ahead[a, via] + ahead[via, b]

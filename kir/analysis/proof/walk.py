@@ -154,8 +154,7 @@ class Walk:
             items += self.call(value, place, env)
         if len(s.names) == 1:
             return env.naming(s.names[0], self.values.value(value, env))
-        kinds = value.type.elements if isinstance(value.type, TupleType) else ()
-        for name, t in zip(s.names, kinds, strict=False):
+        for name, t in zip(s.names, value.type.elements if isinstance(value.type, TupleType) else (), strict=False):
             env = env.naming(name, self.values.unknown(env, shape_of(t), element_type(t)))
         return env
 
@@ -230,8 +229,7 @@ class Walk:
             if not view.axes:
                 plain = False
                 made = Access(verb, place, buffer, root(buffer.name, env.views), index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
-                self._noted(made)
-                return [made]
+                return self._noted(made)
             inner = env
             for axis, i in zip(view.axes, index, strict=True):
                 inner = inner.naming(axis, Val((), lambda _, i=i: (i, TRUE)))  # type: ignore[misc]  # bound at once
@@ -245,12 +243,12 @@ class Walk:
             else:
                 cond = both(cond, *inside)
         made = Access(verb, place, buffer, buffer.name, index, elements, cond, clip, value, late, plain)  # type: ignore[arg-type]  # one of three words
-        self._noted(made)
-        return [made]
+        return self._noted(made)
 
-    def _noted(self, a: Access) -> None:
+    def _noted(self, a: Access) -> list[Item]:
         if a.verb != "read":
             self.written.setdefault(a.root, []).append(a)
+        return [a]
 
     def claim(self, kind: Kind, place: Place, what: str, condition: n.Expr, more: tuple[Holding, ...] = ()) -> None:
         """Notes what must hold."""
@@ -391,9 +389,12 @@ class Walk:
             return []
         if c.fn == "barrier":
             return [Barrier(place)] if self.level else []
-        if c.fn in NAMED or c.fn in OTHERS:  # the order of a named barrier is left out: more is taken to run at once than does
-            kinds: tuple[Kind, ...] = ("ring", "barrier") if c.fn in NAMED else ("race", "ring", "wait", "undefined", "barrier")
-            self.gap(kinds, f"'{c.fn}' orders it", place.stmt)
+        if c.fn in NAMED:  # its order is left out: more is taken to run at once than does
+            self.asynchronous = True
+            which, threads = (self.values.value(a, env).scalar[0] if isinstance(a, n.Expr) else const(0) for a in c.args[:2])
+            return [Sync(place, c.fn, slot=which, number=threads)]
+        if c.fn in OTHERS:
+            self.gap(("race", "ring", "wait", "undefined", "barrier"), f"'{c.fn}' orders it", place.stmt)
             return []
         if c.fn in RINGS:
             return self._on_mbarrier(c, place, env)
@@ -418,10 +419,9 @@ class Walk:
                 self._cleared(r, env)
                 self.claim("undefined", place, f"an update of '{r.buffer.name}'", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
             return items
-        if c.fn in ("ldmatrix",):
+        if c.fn == "ldmatrix":
             for r in places_:
                 items += self.access("read", r, place, env)
-            for r in places_:
                 self.claim("undefined", place, f"what '{c.fn}' reads", n.Var(f"%defined {root(r.buffer.name, env.views)}", BOOL))
                 told = places.aligned(self.values, r, 16, env, False)
                 for condition, held in told or ():

@@ -131,8 +131,9 @@ def said(diagnostic: dict[str, Any]) -> str:
     place = diagnostic.get("origin") or {}
     where = f" ({place['file']}:{place['line']})" if place.get("file") else ""
     more = [f"  {word}: {diagnostic[key]}" for key, word in (("needs", "needs"), ("attempt", "try")) if diagnostic.get(key)]
+    seen = [f"  witness: {each}" for each in (diagnostic.get("witness") or ())[:3]]
     notes = [f"  note: {each}" for each in diagnostic.get("notes") or ()]
-    return "\n".join([f"{diagnostic['id']} {diagnostic['message']}{where}", *more, *notes])
+    return "\n".join([f"{diagnostic['id']} {diagnostic['message']}{where}", *seen, *more, *notes])
 
 
 def short(text: str, most: int = MOST_TEXT) -> str:

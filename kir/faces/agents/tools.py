@@ -6,6 +6,7 @@ To add one, write a function here and name it in `TOOLS`: its arguments and its 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +19,8 @@ File = Annotated[str, Field(description="FILE[::KERNEL] of CUDA, Triton or TileL
 Bind = Annotated[str, Field(description="the binding (TOML) of a generic kernel; by default as the host code beside it launches it")]
 Problem = Annotated[str, Field(description="what it must compute: a name of `kir problems`, a folder, or a KernelBench file")]
 MOST_SITES = 40
+_HAZARD = re.compile(r"KIR-Y00[23]\b")
+"""Diagnostics that say what is not so, or not decided, of a kernel."""
 
 
 class Program(BaseModel):
@@ -50,6 +53,15 @@ class Findings(BaseModel):
     correct: bool | None
     findings: list[str]
     sizes: dict[str, float]
+    notes: list[str]
+
+
+class Decided(BaseModel):
+    """What holds for every size: proved, refuted (each finding with the sizes that show it) or undecided; and the same of each kind of hazard."""
+
+    verdict: str
+    kinds: dict[str, str]
+    findings: list[str]
     notes: list[str]
 
 
@@ -173,6 +185,13 @@ async def run(call: Call, file: File, problem: Problem = "", check: bool = True,
                     sizes=found["sizes"], notes=_notes(found))
 
 
+async def check(call: Call, file: File, bind: Bind = "") -> Decided:
+    """Decide for every size, without a run or a problem: races, bounds, barriers, undefined values. What is refuted comes with sizes that show it."""
+    found = await call.command("check", file, *_bound(bind))
+    return Decided(verdict=str(found["verdict"]), kinds=found["kinds"], notes=[each for each in _notes(found) if not _HAZARD.match(each)],
+                   findings=[each for each in map(said, found.get("diagnostics", [])) if _HAZARD.match(each)][:20])
+
+
 async def gate(call: Call, file: File, problem: Problem = "",
                against: Annotated[str, Field(description="another FILE[::KERNEL], or MODULE:FUNCTION of PyTorch's, that computes the same")] = "",
                bind: Bind = "", surface: Literal["", "cuda", "triton", "tilelang"] = "") -> Judged:
@@ -252,7 +271,8 @@ async def explain(call: Call, id: Annotated[str, Field(description="an id such a
     return Text(text="\n\n".join(told) or str({k: v for k, v in found.items() if k not in ("schema", "exit")}))
 
 
-TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (parse, sites, opt, diff, run, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
+TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
+    parse, sites, opt, diff, run, check, gate, forecast, lineage, optimize, skills_search, skills_apply, explain)
 """In the order in which an agent sees them."""
 
 

@@ -24,12 +24,12 @@ from kir.base.registry import registry
 from kir.base.store import write_atomic
 from kir.faces.api.inputs import inputs_of
 from kir.faces.api.pipelines import pipeline_of
-from kir.faces.api.places import asked
+from kir.faces.api.places import BOTH, asked
 from kir.faces.report.page import page
 from kir.faces.report.written import write_report
 from kir.gate import Verdict, gate_cpu
 from kir.gate.proved import Proved, proved
-from kir.gate.proved.unsaid import require_said
+from kir.gate.proved.unsaid import as_one, require_apart, require_said
 from kir.hardware import machine
 from kir.hardware.target import target as named
 from kir.interp import Result
@@ -74,7 +74,8 @@ class _Told:
 @dataclass(frozen=True, repr=False)
 class Kernel(_Told):
     """A program with the steps that were taken to it. `surface` is the language that it came in (`kir` for IR text), `binding` the text of the binding
-    that it was read under, `unsaid` those of its facts that nothing says."""
+    that it was read under, `unsaid` those of its facts that nothing says, `joined` tensors for which
+    its launch passes one."""
 
     trace: Trace
     name: str
@@ -82,6 +83,7 @@ class Kernel(_Told):
     source: str = ""
     binding: str = ""
     unsaid: frozenset[str] = frozenset()
+    joined: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def program(self) -> Program:
@@ -226,7 +228,7 @@ def read(source: Source, binding: str | Path | Binding | None = None, problem: s
         verified(program)
         return Kernel(Trace(program), program.name, source=text)
     expert = load_expert(text, Path(binding) if isinstance(binding, str) else binding)
-    return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding, expert.unsaid)
+    return Kernel(Trace(expert.program), expert.name, expert.surface, expert.source, expert.binding, expert.unsaid, expert.joined)
 
 
 def run(kernel: Source, problem: str = "", sizes: Mapping[str, int | float] | None = None, *, check: bool = False, shape: str = "",
@@ -247,7 +249,7 @@ def prove(kernel: Source, runs: int = 6) -> Proved:
     """What holds for every size, grid and order of threads: races, bounds, barriers, undefined values, alignment; each proved, refuted by sizes at which
     one of at most `runs` runs shows the hazard, or not decided, with why. Raises KirError KIR-Y001 for facts that exclude one another."""
     held = read(kernel)
-    return proved(held.program, runs, held.unsaid)
+    return proved(as_one(held.program, held.joined), runs, held.unsaid)
 
 
 def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") -> Sites:
@@ -259,10 +261,10 @@ def sites(kernel: Source, only: Sequence[str] = (), direction: str = "forward") 
 
 
 def _sites(program: Program, only: Sequence[str], direction: str) -> Iterator[Site]:
+    directions = [each for each in BOTH if direction in ("both", each)]
     for name in only or [entry.name for entry in registry("kir.passes")]:
-        for row in asked(name, program, False).rows:
-            if direction in ("both", row["direction"]):
-                yield Site(row["step"], row["pass"], row["direction"], row["anchor"], row["verdicts"], tuple(row["refused"]))
+        for row in asked(name, program, False, directions).rows:
+            yield Site(row["step"], row["pass"], row["direction"], row["anchor"], row["verdicts"], tuple(row["refused"]))
 
 
 def apply(kernel: Source, pipeline: str) -> Kernel:
@@ -291,6 +293,7 @@ def judge(kernel: Source, problem: str = "", against: Source | None = None, targ
     own = surface or own_surface(held.program, held.surface)
     wanted = load_problem(problem) if problem else None
     require_said(held.program, held.unsaid, wanted, other)
+    require_apart(held.program, held.joined)
     return gate_cpu(held.program, wanted, own, [named(t) for t in targets], other, algebra=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,10 @@ class Places:
     rejected: list[tuple[Path, str]]
 
 
-def asked(name: str, program: Program, near: bool) -> Places:
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def asked(name: str, program: Program, near: bool, directions: Sequence[Direction] = BOTH) -> Places:
     """The sites of a pass by its name. One that cannot be imported has none, and what is wrong with it is said."""
     found = Places([], [], [], [])
     try:
@@ -34,16 +38,15 @@ def asked(name: str, program: Program, near: bool) -> Places:
         found.warnings.extend(replace(told, severity="warning") for told in bad.diagnostics)
         return found
     try:
-        _of(cls, program, near, found)
+        _of(cls, program, near, found, directions)
     except Exception as fault:
         found.warnings.append(failed(cls, "here", fault))
     return found
 
 
-def _of(cls: type[Pass], program: Program, near: bool, out: Places) -> None:
+def _of(cls: type[Pass], program: Program, near: bool, out: Places, directions: Sequence[Direction]) -> None:
     """The sites of one pass, and its near misses where they are wanted: added to what is found."""
     item, rows, lines = cls.with_options({}), out.rows, out.lines
-    directions: tuple[Direction, ...] = ("forward", "backward")
     for direction in directions:
         mark = "~" if direction == "backward" else ""
         applies, missed = looked(item, program, direction) if near else (sites(item, program, direction), ())

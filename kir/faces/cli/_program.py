@@ -33,13 +33,14 @@ def read(file: str, bind: Path | Binding | None = None, problem: str = "") -> Pr
 
 
 def read_with(file: str, bind: Path | Binding | None = None) -> tuple[Program, frozenset[str]]:
-    """The program of `read`, and its facts that nothing says."""
+    """The program of `read`, with one tensor where its launch passes one for several, and its facts that nothing says."""
+    from kir.gate.proved.unsaid import as_one
     from kir.surface.reading import binding_of, load_expert
 
     if file.endswith(".kir") and bind is None:
         return read(file), frozenset()
     expert = load_expert(file, binding_of(file, bind))
-    return expert.program, expert.unsaid
+    return as_one(expert.program, expert.joined), expert.unsaid
 
 
 def against_function(file: str, bind: Path | None, function: str) -> tuple[str, Binding]:

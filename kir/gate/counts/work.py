@@ -3,19 +3,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.counts.frames import Stream, values_at
 from kir.gate.counts.numbers import number
+from kir.gate.counts.places import LANES
 from kir.gate.counts.register_pressure import Places, live_registers, operand_fragments
 from kir.gate.counts.stream import stream
 from kir.gate.counts.trace import Access, operations
 from kir.ir import nodes as n
-from kir.ir.build import const
-from kir.ir.types import DType, dtype_of
-from kir.ir.visit import names_read, once, statements, walk
+from kir.ir.build import const, int_value
+from kir.ir.types import F32, DType, dtype_of
+from kir.ir.visit import names_read, once, statements, transform, walk
 from kir.surface import backend
 
 LAYING_OUT = frozenset({"triton", "tilelang"})
@@ -52,7 +53,11 @@ class Work:
 
 
 def threaded(program: n.Program, surface: str) -> n.Program:
-    """The program as threads run it, where the surface's compiler does not decide that; as it is, where it has no such form."""
+    """The program as threads run it, where the surface's compiler does not decide that; as it is, where it has no such form. Triton has
+    whole warps, and its `tl.dot` looks at the precision alone, whatever unit the product is written for."""
+    if surface == "triton":
+        there: n.Program = once(program, "_counted_warps", lambda: transform(program, _of_triton))
+        return there
     if surface in LAYING_OUT:
         return program
     lowering = getattr(backend("cuda"), "threads", None)
@@ -66,6 +71,17 @@ def threaded(program: n.Program, surface: str) -> n.Program:
         except KirError:
             return program
     return once(program, "_counted_threads", made)
+
+
+def _of_triton(old: n.Node, new: n.Node) -> n.Node:
+    match new:
+        case n.Kernel() if 0 < (int_value(new.threads) or 0) < LANES:
+            return replace(new, threads=const(LANES, dtype_of(new.threads.type)))
+        case n.Mma(via="fma") if new.precision != "ieee":
+            a, b = (e if dtype_of(e.type) == F32 else n.Cast(e, F32) for e in (new.a, new.b))
+            return replace(new, via="auto", a=a, b=b)
+        case _:
+            return new
 
 
 def declared(program: n.Program, kernel: n.Kernel, sizes: Mapping[str, int]) -> Declared:

@@ -15,12 +15,13 @@ from kir.ir import nodes as n
 from kir.ir.build import const, int_value
 from kir.ir.nodes import Program
 from kir.ir.types import DType
-from kir.ir.visit import substitute
+from kir.ir.visit import statements, substitute
 
 
 def random_inputs(program: Program, given: Mapping[str, int | float], seed: int) -> tuple[dict[str, Any], dict[str, int | float]]:
-    """Random tensors, and the sizes and scalars that they are drawn for. Raises UsageError KIR-C002 for a size that nothing gives and for sizes that are
-    no launch, a tensor's extent being negative, and MemoryError."""
+    """Random tensors, and the sizes and scalars that they are drawn for; what CTAs count in begins at zero.
+
+    Raises UsageError KIR-C002 for a size that nothing gives and for sizes that are no launch, a tensor's extent being negative, and MemoryError."""
     free = [p for p in program.params if isinstance(p.of, DType) and p.value is None]
     found = size_sets(program, (20,)) if any(p.name not in given for p in free) else [{}]
     values: dict[str, int | float] = {p.name: 0.5 if isinstance(p.of, DType) and p.of.is_float else 1 for p in free if p.role == "scalar"}
@@ -40,11 +41,28 @@ def random_inputs(program: Program, given: Mapping[str, int | float], seed: int)
         if min(shapes[p.name], default=0) < 0:
             raise usage("KIR-C002", f"these sizes are no launch: '{p.name}' would be of extents {shapes[p.name]}", needs="extents of 0 or more")
     fits_memory(shapes)
+    counters = _counters(program)
     for p in program.params:
         if isinstance(p.of, n.Buffer) and p.role != "out":
             drawn = random.standard_normal(shapes[p.name]) if p.of.dtype.is_float else random.integers(0, 2, shapes[p.name])
+            if p.name in counters:
+                drawn = np.zeros(shapes[p.name])
             arrays[p.name] = np.asarray(drawn).astype(storage(p.of.dtype))
     return arrays, values
+
+
+def _counters(program: Program) -> frozenset[str]:
+    """Whole numbers that atomics count and whose old value is used: a number of tickets, whose users agree on where it begins."""
+    views = {s.buffer.name: s.at.buffer.name for k in program.kernels for s in statements(k.body) if isinstance(s, n.View)}
+    named = set()
+    for k in program.kernels:
+        for s in statements(k.body):
+            if isinstance(s, n.Let) and isinstance(s.value, n.Call) and s.value.fn.startswith("atomic_") and isinstance(r := s.value.args[0], n.Region):
+                name = r.buffer.name
+                while name in views:
+                    name = views[name]
+                named.add(name)
+    return frozenset(p.name for p in program.params if p.role == "inout" and p.name in named and isinstance(p.of, n.Buffer) and p.of.dtype.is_integer)
 
 
 def fits_memory(shapes: Mapping[str, list[int]]) -> None:

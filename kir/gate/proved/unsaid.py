@@ -1,12 +1,15 @@
-"""Facts that nothing says, under which alone a kernel stays inside its tensors: they are not the kernel's to claim."""
+"""What is not a kernel's to claim: facts that nothing says, under which alone it stays inside its tensors; and that tensors are apart for which its launch
+passes one."""
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kir.analysis.proof.decide import decided
 from kir.base.diagnostic import error
 from kir.ir import nodes as n
 from kir.ir.printer import expr_text
+from kir.ir.visit import transform
 from kir.problem import Problem
 
 
@@ -30,8 +33,36 @@ def require_said(program: n.Program, unsaid: Iterable[str], problem: Problem | N
                     "or a fact in its binding that leaves these out")
 
 
+def as_one(program: n.Program, pairs: Iterable[tuple[str, str]]) -> n.Program:
+    """The program with one tensor in the place of two, where a launch passes one for both and they are of one shape and dtype."""
+    for a, b in sorted(pairs):
+        of = {p.name: p.of for p in program.params if isinstance(p.of, n.Buffer)}
+        if a not in of or b not in of or replace(of[b], name=a) != of[a] or any(b == m.of for m in program.tensor_maps):
+            continue
+        one, gone = of[a], b
+
+        def leave(_: n.Node, x: n.Node, one: n.Buffer = one, gone: str = gone) -> n.Node:
+            return one if isinstance(x, n.Buffer) and x.name == gone else x
+        roles = {p.role for p in program.params if p.name in (a, b)}
+        params = tuple(replace(p, role="inout" if len(roles) > 1 else p.role, attrs=()) if p.name == a else p for p in program.params if p.name != b)
+        program = replace(program, params=params, kernels=tuple(transform(k, leave) for k in program.kernels))
+    return program
+
+
+def require_apart(program: n.Program, pairs: Iterable[tuple[str, str]]) -> None:
+    """Raises KirError KIR-G138 where a launch passes one tensor for two, and it is not proved that no thread touches what another writes of it."""
+    one = as_one(program, pairs)
+    if one is program:
+        return
+    found = [o for p in decided(one) for o in p.obligations if o.kind == "race" and o.status != "proved"]
+    if found and all(o.status == "proved" for p in decided(program) for o in p.obligations if o.kind == "race"):
+        said = " and ".join(f"'{a}' and '{b}'" for a, b in sorted(pairs))
+        raise error("KIR-G138", f"'{program.name}' is launched with one tensor for {said}, and threads race on it: {found[0].what}", anchor=found[0].anchor,
+                    needs="a tensor of its own for what is written, or an order between those who read and those who write")
+
+
 def _plain(text: str) -> str:
     return "".join(text.split())
 
 
-__all__ = ["require_said"]
+__all__ = ["as_one", "require_apart", "require_said"]

@@ -21,7 +21,7 @@ class Scope:
 
     def __init__(self, values: dict[str, Type], buffers: dict[str, n.Buffer], constants: Iterable[str]) -> None:
         self.values, self.buffers = dict(values), dict(buffers)
-        self.constants = set(constants)
+        self.constants = frozenset(constants)
         self.ever: set[str] = {*values, *buffers}
 
     def names(self) -> list[str]:
@@ -34,6 +34,7 @@ class Team:
 
     def __init__(self, level: str, threads: int | None, in_loop: bool = False, function: n.Function | None = None) -> None:
         self.level, self.threads, self.in_loop, self.function = level, threads, in_loop, function
+        self.key = level, threads, in_loop
 
     def inside_loop(self) -> Team:
         """The same team, with a loop between."""
@@ -93,6 +94,7 @@ class Checks:
         self.stmt: n.Stmt | None = None
         self.metas = {m.name for m in program.metas}
         self.inputs = {q.name for q in program.params if q.role == "in"}
+        self.settings = frozenset(self.metas), frozenset(self.inputs)
 
     # ------------------------------------------------------------------------------------------------------------ findings
     def located(self, d: Diagnostic) -> Diagnostic:

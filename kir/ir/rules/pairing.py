@@ -2,13 +2,13 @@
 somebody who initializes it. The other side of what is missing, the first read of what the operation brings, is named beside it."""
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 
 from kir.base.dataclass import dataclass
 from kir.ir import nodes as n
 from kir.ir.anchors import anchors
-from kir.ir.paths import Path, block_paths
-from kir.ir.visit import statements, walk
+from kir.ir.paths import Path, block_paths, child_blocks
+from kir.ir.visit import once, statements, walk
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,13 @@ class Unpaired:
 def unpaired(program: n.Program, k: n.Kernel, functions: Container[str]) -> Iterator[Unpaired]:
     """What a kernel leaves unpaired, each kind once. Nothing is said of a kernel with source that is not understood, or that calls one
     of the device ``functions``, which may hold the counterpart."""
-    body = tuple(statements(k.body))
-    if any(isinstance(s, (n.Opaque, n.Hole)) for s in body):
+    whole = [_said(s) for s in k.body]
+    if any(each.unknown for each in whole) or not any(each.asks for each in whole):
         return
-    calls = {x.fn for s in body if isinstance(s, (n.Eval, n.Let)) for x in walk(s) if isinstance(x, n.Call)}
+    calls = frozenset[str]().union(*(each.calls for each in whole))
     if any(fn in functions for fn in calls):
         return
+    body = tuple(statements(k.body))
     waited, made = _named_by(body, "mbar_wait"), _named_by(body, "mbar_init")
     reported: set[str] = set()
     for path, s in block_paths(k.body, (k.name,)):
@@ -39,12 +40,34 @@ def unpaired(program: n.Program, k: n.Kernel, functions: Container[str]) -> Iter
                 yield Unpaired(path, s, why, _sides(program, body, s))
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a statement and those inside it say of asynchronous operations: whether source that is not understood is among them, what they call, and
+    whether one of them asks for a counterpart."""
+
+    unknown: bool
+    calls: frozenset[str]
+    asks: bool
+
+
+def _said(s: n.Stmt) -> Said:
+    """Worked out once for each statement: most of a program is as it was before a pass."""
+    return once(s, "_said", lambda: _said_anew(s))
+
+
+def _said_anew(s: n.Stmt) -> Said:
+    inside = [_said(x) for _, block in child_blocks(s) for x in block]
+    own = (x.fn for x in walk(s) if isinstance(x, n.Call)) if isinstance(s, (n.Eval, n.Let)) else ()
+    return Said(isinstance(s, (n.Opaque, n.Hole)) or any(x.unknown for x in inside), frozenset(own).union(*(x.calls for x in inside)),
+                any(_missing(s, set(), set(), set())) or any(x.asks for x in inside))
+
+
 def _named_by(body: tuple[n.Stmt, ...], fn: str) -> set[str]:
     """Buffers that calls of `fn` name."""
     return {a.buffer.name for s in body if isinstance(s, n.Eval) and s.call.fn == fn for a in s.call.args if isinstance(a, n.Region)}
 
 
-def _missing(s: n.Stmt, calls: set[str], waited: set[str], made: set[str]) -> Iterator[str]:
+def _missing(s: n.Stmt, calls: Collection[str], waited: set[str], made: set[str]) -> Iterator[str]:
     if isinstance(s, n.Copy) and s.grouped:
         family = "async" if s.via.startswith("cp_async") else "bulk"
         for needed in (f"{family}_commit", f"{family}_wait"):

@@ -17,6 +17,7 @@ from kir.ir.dtype_terms import PRECISIONS
 from kir.ir.printer import expr_text, region_text, type_text
 from kir.ir.rules.checks import Checks, Scope, Team, is_term, same_type
 from kir.ir.rules.generic import generic_parts
+from kir.ir.rules.kept import keep, sound_again
 from kir.ir.rules.pairing import unpaired
 from kir.ir.rules.program_rules import header
 from kir.ir.rules.wellformed import fits, same_dims
@@ -95,7 +96,8 @@ class _Verifier(Checks):
 
     # ---------------------------------------------------------------------------------------------------------- statements
     def block(self, block: n.Block, path: Path, scope: Scope, team: Team) -> Iterator[Diagnostic]:
-        values, buffers, constants = dict(scope.values), dict(scope.buffers), set(scope.constants)
+        values, buffers, constants = dict(scope.values), dict(scope.buffers), scope.constants
+        around = None if self.functions else (*team.key, *self.settings)  # what a call is depends on device functions: nothing is kept then
         labels: set[str] = set()
         for i, s in enumerate(block):
             self.path, self.stmt = (*path, i), s
@@ -103,7 +105,15 @@ class _Verifier(Checks):
                 if s.label in labels:
                     yield self.fail("KIR-V019", f"the label '{s.label}' occurs twice in one block")
                 labels.add(s.label)
-            yield from self.statement(s, (*path, i), scope, team)
+            if around is None:
+                yield from self.statement(s, (*path, i), scope, team)
+            elif not sound_again(s, scope, around):
+                known, sound = scope.constants, True
+                for d in self.statement(s, (*path, i), scope, team):
+                    sound = False
+                    yield d
+                if sound:
+                    keep(s, scope, around, known)
         scope.values, scope.buffers, scope.constants = values, buffers, constants
 
     def statement(self, s: n.Stmt, path: Path, scope: Scope, team: Team) -> Iterator[Diagnostic]:
@@ -169,7 +179,7 @@ class _Verifier(Checks):
         for name, kind in zip(s.names, kinds, strict=False):
             yield from self.define(name, kind, scope)
             if constant:
-                scope.constants.add(name)
+                scope.constants |= {name}
 
     def alloc(self, s: n.Alloc, scope: Scope, team: Team) -> Iterator[Diagnostic]:
         b = s.buffer
@@ -328,7 +338,7 @@ class _Verifier(Checks):
         values = dict(scope.values)
         yield from self.define(s.var.name, s.var.of, scope)
         if s.kind == "static":
-            scope.constants.add(s.var.name)
+            scope.constants |= {s.var.name}
         yield from self.block(s.body, (*path, "body"), scope, inner)
         scope.values = values
 

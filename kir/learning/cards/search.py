@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
@@ -18,7 +19,9 @@ from kir.base.registry import registry
 from kir.hardware.target import Target, target_names
 from kir.hardware.target import target as target_of
 from kir.ir.measures.features import KINDS, features, kinds
-from kir.ir.nodes import Program
+from kir.ir.nodes import Const, Expr, For, If, Program, Roles, Stmt, Var, While
+from kir.ir.printer import expr_text
+from kir.ir.visit import walk
 from kir.learning.cards.card import Card
 from kir.learning.cards.facts import kind
 from kir.learning.cards.use import Application, NearMiss, looked
@@ -39,6 +42,8 @@ WEIGHTS: Mapping[str, float] = {"place": 3.0, "case": 1.0, "surface": 0.7, "plat
                                 "uses": 0.3, "specific": 0.5, "state": 1.0, "words": 2.0}
 """Used until weights are learned."""
 RANK = "rank.json"
+AROUND = (For, If, Roles, While)
+"""Statements that hold others."""
 _BITS = {name: np.uint64(1 << k) for k, name in enumerate(KINDS)}
 _ALL = np.uint64(0)
 
@@ -46,7 +51,8 @@ _ALL = np.uint64(0)
 @dataclass(frozen=True)
 class Rank:
     """In which order cards are looked at: the weights of `COLUMNS`; and of each card that outcomes are known of, by name, how what a state has speaks for
-    it: the log odds that it is used from a state on that has nothing, and what each feature adds (`at KIND`: a kind of place; `on SURFACE`; `for TARGET`)."""
+    it: the log odds that it is used from a state on that has nothing, and what each feature adds (`at KIND`: a kind of place; `again KIND in KIND`: what is
+    computed more than once; `on SURFACE`; `for TARGET`)."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     states: Mapping[str, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
@@ -67,7 +73,8 @@ class Hit:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words."""
+    """What is asked: state features and kinds of places of a program, its family, the surface, the target and words; and what it computes more than once, as
+    `load in store`: kinds of expressions in kinds of statements."""
 
     features: frozenset[str]
     places: frozenset[str]
@@ -75,17 +82,19 @@ class Query:
     surface: str = ""
     target: str = ""
     words: str = ""
+    again: frozenset[str] = frozenset()
 
     @property
     def state(self) -> frozenset[str]:
         """What a state has, as `Rank.states` calls it."""
-        return self.features | {f"at {each}" for each in self.places} | {f"on {self.surface}", f"for {self.target}"}
+        own = {f"on {self.surface}", f"for {self.target}"}
+        return self.features | {f"at {each}" for each in self.places} | {f"again {each}" for each in self.again} | own
 
     @classmethod
     def of(cls, program: Program, target: Target | None = None, surface: str = "", words: str = "") -> Query:
         """The query that a program makes."""
         return cls(kinds(features(program)), frozenset(kind(node) for _, node in places(program)), family_of(f"{program.name}::{program.name}"), surface,
-                   target.architecture.name if target is not None else "", words)
+                   target.architecture.name if target is not None else "", words, _again(program))
 
 
 @dataclass(frozen=True)
@@ -173,6 +182,22 @@ class Index:
             return np.zeros(len(self.cards))
         scores = np.asarray(self._bm25.get_scores(known), np.float64)
         return scores / max(float(scores.max()), 1e-9)
+
+
+def _again(program: Program) -> frozenset[str]:
+    """Kinds of expressions that a kernel has at more than one place, each with a kind of statement that has one."""
+    out = set[str]()
+    for kernel in program.kernels:
+        at: dict[str, set[str]] = {}
+        counts = Counter[str]()
+        for statement in (x for x in walk(kernel) if isinstance(x, Stmt)):
+            own = [getattr(statement, name) for name in ("lo", "hi", "cond") if hasattr(statement, name)] if isinstance(statement, AROUND) else [statement]
+            for e in (x for part in own for x in walk(part) if isinstance(x, Expr) and not isinstance(x, (Const, Var))):
+                text = expr_text(e)
+                counts[text] += 1
+                at.setdefault(text, set()).add(f"{type(e).__name__.lower()} in {kind(statement)}")
+        out |= {each for text, found in at.items() if counts[text] > 1 for each in found}
+    return frozenset(out)
 
 
 def search(cards: Sequence[Card], program: Program, target: Target | None = None, surface: str = "", words: str = "", most: int = 10,

@@ -250,8 +250,9 @@ def _otherwise(value: object, switches: bool) -> tuple[bool | int, ...]:
     """What a parameter may be instead: a truth value the other one, a power of two twice and half of it."""
     if isinstance(value, bool):
         return (not value,)
-    power = isinstance(value, int) and value > 1 and value & (value - 1) == 0
-    return (2 * value, value // 2) if power and not switches else ()
+    if switches or not isinstance(value, int) or value < 2 or value & (value - 1):
+        return ()
+    return (2 * value, value // 2)
 
 
 def _carried_out(program: Program, site: Site, context: Context) -> bool:

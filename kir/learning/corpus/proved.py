@@ -16,6 +16,7 @@ from kir.analysis.proof.sites import KINDS
 from kir.base.dataclass import dataclass
 from kir.base.diagnostic import KirError
 from kir.gate.proved import proved
+from kir.gate.proved.unsaid import as_one
 from kir.gate.proved.verdict import WORDS
 from kir.ir.parser import parse_program
 from kir.learning.corpus.rank import recorded
@@ -126,7 +127,7 @@ def one(job: Job, runs: int = 6) -> Row:
         if job.text.endswith(".kir"):
             return proved(parse_program(read_text(Path(job.text)), job.text), runs).to_json()
         expert = load_expert(job.text, job.binding)
-        return proved(expert.program, runs, expert.unsaid).to_json()
+        return proved(as_one(expert.program, expert.joined), runs, expert.unsaid).to_json()
     except KirError as bad:
         return {"verdict": "refused", "id": bad.diagnostics[0].id, "why": bad.diagnostics[0].message}
     except RecursionError:
@@ -172,13 +173,18 @@ def table(rows: Sequence[Row]) -> list[str]:
     lines += ["", "| kernel | verdict | why | s |", "| --- | --- | --- | --- |"]
     for r in rows:
         if r["verdict"] != "refused":
-            where = [*(f"{fact}, which nothing says" for fact in r.get("unsaid", ())), *(["indices fit 32 bits"] if r["kinds"]["overflow"] != "proved" else [])]
-            why = reason(r) if r["verdict"] != "proved" else f"where {', and where '.join(where)}" if where else ""
+            why = reason(r) if r["verdict"] != "proved" else _where(r)
             lines.append(f"| {r['kernel']} | {r['verdict']} | {_cell(why)} | {r['seconds']} |")
     refused = Counter(r.get("id", "") for r in rows if r["verdict"] == "refused")
     if refused:
         lines += ["", "Not read: " + "; ".join(f"{count} for {id_}" for id_, count in refused.most_common()) + "."]
     return lines
+
+
+def _where(row: Row) -> str:
+    """At which sizes a kernel is proved, where it is not at all of them."""
+    at = [f"{fact}, which nothing says" for fact in row.get("unsaid", ())] + (["indices fit 32 bits"] if row["kinds"]["overflow"] != "proved" else [])
+    return f"where {', and where '.join(at)}" if at else ""
 
 
 def _cell(text: str) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import sqlite3
 import zlib
@@ -29,6 +30,8 @@ from kir.surface import Artifact
 SOURCES = ("gate/cost.py", "gate/counts/*.py", "hardware/target.py", "ir/measures/features.py", "learning/forecast/terms.py",
            "learning/forecast/features.py")
 """Files of KIR that features depend on: what is kept was worked out by the same."""
+DRAWN = 20
+"""Pairs of programs of one kernel at one shape that are drawn, at most, beside those that a step joins."""
 LEFT_OUT = 0.002
 """Features that fewer of the rows have than this are dropped."""
 ONE_FAMILY = {"matmul": "gemm"}
@@ -175,12 +178,18 @@ def code_version() -> str:
     return hashlib.sha256(b"\0".join(f.read_bytes() for f in files)).hexdigest()
 
 
-def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
-    """The matrices of all pairs whose programs have features, and those pairs in the same order."""
-    pairs = [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
+def rows_of(data: Data, found: States, like: tuple[Sequence[str], int] | None = None) -> tuple[Rows, list[PairRow]]:
+    """The matrices of all pairs whose programs have features, and those pairs in the same order; with `like` the features of these names, of which forests
+    see so many, and else those that enough of the pairs have."""
+    pairs = settled(data, found)
     asked = [Asked((p.before, p.device, at), (p.after, p.device, at), p.step, data.programs[p.after].surface) for p in pairs
              for at in (sizes_text(p.sizes),)]
-    names, used = names_of(asked, found)
+    names, used = like or names_of(asked, found)
+    about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
+    return _rows(pairs, asked, found, names, used, about), pairs
+
+
+def _rows(pairs: Sequence[PairRow], asked: Sequence[Asked], found: States, names: Sequence[str], used: int, about: Mapping[str, Any]) -> Rows:
     compared = Compared(names)
     matrices = [np.full((len(pairs), len(names)), np.nan) for _ in range(4)]
     for first, held in ((0, found.plain), (2, found.code)):
@@ -193,11 +202,35 @@ def rows_of(data: Data, found: States) -> tuple[Rows, list[PairRow]]:
             matrices[first][i] = compared.pair(a, b, each.step, each.surface, target)
             matrices[first + 1][i] = compared.pair(b, a, opposite(each.step), each.surface, target)
     measured = np.array([np.log(p.speedup) if not p.fault else np.nan for p in pairs])
-    about = {"data": data.hash, "pairs": len(pairs), "families": sorted({p.family for p in pairs}), "devices": sorted({p.device for p in pairs})}
     seen, turned, seen_code, turned_code = matrices
-    made = Rows(names, used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs]),
+    return Rows(tuple(names), used, seen, turned, seen_code, turned_code, measured, np.array([bool(p.fault) for p in pairs], bool),
                 np.array([ONE_FAMILY.get(p.family, p.family) for p in pairs], dtype=object), about)
-    return made, pairs
+
+
+def drawn_of(data: Data, found: States, like: Rows, most: int = DRAWN, seed: int = 0) -> tuple[Rows, list[PairRow]]:
+    """Pairs of programs that were measured beside one another, whatever lies between them, with the features of `like`: of each kernel at one shape on one
+    device and surface up to `most`, drawn by the seed, and no more than two for each program."""
+    pools: dict[tuple[str, str, str, str, str], dict[str, float]] = {}
+    sizes: dict[str, Any] = {}
+    for m in data.measured:
+        row, at = data.programs[m.program], sizes_text(m.sizes)
+        if (m.program, m.device, at) in found.plain and not m.fault and math.isfinite(m.warm):
+            pools.setdefault((row.family, row.problem or m.group, m.device, at, row.surface), {}).setdefault(m.program, m.warm)
+            sizes[at] = m.sizes
+    random, pairs, asked = np.random.default_rng(seed), [], []
+    for (family, _, device, at, surface), held in sorted(pools.items()):
+        names = sorted(held)
+        chosen = {tuple(random.choice(len(names), 2, replace=False).tolist()) for _ in range(min(most, 2 * len(names)) if len(names) > 2 else 0)}
+        for i, j in sorted(chosen):
+            before, after = names[i], names[j]
+            pairs.append(PairRow(device, "", "", sizes[at], before, after, "", "tune", family, held[before] / held[after]))
+            asked.append(Asked((before, device, at), (after, device, at), "", surface))
+    return _rows(pairs, asked, found, like.names, like.used, {}), pairs
+
+
+def settled(data: Data, found: States) -> list[PairRow]:
+    """The pairs whose programs have features, and of which something is known."""
+    return [p for p in data.pairs if all((q, p.device, sizes_text(p.sizes)) in found.plain for q in (p.before, p.after)) and not unsettled(data, p)]
 
 
 def unsettled(data: Data, p: PairRow) -> bool:

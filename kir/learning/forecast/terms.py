@@ -41,8 +41,6 @@ MOST = 1024
 """Threads that are looked at."""
 
 
-
-
 def unhidden(costs: Sequence[Cost], artifact: Artifact | None = None) -> float:
     """Seconds that stand beside what binds a program. The gate's cost model has the busiest resource hide nearly all the rest, which is right for how long a
     program takes, and says nothing of two that are bound alike; measured pairs say that a part of the rest shows (`benchmarks/data/effects`, on which the

@@ -50,6 +50,8 @@ TRUSTED, HELD, ERRED = (0.6, 0.7, 0.8, 0.9, 1.0), (0.0, 0.15, 0.25, 0.35, 0.5, 0
 """Shares of the analytic model and of forests that are tried on families left out, and the error from which a pair counts no more."""
 SURE = tuple(i * 0.2 for i in range(21))
 """Weights that are tried for how sure it is which side of 1x a step is on."""
+DRAWN_COUNTS = 0.6
+"""What a pair counts that no step joins, beside one of a step."""
 TREES = {"location": 180, "way": 180, "scale": 90, "fail": 120}
 GROWN: Mapping[str, Any] = {"learning_rate": 0.08, "num_leaves": 24, "min_data_in_leaf": 40, "feature_fraction": 0.5, "bagging_fraction": 0.6,
                             "bagging_freq": 1,
@@ -121,35 +123,39 @@ class Located:
     folds: Array
 
 
-def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None, located: Located | None = None) -> Model:
-    """A model of rows; `located` is what `locate` made of the same rows, if it is at hand. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than
+def train(rows: Rows, options: Options | None = None, about: Mapping[str, Any] | None = None, located: Located | None = None,
+          drawn: Rows | None = None) -> Model:
+    """A model of rows; `located` is what `locate` made of the same rows, if it is at hand. `drawn` are further pairs, of any two programs of a kernel, for the
+    forests that tell how much and which is faster; nothing is calibrated by them. Raises KirError KIR-E006 without LightGBM, KIR-E011 for fewer than
     two families."""
     o = options or Options()
-    found = located or locate(rows, o)
+    found = located or locate(rows, o, drawn)
     full = _calibrated(found, o)
     odds, rates, fail = _failing(rows.named(full.names, full.used), o)
     return replace(full, fail=fail, odds=odds, rates=rates, about={**rows.about, **(about or {}), "seed": o.seed, "shaped": o.shaped})
 
 
-def locate(rows: Rows, o: Options) -> Located:
+def locate(rows: Rows, o: Options, drawn: Rows | None = None) -> Located:
     """The first half of training: the location, on all measured pairs and without each part of the families."""
     good = np.flatnonzero(np.isfinite(rows.measured))
     if (count := len(set(rows.family[good].tolist()))) < 2:
         raise error("KIR-E011", f"there are measured pairs of {count} kernel famil{'y' if count == 1 else 'ies'}",
                     needs="two at least: every error is one on a family left out")
     rows = rows.named(*chosen(rows, good, o))
+    drawn = drawn.named(rows.names, rows.used) if drawn is not None and len(drawn) else None
     held = rows.take(_fewer(rows.family, good, o))
     folds = dealt(held.family, min(FOLDS, len(set(held.family.tolist()))))
     base = _bare(rows)
     trust = _slope(base.base(held.seen), held.measured, _weights(held.family)) if ANALYTIC in rows.names else 0.0
     compared = tuple(i for i, name in enumerate(rows.names) if name.startswith(COMPARED) and " s." not in name)
     base = replace(base, trust=trust, compared=compared)
-    full = _near(_located(held, base, o), held, o)
+    full = _near(_located(held, base, o, drawn), held, o)
     compiled = np.flatnonzero(np.isfinite(held.seen_code).any(axis=1))
     said, of_code, own = np.zeros((len(held), 3)), np.zeros((len(held), 3)), np.zeros(len(held))
     for fold in range(int(folds.max()) + 1):
         rest, out = held.take(folds != fold), folds == fold
-        part = _near(_located(rest, base, o), rest, o)
+        others = drawn.take(~np.isin(drawn.family.astype(str), held.family[out].astype(str))) if drawn is not None else None
+        part = _near(_located(rest, base, o, others), rest, o)
         said[out], own[out] = part.said(held.seen[out], held.turned[out]), part.distance(held.seen[out])
         too = compiled[folds[compiled] == fold]
         of_code[too] = part.said(held.seen_code[too], held.turned_code[too])
@@ -246,11 +252,12 @@ def _slope(base: Array, measured: Array, weights: Array) -> float:
     return SHARE_TRUSTED * float(tried[int(np.argmin(lost))])
 
 
-def _located(rows: Rows, base: Model, o: Options) -> Model:
+def _located(rows: Rows, base: Model, o: Options, drawn: Rows | None = None) -> Model:
     """A model with its location, and with the forest of which is faster."""
     def grown(booster: Any) -> Forest:
         return Forest.of(booster.dump_model(), rows.used)
-    return replace(base, location=grown(_location_booster(rows, base, o)), way=grown(_way_booster(rows, base, o)) if o.way else nothing())
+    return replace(base, location=grown(_location_booster(rows, base, o, drawn)),
+                   way=grown(_way_booster(rows, base, o, drawn)) if o.way else nothing())
 
 
 @dataclass(frozen=True)
@@ -264,20 +271,22 @@ class _Turned:
     signs: Sequence[int]
 
 
-def _both_ways(rows: Rows, base: Model, o: Options) -> _Turned:
-    seen = [(rows.seen, 1.0), (rows.turned, -1.0)]
-    compiled = np.isfinite(rows.seen_code).any(axis=1)
-    blocks = [(x, sign * rows.measured, rows.family) for x, sign in seen]
-    blocks += [(x[compiled], sign * rows.measured[compiled], rows.family[compiled]) for x, sign in ((rows.seen_code, 1.0), (rows.turned_code, -1.0))]
-    matrix = np.concatenate([x for x, _, _ in blocks])
+def _both_ways(rows: Rows, base: Model, o: Options, drawn: Rows | None = None) -> _Turned:
+    blocks: list[tuple[Array, Array, Array, float]] = []
+    for part, counts in ((rows, 1.0), *([(drawn, DRAWN_COUNTS)] if drawn is not None else [])):
+        compiled = np.isfinite(part.seen_code).any(axis=1)
+        blocks += [(x, sign * part.measured, part.family, counts) for x, sign in ((part.seen, 1.0), (part.turned, -1.0))]
+        measured, family = part.measured[compiled], part.family[compiled]
+        blocks += [(x[compiled], sign * measured, family, counts) for x, sign in ((part.seen_code, 1.0), (part.turned_code, -1.0))]
+    matrix = np.concatenate([x for x, _, _, _ in blocks])
+    weights = _weights(np.concatenate([f for _, _, f, _ in blocks])) * np.concatenate([np.full(len(y), counts) for _, y, _, counts in blocks])
     signs = [1 if o.monotone and any(kind in name for kind in MORE) and name.startswith("log ") else 0 for name in rows.names[:rows.used]]
-    return _Turned(matrix[:, :rows.used], np.concatenate([y for _, y, _ in blocks]), base.base(matrix),
-                   _weights(np.concatenate([f for _, _, f in blocks])), signs)
+    return _Turned(matrix[:, :rows.used], np.concatenate([y for _, y, _, _ in blocks]), base.base(matrix), weights / weights.mean(), signs)
 
 
-def _location_booster(rows: Rows, base: Model, o: Options) -> Any:
+def _location_booster(rows: Rows, base: Model, o: Options, drawn: Rows | None = None) -> Any:
     """The forest of what the analytic model gets wrong, over pairs both ways round, with machine code and without."""
-    both = _both_ways(rows, base, o)
+    both = _both_ways(rows, base, o, drawn)
     wanted = both.measured - base.trust * both.base
 
     def objective(guess: Array, _: Any) -> tuple[Array, Array]:
@@ -287,10 +296,10 @@ def _location_booster(rows: Rows, base: Model, o: Options) -> Any:
     return _booster(both.seen, both.weights, objective, "location", o, both.signs)
 
 
-def _way_booster(rows: Rows, base: Model, o: Options) -> Any:
+def _way_booster(rows: Rows, base: Model, o: Options, drawn: Rows | None = None) -> Any:
     """The forest of which is faster, for the logarithmic score of that alone: to the location an effect of 5 % is as good as none, as its error is small
     either way."""
-    both = _both_ways(rows, base, o)
+    both = _both_ways(rows, base, o, drawn)
     faster, size = (both.measured > 0).astype(np.float64), np.abs(both.measured)
     counts = np.minimum(size, WAY_MOST) / WAY_MOST
     counts = np.where(size > WAY_NOTED, np.maximum(counts, WAY_LEAST), counts)

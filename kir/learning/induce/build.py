@@ -5,22 +5,22 @@ import hashlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import kir
-from kir.base.diagnostic import KirError
+from kir.base.diagnostic import KirError, usage
 from kir.base.store import write_atomic
 from kir.learning.cards.card import Card, card_text, read_card
-from kir.learning.cards.library import CardStore
-from kir.learning.cards.search import RANK
+from kir.learning.cards.library import CardStore, Library
+from kir.learning.cards.search import RANK, Rank, rank_of
 from kir.learning.evidence.walked import Walked, parsed_ahead
 from kir.learning.forecast import Analytic
 from kir.learning.induce.hypotheses import Hypothesis, hypotheses
 from kir.learning.induce.prose import told
-from kir.learning.induce.rank import learned, seen
+from kir.learning.induce.rank import SELDOM, learned, seen
 from kir.learning.induce.transfers import transferred
 from kir.learning.induce.trials import LEAST_TRIALS, decided, tried
 from kir.learning.induce.uses import distinct, uses
@@ -30,12 +30,15 @@ NO_CODE = ("faces", "skills/bindings", "skills/cards", "skills/evidence", "skill
 
 
 def build(walks: Sequence[Walked], workers: int = 1, trials: bool = True, advance: Callable[[str], None] = lambda text: None,
-          kept: Path | None = None) -> tuple[Card, ...]:
+          kept: Path | None = None, only: Collection[str] = ()) -> tuple[Card, ...]:
     """The cards of walked kernels, in order of name. Programs are parsed and trials run side by side in so many processes. A card is `kept` in a folder as
-    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again."""
+    soon as it was tried, and taken from there by the same code on the same evidence: a killed run is taken up again. `only` cards of
+    some names are made, each as it is in the whole library. Raises UsageError KIR-S050 for a name that the evidence makes no card of."""
     some = distinct(walks)
     parsed_ahead((each.programs[key] for each in some for key in _read(each)), workers)
-    found = hypotheses(some, uses(some))
+    found = [each for each in hypotheses(some, uses(some)) if not only or each.card.name in only]
+    if missing := sorted({*only} - {each.card.name for each in found}):
+        raise usage("KIR-S050", f"the evidence makes no card called '{missing[0]}'", needs="the name of a card that it makes")
     if not trials:
         return tuple(_told(_finished(each, ()), advance) for each in found)
     of = hashlib.sha256(f"{_code()} {' '.join(sorted(each.digest for each in some))}".encode()).hexdigest() if kept is not None else ""
@@ -104,13 +107,22 @@ def _finished(each: Hypothesis, walks: Sequence[Walked]) -> Card:
     return card.model_copy(update={"prose": told(card, each.uses)})
 
 
-def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (), workers: int = 1) -> tuple[Path, ...]:
-    """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed."""
+def write_cards(folder: Path, cards: Sequence[Card], walks: Sequence[Walked] = (), workers: int = 1, whole: bool = True) -> tuple[Path, ...]:
+    """Write cards, one file each, and the order that their uses teach; files of cards that are no more are removed. Of a library that is not `whole` the others
+    stay, and so does the order: of a card that it does not know it is as of one that was seen too seldom."""
     store = CardStore(folder)
     kept = {store.put(card) for card in cards}
+    if not whole:
+        known, every = rank_of(folder), Library((store,)).admitted
+        if known != Rank():
+            _write_rank(folder, Rank(known.weights, {card.name: known.states.get(card.name, (SELDOM, {})) for card in every}, known.least))
+        return tuple(sorted(kept))
     for path in set(store.files()) - kept:
         path.unlink()
     admitted = [card for card in cards if card.state == "admitted"]
-    rank = learned(admitted, seen(admitted, distinct(walks), workers))
-    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")
+    _write_rank(folder, learned(admitted, seen(admitted, distinct(walks), workers)))
     return tuple(sorted(kept))
+
+
+def _write_rank(folder: Path, rank: Rank) -> None:
+    write_atomic(folder / RANK, json.dumps({"least": rank.least, "weights": rank.weights, "states": rank.states}, indent=1, sort_keys=True) + "\n")

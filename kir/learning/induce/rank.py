@@ -31,6 +31,8 @@ LEAST = 20
 LEAST_APPLIED = 5
 """States at which a card applies from which its own log odds are learned; of others they are those of `SELDOM`."""
 SELDOM = -4.0
+PARTS = 5
+"""Parts of the families that are held out in turn where the score from which a card is likely is looked for."""
 MOST = 1500
 """States that are looked at, evenly spread over all."""
 
@@ -85,17 +87,35 @@ def _seen(cards: Sequence[Card], walk: Walked, k: int) -> Seen:
 
 def learned(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
     """The order of cards by states: what each feature adds to the log odds that a card which applies is used (a logistic regression for each card), then the
-    weights by another one over all cards, none below 0, and the score from which a card is likely. The usual order where there are too few states. Words
-    are not asked for in a lineage, so that their weight stays."""
+    weights by another one over all cards, none below 0. The usual order where there are too few states. Words are not asked for in a lineage, so that their
+    weight stays. The score from which a card is likely is that at which states of families come out best that the order was not learned from: states that
+    it knows are told apart better than others will be."""
     if len(states) < LEAST:
         return Rank()
+    whole = _ordered(cards, states)
+    by_size = sorted({each.family for each in states}, key=lambda name: (-sum(each.family == name for each in states), name))
+    parts = [{name for k, name in enumerate(by_size) if k % PARTS == part} for part in range(PARTS)]
+    rows = []
+    for part in parts if len(by_size) > 1 else ():
+        rest = [each for each in states if each.family not in part]
+        if len(rest) >= LEAST:
+            rows += _scored(cards, _ordered(cards, rest), [each for each in states if each.family in part])
+    return Rank(whole.weights, whole.states, _least(rows or _scored(cards, whole, states)))
+
+
+def _scored(cards: Sequence[Card], rank: Rank, states: Sequence[Seen]) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Of each state the scores of the cards that apply there, and which were used."""
+    index, weights = Index.of(cards, rank), np.array([rank.weights[name] for name in COLUMNS])
+    return [(index.columns(each.query)[np.array(each.applies)] @ weights, np.array(each.used)[np.array(each.applies)]) for each in states]
+
+
+def _ordered(cards: Sequence[Card], states: Sequence[Seen]) -> Rank:
+    """The order without the score from which a card is likely."""
     found = _odds(cards, states)
     index = Index.of(cards, Rank(states=found))
     rows = [(index.columns(each.query), np.array(each.applies), np.array(each.used)) for each in states]
     x, y = np.concatenate([columns[held] for columns, held, _ in rows]), np.concatenate([used[held] for _, held, used in rows]).astype(np.float64)
-    weights = np.array([float(f"{value:.3g}") for value in _fitted(x, y)])
-    least = _least([(columns[held] @ weights, used[held]) for columns, held, used in rows])
-    return Rank(dict(zip(COLUMNS, map(float, weights), strict=True)), found, least)
+    return Rank({name: float(f"{value:.3g}") for name, value in zip(COLUMNS, _fitted(x, y), strict=True)}, found)
 
 
 def _least(rows: Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> float:

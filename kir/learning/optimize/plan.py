@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Literal, Protocol, runtime_checkable
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import error
+from kir.base.diagnostic import did_you_mean, error, usage
 from kir.hardware.target import Target
 from kir.ir.nodes import Program
 from kir.learning.tune.space import Value
@@ -34,6 +34,10 @@ class Setting:
         return {"dtype": self.problem.dtype, "sms": self.target.device.sm_count, "shared": self.target.architecture.shared_per_cta, **self.shape.sizes}
 
 
+PARTS = ("candidates", "seconds", "usd", "plans")
+"""Of a budget."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """Where a search ends: `candidates` gated, `seconds` of wall time, `usd` for models (this search asks none), `plans` built."""
@@ -54,8 +58,9 @@ class Budget:
         given: dict[str, float] = {}
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, _, value = part.partition("=")
-            if name not in ("candidates", "seconds", "usd", "plans") or not value.replace(".", "", 1).isdigit():
-                raise error("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all")
+            if name not in PARTS or not value.replace(".", "", 1).isdigit():
+                raise usage("KIR-U024", f"'{part}' is no part of a budget", needs="candidates=20,seconds=180,usd=0, each once or not at all",
+                            attempt=did_you_mean(name, PARTS) if name not in PARTS else "")
             given[name] = float(value)
         out = cls(int(given.get("candidates", 20)), given.get("seconds", 180.0), given.get("usd", 0.0), int(given.get("plans", cls.plans)))
         if not (out.candidates and out.seconds and out.plans):

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kir.base.dataclass import dataclass
-from kir.base.diagnostic import Origin, error, usage
+from kir.base.diagnostic import Origin, did_you_mean, error, usage
 from kir.base.store import Log, Store, write_atomic
 from kir.ir.nodes import Program
 from kir.ir.parser import parse_program
@@ -126,7 +126,8 @@ class Folder:
             raise usage(
                 "KIR-S010",
                 f"there is no {NAME} in {self.root}{': its walk was not finished' if unfinished else ''}",
-                attempt="the same `kir lineage` command again, which takes the walk up where it stopped" if unfinished else "",
+                attempt="the same `kir lineage` command again, which takes the walk up where it stopped" if unfinished
+                else did_you_mean(self.root.name, lineage_names()) or "kir lineages, which lists those that come with KIR",
             )
         text = self.file.read_text(encoding="utf-8", errors="replace")
         lineage = load(text, str(self.file))

@@ -241,7 +241,7 @@ def _apart_by_cases(r: n.Region, loop: n.For, inner: set[str], known: Facts) -> 
         ranges.append(range(domain.lo, domain.hi + 1))
     if any(r.stop <= r.start for r in ranges):
         return True  # no iteration reaches it
-    if math.prod(map(len, ranges)) > MOST_CASES:
+    if math.prod(r.stop - r.start for r in ranges) > MOST_CASES:  # a range of 64 bits has no length
         return False
     reached: dict[tuple[int | None, ...], int] = {}
     for values in itertools.product(*ranges):

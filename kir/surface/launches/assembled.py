@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from kir.base.dataclass import dataclass
 from kir.ir import build
@@ -116,6 +117,7 @@ class _Assembly:
         binding = self.skeleton.changed(
             sizes=sizes, facts=self._facts(sizes), grid=grid, absent=[*self.skeleton.absent, *absent, *more], metas=metas, scalars=scalars, tensors=tensors,
             options=options)
+        binding = binding.joining(frozenset((a, b) for a, b in combinations(arrays, 2) if arrays[a] is arrays[b]))
         names = {v: k for k, v in self.sizes.items()}
         examples = {name: e for name in sizes if (e := self.known.examples.get(names.get(name, ""))) is not None and names.get(name) not in self.known.assumed}
         self.assumed += [Assumed(x) for x in dict.fromkeys(self.known.remarks)]

@@ -63,7 +63,8 @@ def with_counts(binding: Binding, made: Callable[[Binding], n.Program]) -> Bindi
              for name, per in [_extent_of(e)] if name in binding.sizes] if left else []
     if (bounded := _with(binding, made, facts, _unsigned, left)) is not binding:
         binding, program = bounded, raised(made(bounded))
-    whole = [f"{e.a.name} % {e.b.value} == 0" for extent in grid_extents(binding) for e in walk(extent) if isinstance(e, n.Binary) and e.op == "floordiv"
+    taken = [e for extent in grid_extents(binding) if not _more(extent) for e in walk(extent)]
+    whole = [f"{e.a.name} % {e.b.value} == 0" for e in taken if isinstance(e, n.Binary) and e.op == "floordiv"
              and isinstance(e.a, n.Var) and e.a.name in binding.sizes and isinstance(e.b, n.Const)]
     if whole and (bounded := _with(binding, made, whole, _quotients, _quotients(program))) is not binding:  # as many CTAs as there are whole tiles
         binding, program = bounded, raised(made(bounded))
@@ -85,6 +86,11 @@ def _with(binding: Binding, made: Callable[[Binding], n.Program], facts: Sequenc
         return bounded if count(raised(made(bounded))) < left else binding
     except KirError:
         return binding
+
+
+def _more(extent: n.Expr) -> bool:
+    """Whether a grid has CTAs beside those of whole tiles, which may take the rest."""
+    return any(isinstance(e, n.Binary) and e.op == "add" for e in walk(extent))
 
 
 def _quotients(program: n.Program) -> int:

@@ -104,6 +104,39 @@ kernel main grid (r: {4096 // rows}) threads 256
     assert ("spills" in cost.parts) == spilled
 
 
+@pytest.mark.parametrize(("surface", "precision", "units"), [
+    ("triton", "tf32", True), ("triton", "ieee", False), ("tilelang", "tf32", False), ("cuda", "tf32", False)])
+def test_a_product_by_scalar_units_is_one_of_matrix_units_where_triton_is_told_a_precision(surface: str, precision: str, units: bool) -> None:
+    p = parse_program(f"""kir 1
+program product
+  in A: f32[4096, 64]
+  in B: f32[64, 64]
+  out C: f32[4096, 64]
+kernel main grid (m: 64) threads 128
+  fragment acc: f32[64, 64] = 0.0
+  mma acc += A[m * 64 +: 64, 0 +: 64] * B[0 +: 64, 0 +: 64] via fma{"" if precision == "ieee" else f" precision {precision}"}
+  C[m * 64 +: 64, 0 +: 64] = acc
+""", "p.kir")
+    cost = kernel_cost(p, p.kernels[0], {}, target("h200"), surface=surface)
+    assert ("tensor" in cost.parts) == units and (cost.work is not None and cost.work.tensor > 0) == units
+
+
+def test_a_cta_of_triton_has_whole_warps_that_share_its_tiles() -> None:
+    text = """kir 1
+program p
+  in X: f32[512, 4096]
+  out Y: f32[512, 4096]
+kernel main grid (r: 512) threads 1
+  let x = X[r, 0 +: 4096]
+  Y[r, 0 +: 4096] = exp(x - reduce(x, axis=0, op=max))
+"""
+    one, warp = (parse_program(text.replace("threads 1", f"threads {threads}"), "p.kir") for threads in (1, 32))
+    at = target("h200")
+    found, other = (kernel_cost(p, p.kernels[0], {}, at, surface="triton") for p in (one, warp))
+    assert found.parts == other.parts and "spills" not in found.parts
+    assert kernel_cost(one, one.kernels[0], {}, at, surface="tilelang").seconds > 4 * found.seconds  # TileLang takes what is written
+
+
 def test_tiles_that_a_persistent_cta_holds_are_spilled_each_time() -> None:
     p = parse_program("""kir 1
 program p

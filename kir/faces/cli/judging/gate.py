@@ -52,7 +52,7 @@ def command(
     from kir.faces.api.kernels import nvcc_would
     from kir.faces.cli._program import quoted_bind
     from kir.gate import gate_cpu, realized, summary
-    from kir.gate.proved.unsaid import require_said
+    from kir.gate.proved.unsaid import require_apart, require_said
     from kir.hardware.target import target as named
     from kir.problem import load_problem
     from kir.surface import backend
@@ -76,10 +76,11 @@ def command(
     function = against if not problem and is_function(against) else ""
     against = "" if function else against
     problem, under = for_problem(file, bind, problem, function, numbers or [])
-    kernel, own, unsaid = _read(file, under, problem)
-    other, others, _ = _read(against, against_bind or bind) if against else (None, "", None)
+    kernel, own, unsaid, joined = _read(file, under, problem)
+    other, others = _read(against, against_bind or bind)[:2] if against else (None, "")
     wanted = load_problem(problem) if problem else None
     require_said(kernel, unsaid, wanted, other, quoted_bind(file))
+    require_apart(kernel, joined)
     if wanted is not None:
         from kir.gate.gpu.panel import require_known
         require_known(wanted)
@@ -122,16 +123,17 @@ def _on_gpu(kernel: Program, problem: Problem | None, surface: str, other: Progr
         return gate_gpu(gpu, kernel, judged_by, surface, other, options=Options(shapes, panel, sanitize))
 
 
-def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str]]:
-    """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), and its facts that nothing says."""
+def _read(file: str, bind: Path | Binding | None, problem: str = "") -> tuple[Program, str, frozenset[str], frozenset[tuple[str, str]]]:
+    """A program, the surface that it is emitted on (`kir` for IR text that any backend may take), its facts that nothing says, and its tensors that are
+    one."""
     from kir.faces.cli._program import read
     from kir.surface.reading import binding_of, load_expert, own_surface
 
     if file.endswith(".kir"):
         program = read(file, bind)
-        return program, own_surface(program, "kir"), frozenset()
+        return program, own_surface(program, "kir"), frozenset(), frozenset()
     expert = load_expert(file, binding_of(file, bind, problem))
-    return expert.program, expert.surface, expert.unsaid
+    return expert.program, expert.surface, expert.unsaid, expert.joined
 
 
 def _shown(name: str, verdict: Verdict, reached: Realized | None) -> Group:

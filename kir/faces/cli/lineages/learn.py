@@ -25,6 +25,7 @@ def command(
                                            "the same command goes on")] = 0.0,
     fresh: Annotated[bool, typer.Option("--anew", help="walk again what is known")] = False,
     lift: Annotated[bool, typer.Option(help="make cards of the evidence")] = True,
+    only: Annotated[list[str] | None, typer.Option(help="make this card alone (repeatable), and leave the others that OUTPUT holds as they are")] = None,
     trials: Annotated[bool, typer.Option(help="try each card on kernels that it was not made from; without, all stay hypotheses")] = True,
 ) -> Result:
     """Walk many kernels back, and make a library of skills of what their walks have in common."""
@@ -56,8 +57,8 @@ def command(
         from kir.learning.induce.build import build, write_cards
 
         with bar("skills lifted and tried") as advance:
-            cards = build(known, workers, trials, advance, output / "tried")
-        write_cards(output / "cards", cards, known, workers)
+            cards = build(known, workers, trials, advance, output / "tried", only or ())
+        write_cards(output / "cards", cards, known, workers, whole=not only)
         states = Counter(card.state for card in cards)
         said.append(f"{len(cards)} cards: {', '.join(f'{n} {state}' for state, n in states.most_common())}, of {len({c.intent for c in cards})} intents")
         data |= {"cards": len(cards), "states": dict(states), "library": str(output / "cards")}

@@ -25,6 +25,45 @@ kernel main grid (b: N) threads 64
   async_wait(0)
   Y[b, 0 +: 64] = sum
 """,
+    "turns": """  size N: i32
+  size K: i32
+  fact K >= 1
+  in X: f32[N, K, 128]
+  out Y: f32[N, 128]
+kernel main grid (b: N) threads 256
+  @g for wg in 0..2 parallel warpgroup
+    fragment sum: f32[64] = 0.0
+    if wg == 0
+      named_barrier_arrive(1, 256)
+    @k for k in 0..K
+      named_barrier_sync(wg + 1, 256)
+      sum = sum + X[b, k, wg * 64 +: 64]
+      named_barrier_arrive((wg + 1) % 2 + 1, 256)
+    named_barrier_sync(wg + 1, 256)
+    if wg != 1
+      named_barrier_arrive(wg + 2, 256)
+    Y[b, wg * 64 +: 64] = sum
+""",
+    "empty groups at the end": """  size N: i32
+  size K: i32
+  fact K >= 1
+  in X: f32[N, K, 128]
+  out Y: f32[N, 128]
+kernel main grid (b: N) threads 32
+  shared s: f32[2, 128]
+  @t for t in 0..32 parallel thread
+    register sum: f32[4] = 0.0
+    copy X[b, 0, t * 4 +: 4] -> s[0, t * 4 +: 4] via cp_async grouped
+    async_commit()
+    @k for k in 0..K
+      if k + 1 < K
+        copy X[b, k + 1, t * 4 +: 4] -> s[(k + 1) % 2, t * 4 +: 4] via cp_async grouped
+      async_commit()
+      async_wait(1)
+      let v = s[k % 2, t * 4 +: 4]
+      sum = sum + v
+    Y[b, t * 4 +: 4] = sum
+""",
     "groups of threads": """  size N: i32
   size K: i32
   in X: f32[N, K, 128]
@@ -208,6 +247,14 @@ WRONG = {
     "groups: a slot early": ("groups", "s[(k + 3) % 4", "s[(k + 2) % 4", "race"),
     "groups: never closed": ("groups", "    async_commit()\n    sum", "    sum", "race"),
     "groups: in flight at the end": ("groups", "  async_wait(0)\n", "", "wait"),
+    "empty groups: none closed in the last trip": ("empty groups at the end", "via cp_async grouped\n      async_commit()",
+                                                   "via cp_async grouped\n        async_commit()", "race"),
+    "empty groups: no wait in the last trip": ("empty groups at the end", "      async_wait(1)\n", "      if k + 1 < K\n        async_wait(1)\n", "race"),
+    "empty groups: another thread's elements": ("empty groups at the end", "s[k % 2, t * 4 +: 4]", "s[k % 2, 124 - t * 4 +: 4]", "race"),
+    "turns: nobody begins": ("turns", "    if wg == 0\n      named_barrier_arrive(1, 256)\n", "", "barrier"),
+    "turns: too many are counted": ("turns", "sync(wg + 1, 256)\n      sum", "sync(wg + 1, 384)\n      sum", "barrier"),
+    "turns: nobody ends": ("turns", "    if wg != 1\n      named_barrier_arrive(wg + 2, 256)\n", "", "barrier"),
+    "turns: a trip less": ("turns", "for k in 0..K", "for k in 0..K - wg", "barrier"),
     "no barrier after the wait": ("groups of threads", "      barrier()\n", "", "race"),
     "the barrier before the wait": ("groups of threads", "      async_wait(0)\n      barrier()\n", "      barrier()\n      async_wait(0)\n", "race"),
     "the copy before the barrier": ("groups of threads", "s[(k + 1) % 2, t", "s[k % 2, t", "race"),

@@ -17,6 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.parser import parse_program
 from tests.kir.interp.mutation import mutants
 from tests.programs import EXPERTS
+from tests.red_team.pairs import LAST
 
 from . import programs_asynchronous as asynchronous
 from .programs import HEAD, RIGHT, WRONG, right, wrong
@@ -113,16 +114,38 @@ def test_an_expert_is_proved(name: str, runs: int) -> None:
 
 
 def test_what_is_not_followed_is_not_decided() -> None:
-    """Named barriers order something, which is left out: what needs it is not decided, nor whether all come to them."""
+    """That all come to a named barrier is proved; what it orders is left out, and what needs that is not decided."""
     ring, last = HEAD + asynchronous.RIGHT["ring"], "        Y[b, w * 32 +: 32] = sum\n"
     sync = "        named_barrier_sync(1, 64)\n"
     exchanged = f"        s[0, w * 32 +: 32] = sum\n{sync}        Y[b, w * 32 +: 32] = s[0, 32 - w * 32 +: 32]\n"
     for text, race in ((ring.replace(last, sync + last), "proved"), (ring.replace(last, exchanged), "undecided")):
         done = proved(parse_program(text), 0)
-        assert done.verdict == "undecided"
-        assert {done.status("ring"), done.status("barrier")} == {"undecided"}
-        assert done.status("race") == race
+        assert {done.status("ring"), done.status("barrier")} == {"proved"}
+        assert done.verdict == done.status("race") == race
         assert all(f.why or f.shown for f in done.findings)
+
+
+TURNS = ("    if wg == 0\n      named_barrier_arrive(1, 256)\n    @k for k in 0..K\n      named_barrier_sync(wg + 1, 256)\n",
+         "      named_barrier_arrive((wg + 1) % 2 + 1, 256)\n"
+         "    named_barrier_sync(wg + 1, 256)\n    if wg != 1\n      named_barrier_arrive(wg + 2, 256)\n")
+
+
+@pytest.mark.parametrize(("begin", "end", "why"), [
+    ("    @k for k in 0..K\n      named_barrier_sync(3, 256)\n", "", ""),
+    (TURNS[0].replace("wg == 0", "wg == 1"), TURNS[1], ""),
+    ("    @k for k in 0..K\n      if wg == 0\n        named_barrier_sync(3, 256)\n      else\n        named_barrier_arrive(3, 256)\n", "",
+     "arrives for the next"),
+    ("    @k for k in 0..K\n      if wg == 0\n        named_barrier_sync(3, 256)\n      else\n        named_barrier_sync(4, 256)\n",
+     "      if wg == 0\n        named_barrier_sync(4, 256)\n      else\n        named_barrier_sync(3, 256)\n", "does not wait for itself"),
+    ("    @k for k in 0..K\n      if X[b, k, 0] > 0.0\n        named_barrier_sync(3, 256)\n", "", "how often barrier 3 is used"),
+    ("    @k for k in 0..K\n      named_barrier_sync(k, 256)\n", "", "which named barrier it is"),
+    ("    @k for k in 0..K\n      barrier()\n      named_barrier_sync(3, 256)\n", "", "meet at others of the CTA too")])
+def test_turns_at_named_barriers_are_proved_or_not_decided_with_why(begin: str, end: str, why: str) -> None:
+    text = asynchronous.RIGHT["turns"]
+    assert TURNS[0] in text and TURNS[1] in text
+    done = proved(parse_program(HEAD + text.replace(TURNS[0], begin).replace(TURNS[1], end)), 0)
+    assert done.status("barrier") == done.status("ring") == ("undecided" if why else "proved")
+    assert not why or any(why in f.why for f in done.findings), done.findings
 
 
 def test_facts_that_exclude_one_another_are_refused() -> None:
@@ -172,3 +195,13 @@ kernel main grid (b: N) threads 64
 """)
     found = [o for kernel in decided(program) for o in kernel.obligations if o.why == "a team splits again around a barrier"]
     assert {o.kind for o in found} == {"race", "barrier"} and all(o.status == "open" for o in found)
+
+
+def test_tickets_that_a_caller_hands_in_begin_at_zero() -> None:
+    """Whoever counts the CTAs that are done resets the count, or gives zero: no run from another number is a counterexample."""
+    text = LAST.replace("  workspace P: f32[ceildiv(N, 128)]\n  workspace C: i32[1] = 0\n", "  inout P: f32[ceildiv(N, 128)]\n  inout C: i32[1]\n")
+    program = parse_program(text)
+    assert random_inputs(program, {"N": 300}, 0)[0]["C"].tolist() == [0]
+    assert proved(program, 2).verdict == "undecided"
+    unread = parse_program(text.replace("let old = atomic_add(&C[0], 1)", "atomic_add(&C[0], 1)\n      let old = 0"))
+    assert random_inputs(unread, {"N": 300}, 1)[0]["C"].tolist() != [0] or random_inputs(unread, {"N": 300}, 0)[0]["C"].tolist() != [0]

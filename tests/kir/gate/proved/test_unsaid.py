@@ -61,3 +61,51 @@ def test_a_problem_with_sizes_that_nothing_leaves_out_refuses_with_one_of_them(t
     require_said(odd, (), softmax, None)
     require_said(parse_program(text.format("N <= 1048576")), {"N <= 1048576"}, softmax, None)
     require_said(odd, {"N % 32 == 0"}, None, odd)
+
+
+INTO = """
+__global__ void into(const float* x, float* y, int n) {{
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = {value};
+}}
+void run(float* x, float* y, int n) {{ into<<<(n + 127) / 128, 128>>>(x, {out}, n); }}
+"""
+
+
+def test_one_tensor_for_two_is_checked_as_one(tmp_path: Path) -> None:
+    """Beside a kernel that is right in place, since each element is of one thread."""
+    file, apart = tmp_path / "into.cu", tmp_path / "apart.cu"
+    found = {}
+    for value in ("x[i] * 2.f", "(i > 0 ? x[i - 1] : 0.f) + x[i]"):
+        file.write_text(INTO.format(value=value, out="x"))
+        apart.write_text(INTO.format(value=value, out="y"))
+        assert kir.read(str(file)).joined == {("x", "y")} and not kir.read(str(apart)).joined
+        found[value] = kir.prove(str(file)).verdict, kir.prove(str(apart), 0).verdict
+        if "- 1" not in value:
+            assert kir.judge(str(file), against=str(apart), targets=()).accepted
+    assert list(found.values()) == [("proved", "proved"), ("refuted", "proved")]
+    with pytest.raises(kir.KirError, match="one tensor for 'x' and 'y', and threads race on it"):
+        kir.judge(str(file), against=str(apart), targets=())
+
+
+TAIL = """
+__global__ void tail(const float* __restrict__ x, float* __restrict__ y, int n) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n / 4) {
+    float4 v = reinterpret_cast<const float4*>(x)[i];
+    v.x *= 2.f; v.y *= 2.f; v.z *= 2.f; v.w *= 2.f;
+    reinterpret_cast<float4*>(y)[i] = v;
+  } else if (i == n / 4) {
+    for (int k = n / 4 * 4; k < n; ++k) y[k] = x[k] * 2.f;
+  }
+}
+void run(const float* x, float* y, int n) { tail<<<(n / 4 + 128) / 128, 128>>>(x, y, n); }
+"""
+
+
+def test_a_grid_with_a_cta_for_the_rest_leaves_no_size_out(tmp_path: Path) -> None:
+    file, short = tmp_path / "tail.cu", tmp_path / "short.cu"
+    file.write_text(TAIL)
+    short.write_text(TAIL.replace("k < n; ++k", "k < n - 1; ++k"))
+    assert not kir.read(str(file)).unsaid and not kir.read(str(short)).unsaid
+    assert not kir.judge(str(short), against=str(file), targets=()).accepted

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kir.base.diagnostic import KirError, UsageError
+from kir.ir.parser import parse_program
 from kir.learning.cards.card import (
     Anchor,
     Card,
@@ -29,6 +30,7 @@ from kir.learning.cards.card import (
 )
 from kir.learning.cards.export import MOST_DESCRIPTION, MOST_NAME, description, export_skills, library_json, skill_name
 from kir.learning.cards.library import CardStore, Library
+from kir.learning.cards.search import Query
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30)
 counts = st.integers(0, 99)
@@ -137,3 +139,11 @@ def test_cards_are_exported_as_folders_and_as_one_object(tmp_path: Path) -> None
     assert "name: unroll-for\n" in front and 'description: "A loop, unrolled. Use it on GPU kernels' in front
     (only,) = library_json([a_card()])["cards"]
     assert only["name"] == "unroll.for" and len(only["digest"]) == 64 and only["prose"].startswith("# Unroll")
+
+
+def test_a_query_says_what_a_program_computes_more_than_once() -> None:
+    twice = ("kir 1\nprogram twice\n  size N: i32\n  in X: f32[N]\n  out Y: f32[N]\nkernel main grid (i: N) threads 1\n"
+             "  let e = exp(X[i])\n  Y[i] = e * exp(X[i])\n")
+    assert {"call in let", "call in store", "load in store"} <= Query.of(parse_program(twice)).again
+    once = Query.of(parse_program(twice.replace("e * exp(X[i])", "e * 2.0")))
+    assert not once.again and not any(each.startswith("again") for each in once.state)

@@ -1,17 +1,21 @@
 """A library is made card by card: what was tried is kept, and holds while code and evidence are the same."""
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from kir.base.diagnostic import UsageError
+from kir.learning.cards.search import RANK, WEIGHTS, Rank, rank_of
 from kir.learning.evidence.walked import Walked
 from kir.learning.evidence.walks import finished
 from kir.learning.induce import build as build_
-from kir.learning.induce.build import build
+from kir.learning.induce.build import build, write_cards
 from kir.learning.induce.hypotheses import Hypothesis
+from kir.learning.induce.rank import SELDOM
 
 ROW = Path(str(resources.files("kir.skills") / "lineages" / "softmax_tilelang"))
 
@@ -33,8 +37,32 @@ def test_a_killed_run_goes_on_with_the_cards_that_were_tried(tmp_path: Path, mon
     monkeypatch.setattr(build_, "_finished", whole)
     fresh = build(some)
     again = list[str]()
-    monkeypatch.setattr(build_, "_finished", lambda each, walks: (again.append(each.card.name), whole(each, walks))[1])
+
+    def counted(each: Hypothesis, walks: Sequence[Walked]) -> object:
+        again.append(each.card.name)
+        return whole(each, walks)
+    monkeypatch.setattr(build_, "_finished", counted)
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2, "the two that were tried are not tried again"
     assert build(some, kept=tmp_path) == fresh and len(again) == len(fresh) - 2
     monkeypatch.setattr(build_, "_code", lambda: "another")
     assert build(some, kept=tmp_path) == fresh and len(again) == 2 * len(fresh) - 2, "by other code all are tried again"
+
+
+def test_some_cards_are_made_as_the_whole_library_has_them_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = tuple(finished([ROW]))
+    monkeypatch.setattr(build_, "tried", lambda *about: ())
+    monkeypatch.setattr(build_, "transferred", lambda card, walks, forecaster: ())
+    whole = build(some)
+    write_cards(tmp_path, whole)
+    before = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    (one,) = build(some, only=(whole[0].name,))
+    assert one == whole[0]
+    (path,) = write_cards(tmp_path, (one,), whole=False)
+    (tmp_path / RANK).write_text(json.dumps({"least": 1.5, "weights": dict(WEIGHTS), "states": {"gone.for": [1.0, {}]}}))
+    write_cards(tmp_path, (one.model_copy(update={"state": "admitted"}),), whole=False)
+    assert rank_of(tmp_path) == Rank(WEIGHTS, {one.name: (SELDOM, {})}, 1.5), "the order stays, and has the admitted cards"
+    write_cards(tmp_path, whole)
+    with pytest.raises(UsageError) as caught:
+        build(some, only=("no.such",))
+    assert caught.value.diagnostics[0].id == "KIR-S050"
+    assert path.name == f"{one.name}.md" and {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == before

@@ -1,0 +1,145 @@
+"""Coverage-guided fuzzing of the three frontends by atheris, where that is installed (`pip install atheris`).
+
+    python -m benchmarks.fuzz.sources [--surface NAME ..] [--minutes M] [--state FOLDER] [--log FILE] [--write]
+
+Texts begin from the shipped kernels; what finds new ways through a frontend is kept in the state's folder, and gone on from. A text comes out as a program
+or as a located refusal: any other exception, more than `SECONDS` of processor time, or more than `MEGABYTES` is a fault, with its text in the folder. A line
+of the log says how many texts a run gave; `--write` writes docs/tables/fuzz-sources.md of the whole log. Exit code 1 where there are faults.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_state_path
+
+from benchmarks.mutilated import SURFACES, sources
+
+ROOT = Path(__file__).parents[2]
+LOG, PAGE = ROOT / "benchmarks" / "results" / "fuzz" / "sources.jsonl", ROOT / "docs" / "tables" / "fuzz-sources.md"
+SECONDS, MEGABYTES, LONGEST = 5.0, 2048, 20_000
+"""Processor time and memory of one text, and how many bytes it may have."""
+ENDING = {"cuda": ".cu"}
+HEADS = {"cuda": "", "triton": "import triton\nimport triton.language as tl\n", "tilelang": "import tilelang\nimport tilelang.language as T\n"}
+"""What a file of a surface begins with, so that the surface is not what is guessed."""
+
+
+def read(surface: str, text: str, folder: Path) -> str:
+    """Reads a text as a file: "" for a program or a refusal, else the kind of fault."""
+    from benchmarks.fuzz.checking import TooLong, limited
+    from kir.base.diagnostic import KirError
+    from kir.surface.reading import read_generic
+
+    file = folder / f"k{ENDING.get(surface, '.py')}"
+    file.write_text(HEADS[surface] + text, encoding="utf-8")
+    try:
+        with limited(SECONDS):
+            read_generic(str(file))
+    except KirError:
+        return ""
+    except TooLong:
+        return "too long"
+    except Exception as crash:  # what is looked for
+        where = traceback.extract_tb(crash.__traceback__)[-1]
+        return f"{type(crash).__name__} at {Path(where.filename).name}:{where.name}"
+    return ""
+
+
+def child(surface: str, state: Path, seconds: int) -> None:
+    """Fuzzes in this process, which libFuzzer ends."""
+    atheris: Any = import_module("atheris")  # optional: not among what is installed
+    with atheris.instrument_imports(include=["kir.frontends", "kir.surface"]):
+        import kir.frontends.cuda.frontend
+        import kir.frontends.tilelang.frontend
+        import kir.frontends.triton.frontend  # noqa: F401  # so that all of them are followed
+    folder, seen = Path(tempfile.mkdtemp()), set[str]()
+
+    def one(data: bytes) -> None:
+        text = data.decode("utf-8", errors="ignore")
+        if (kind := read(surface, text, folder)) and kind not in seen:
+            seen.add(kind)
+            name = re.sub(r"\W+", "-", kind)
+            (state / "faults").mkdir(exist_ok=True)
+            (state / "faults" / f"{surface}-{name}{ENDING.get(surface, '.py')}").write_text(HEADS[surface] + text)
+            print(f"FAULT {kind}", flush=True)
+    atheris.Setup([sys.argv[0], str(state / surface), f"-max_total_time={seconds}", f"-rss_limit_mb={MEGABYTES}", f"-max_len={LONGEST}", "-print_final_stats=1",
+                   f"-artifact_prefix={state}/"], one)
+    atheris.Fuzz()
+
+
+def begun(surface: str, state: Path) -> None:
+    """The shipped kernels, as the first texts."""
+    (state / surface).mkdir(parents=True, exist_ok=True)
+    for source in sources(surface):
+        text = source.file.read_bytes()
+        (state / surface / sha256(text).hexdigest()[:16]).write_bytes(text)
+
+
+def page(lines: Sequence[dict[str, Any]]) -> str:
+    """docs/tables/fuzz-sources.md: texts, seconds and faults by surface."""
+    out = ["# Random sources", "", "Made by `python -m benchmarks.fuzz.sources --write`: texts that atheris makes from the shipped kernels, given to a "
+           f"frontend. A fault is an exception that is no refusal, more than {SECONDS:.0f} s of processor time, or more than {MEGABYTES / 1024:.0f} GB.", "",
+           "| surface | texts | minutes | ways kept | faults |", "| --- | ---: | ---: | ---: | --- |"]
+    for surface in SURFACES:
+        own = [r for r in lines if r["surface"] == surface]
+        faults = Counter(f for r in own for f in r["faults"])
+        out.append(f"| {surface} | {sum(r['texts'] for r in own):,} | {sum(r['seconds'] for r in own) / 60:.1f} | "
+                   f"{max((r['kept'] for r in own), default=0):,} | "
+                   f"{'; '.join(faults) or 'none'} |")
+    return "\n".join(out) + "\n"
+
+
+def main() -> int:
+    """Run each surface for its share of the minutes, in a process of its own."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--surface", nargs="+", choices=SURFACES, default=list(SURFACES))
+    arguments.add_argument("--minutes", type=float, default=3.0)
+    arguments.add_argument("--state", type=Path, default=user_state_path("kir") / "fuzz-sources")
+    arguments.add_argument("--log", type=Path, default=LOG)
+    arguments.add_argument("--write", action="store_true", help="write docs/tables/fuzz-sources.md")
+    arguments.add_argument("--child", choices=SURFACES, help=argparse.SUPPRESS)
+    chosen = arguments.parse_args()
+    each = max(1, round(60 * chosen.minutes / len(chosen.surface)))
+    if chosen.child:
+        child(chosen.child, chosen.state, each)
+        return 0
+    failed = False
+    for surface in chosen.surface if chosen.minutes else ():
+        begun(surface, chosen.state)
+        start = time.monotonic()
+        done = subprocess.run([sys.executable, "-W", "ignore", "-m", "benchmarks.fuzz.sources", "--child", surface, "--surface", surface, "--state",
+                               str(chosen.state), "--minutes", str(each / 60)], capture_output=True, text=True, errors="replace", env=os.environ)
+        said = done.stdout + done.stderr
+        faults = sorted(set(re.findall(r"^FAULT (.*)$", said, re.MULTILINE)))
+        if "out-of-memory" in said:
+            faults.append("out of memory")
+        texts = max((int(x) for x in re.findall(r"(?:^#|number_of_executed_units: )(\d+)", said, re.MULTILINE)), default=0)
+        if not texts:
+            print(said[-2000:])
+        line = {"surface": surface, "texts": texts, "seconds": round(time.monotonic() - start), "kept": len(list((chosen.state / surface).iterdir())),
+                "faults": faults}
+        print(line, flush=True)
+        failed |= bool(faults) or not texts
+        chosen.log.parent.mkdir(parents=True, exist_ok=True)
+        with chosen.log.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    if chosen.write:
+        PAGE.write_text(page([json.loads(x) for x in chosen.log.read_text().splitlines()] if chosen.log.is_file() else []))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
