@@ -1,6 +1,6 @@
-"""``python -m benchmarks.optimize.calls PACKAGE [--processes N] [--only NAME,NAME] [--done FILE]``: calls of a package's functions at sizes of models that
-are trained today, forward and backward, once each. Run under ``kir capture --package PACKAGE -o FOLDER --``, it leaves what
-``kir optimize FOLDER --package PACKAGE`` begins with; those named in FILE are not made again. Needs a GPU.
+"""``python -m benchmarks.optimize.calls PACKAGE [--processes N] [--only NAME,NAME] [--done FILE] [--known WORD,WORD]``: calls of a package's functions at
+sizes of models that are trained today, forward and backward, once each. Run under ``kir capture --package PACKAGE -o FOLDER --``, it leaves what
+``kir optimize FOLDER --package PACKAGE`` begins with; those named in FILE are not made again, and those of functions that are known come last. Needs a GPU.
 
 A call that its package refuses here is named on standard error, and the others go on. Several processes share the calls and the GPUs, and take turns on each
 where a tuner times.
@@ -259,7 +259,7 @@ CALLS = {"liger_kernel": _liger, "flag_gems": _gems, "fla": _fla}
 
 def main(words: list[str]) -> int:
     """Call what is named; 2 for no such package, 1 where nothing ran."""
-    given = {"--processes": "1", "--only": "", "--done": ""}
+    given = {"--processes": "1", "--only": "", "--done": "", "--known": ""}
     package, rest = words[:1], words[1:]
     while len(rest) > 1 and rest[0] in given:
         given[rest[0]], rest = rest[1], rest[2:]
@@ -268,6 +268,8 @@ def main(words: list[str]) -> int:
         return 2
     only, processes, done = [x for x in given["--only"].split(",") if x], int(given["--processes"]), Path(given["--done"] or os.devnull)
     names = [name for name in only or CALLS[package[0]]() if name not in (done.read_text(encoding="utf-8").splitlines() if done.is_file() else ())]
+    known = given["--known"].split(",")
+    names.sort(key=lambda name: bare(name.split(" ")[0]) in known)
     if processes > 1 and names:
         shares = [names[k::processes] for k in range(min(processes, len(names)))]
         command = [sys.executable, "-m", "benchmarks.optimize.calls", package[0], "--done", str(done), "--only"]
@@ -276,6 +278,11 @@ def main(words: list[str]) -> int:
         share in enumerate(shares)]
         return max(each.wait() for each in begun)
     return _called(package[0], names, done)
+
+
+def bare(name: str) -> str:
+    """A function's name, or that of the file that its kernels are in, as one is told from others."""
+    return name.replace("_", "").lower()
 
 
 def _called(package: str, names: list[str], done: Path) -> int:

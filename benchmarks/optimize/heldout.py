@@ -25,9 +25,9 @@ from kir.gate.gpu.oracle import Oracle
 from kir.gate.gpu.panel import Timed, timed_in
 from kir.hardware.device.client import Child, ChildGone
 from kir.ir.parser import parse_program
-from kir.learning.optimize.estimates import Known, estimated, untried
 from kir.learning.optimize.judge import GpuJudge
 from kir.learning.optimize.plan import Setting
+from kir.learning.optimize.policy import Known, estimated, untried
 from kir.learning.optimize.pool.engines import Devices, Lost
 from kir.problem import Problem, Shape
 
@@ -35,12 +35,14 @@ AHEAD_SHARE = 0.3
 """The part of the time that may go by before anything is measured."""
 EACH_SECONDS = 180.0
 """What an instance may take: seconds of its search, its candidates and the compilers, waiting for the device included."""
-TOGETHER = 7
+TOGETHER = 5
 """Candidates of an instance that are timed in one go; the fastest goes through the whole gate then, which may take longer than they did."""
 MOST = 20
 """Candidates that may be measured of an instance."""
 GATING = 8.0
 """Seconds of an instance's part that are left for the gate."""
+ENDING = 20.0
+"""Seconds before the end of a run from which no further candidate is timed: what has not gone through the gate by then is lost."""
 AT_LEAST = 5
 """Candidates that are tried of an instance, whatever time it has, as long as none is accepted: most that are refused never reached the device."""
 UNSEEN = 0.85
@@ -113,7 +115,7 @@ def heldout(out: Path, seconds: float, only: str = "", workers: int = 0, ahead: 
                 row = {**before, "remark": "it ended its process", "took": EACH_SECONDS}
             rows.keep(_beside({**row, "when": about["when"]}), about)
             print(json.dumps({k: row.get(k) for k in ("instance", "seconds", "plan", "remark", "took")}), flush=True)
-            if len(row["tried"]) < min(MOST, len(found.get(i, ()))) and row.get("took", 0.0) < EACH_SECONDS and time.monotonic() < until - GATING:
+            if len(row["tried"]) < min(MOST, len(found.get(i, ()))) and row.get("took", 0.0) < EACH_SECONDS and time.monotonic() < until - ENDING - GATING:
                 begin(i)
 
         try:
@@ -179,7 +181,7 @@ def some_candidates(task: Some) -> dict[str, Any]:
             if task.proposed is None:
                 proposed = proposals(task.number, task.device)
         with spending(spent, "candidates"):
-            row = measured_more(opened(), one, proposed, row, min(task.until, begun + EACH_SECONDS - row.get("took", 0.0)), TOGETHER)
+            row = measured_more(opened(), one, proposed, row, min(task.until - ENDING, begun + EACH_SECONDS - row.get("took", 0.0)), TOGETHER)
     except KirError as refused:
         row["remark"] = f"{refused.diagnostics[0].id}: {refused.diagnostics[0].message}"
     except Exception as fault:  # one instance that breaks the harness harms no other

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.optimize.calls import CALLS
+from benchmarks.optimize.calls import CALLS, bare
 from kir.base.diagnostic import KirError
 from kir.base.store import write_atomic
 from kir.hardware import machine
@@ -47,8 +47,9 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
         state = Path(keep or held.enter_context(tempfile.TemporaryDirectory(prefix="kir-packages-")))
         calls, found, asked = state / "calls", state / "found", state / "asked"
         if seconds > 0:
-            _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers)
-            _waiting(calls, asked, [*_known(out / "optimize-packages.json").get("rows", ())])
+            rows = [*_known(out / "optimize-packages.json").get("rows", ())]
+            _recorded(calls, [name for name in CALLS if any(word in name for word in only.split(","))], seconds, workers, rows)
+            _waiting(calls, asked, rows)
             left, gpus = max(10.0, until - time.monotonic() - LEFT), max(1, len(machine.gpus()))
             before = [json.loads(file.read_text(encoding="utf-8")) for file in (found / "results").glob("*.json")]  # which the budget of a run counts
             seconds_of_all = left + sum(r["took"] for r in before) / (gpus * workers_each(gpus, SEARCHING))
@@ -60,20 +61,22 @@ def packages(out: Path, only: str, seconds: float, workers: int = 0, keep: str =
         return _table(out, found, seconds, len([*calls.glob("*.toml")]) - len([*asked.glob("*.toml")]))
 
 
-def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int) -> None:
+def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int, rows: Sequence[Mapping[str, Any]]) -> None:
     """The calls of packages that were not made yet, recorded beside those that lie in the folder; all of them where those are of files of another machine. Of
-    a kernel with many bindings the first ones are kept."""
+    a kernel with many bindings the first ones are kept. Functions of whose files a kernel has a row come last."""
     lie = [*calls.glob("*.toml")]
     if lie and not any(map(_located, lie)):
         shutil.rmtree(calls.parent / "found", ignore_errors=True)
         shutil.rmtree(calls, ignore_errors=True)
     calls.mkdir(parents=True, exist_ok=True)
     cores, recording = workers or len(os.sched_getaffinity(0)), max(LEAST_CAPTURING, CAPTURING * seconds)
+    known = ",".join(sorted({bare(Path(r["kernel"].partition("::")[0]).stem) for r in rows}))
     shares = {p: max(1, cores * WEIGHT[p] // sum(WEIGHT[x] for x in wanted)) for p in wanted}
     with tempfile.TemporaryDirectory(prefix="kir-calls-") as name:
         capturing = [subprocess.Popen([*KIR, "capture", "--package", p, "--seconds", f"{recording:g}", "-o", str(Path(name) / p), "--",
                                        sys.executable, "-m", "benchmarks.optimize.calls", p, "--processes", str(shares[p]),
-                                       "--done", str(calls / f"{p}.txt")]) for p in wanted]
+                                       "--done", str(calls / f"{p}.txt"),
+                                       "--known", known]) for p in wanted]
         for each in capturing:
             each.wait()
         known = {file.read_text(encoding="utf-8") for file in calls.glob("*.toml")}

@@ -162,7 +162,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for what, arms in (("tries", TRIES), *((a, (a,)) for a in ARMS if a not in (*TRIES, *RANDOM)), ("random order", RANDOM)):
         mine = [(p, s, a) for p, s, a in by if a in arms and goal[p, s]]
         won = sum(1 for key in mine if (t := by[key]) and t * ENOUGH <= goal[key[:2]])
-        yield f"- {what}: {won} of {len(mine)} at {ENOUGH:.0%} or more"
+        left = len(arms) * len(SURFACES) * len(WORKLOADS if arms == TRIES else PROBLEMS) - sum(1 for _, _, a in by if a in arms)
+        yield f"- {what}: {won} of {len(mine)} at {ENOUGH:.0%} or more{f', {left} not run' if left else ''}"
     whole = [r for r in rows if r.get("took") and r["arm"] == "whole"]
     if whole:
         share = sum(r["took"] - r["gate"] for r in whole) / sum(r["took"] for r in whole)

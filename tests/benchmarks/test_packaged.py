@@ -42,12 +42,12 @@ def test_calls_are_noted_as_made_and_not_made_again(tmp_path: Path, monkeypatch:
     torch = SimpleNamespace(manual_seed=lambda seed: None, cuda=SimpleNamespace(synchronize=lambda: None))
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(calls, "_in_turn", lambda: None)
-    monkeypatch.setitem(calls.CALLS, "fla", lambda: {name: call(name) for name in ("one", "refused", "other")})
+    monkeypatch.setitem(calls.CALLS, "fla", lambda: {name: call(name) for name in ("one", "an_other of rows", "refused", "other")})
     done = tmp_path / "fla.txt"
     done.write_text("one\n")
     for _ in range(2):
-        assert calls.main(["fla", "--done", str(done)]) == 0
-    assert made == ["refused", "other"] and done.read_text().split() == ["one", "refused", "other"]
+        assert calls.main(["fla", "--done", str(done), "--known", "anything,another"]) == 0
+    assert made == ["refused", "other", "an_other of rows"] and done.read_text().splitlines() == ["one", *made], "those of a known file come last"
 
 
 def test_the_page_is_made_of_what_a_run_that_was_cut_off_has_left_beside_what_an_earlier_one_had(tmp_path: Path) -> None:

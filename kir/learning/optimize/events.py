@@ -101,6 +101,10 @@ class Recorder:
         self.add("gate", candidate=key, **said)
         return said
 
+    def knows_again(self, key: str) -> bool:
+        """Whether the log has the word on this one, judged once more."""
+        return key in self._again
+
     def again(self, key: str, judge: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """The word on a candidate that is judged once more at the end: from the log where it is there, else asked for and recorded."""
         if (known := self._again.get(key)) is not None:

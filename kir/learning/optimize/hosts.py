@@ -9,17 +9,21 @@ from pathlib import Path
 
 from kir.analysis import normalize
 from kir.base.diagnostic import KirError
+from kir.ir import nodes as n
 from kir.ir.binding import Binding
 from kir.ir.canonical import alpha_equal
 from kir.ir.nodes import Program
-from kir.learning.optimize.python import python_expression
-from kir.surface import backend
+from kir.ir.printer import expr_text
+from kir.surface import EditingBackend, backend
 from kir.surface.edits import SourceEdit
 from kir.surface.edits.splice import between
-from kir.surface.reading import load_expert
+from kir.surface.reading import launched, load_expert
 
 CEILDIV = "triton.cdiv"
 """What divides and rounds up in host code."""
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+             "and": "and", "or": "or"}
+"""How Python writes operators."""
 
 
 def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | None:
@@ -32,7 +36,8 @@ def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | N
         path = Path(folder) / Path(edit.file).name
         path.write_text(text, encoding="utf-8")
         try:
-            read = load_expert(f"{path}::{edit.kernel}", None).program
+            binding, _ = launched(place := f"{path}::{edit.kernel}")
+            read = load_expert(place, binding).program
         except KirError:
             return None
     if not alpha_equal(normalize(read), normalize(program)):
@@ -42,8 +47,9 @@ def followed(edit: SourceEdit, program: Program, changed: str) -> SourceEdit | N
 
 
 def _relaunched(edit: SourceEdit, program: Program) -> str | None:
-    text, launch = edit.after, backend("triton").launch(program)
-    tree = ast.parse(text)
+    text, writer = edit.after, backend("triton")
+    assert isinstance(writer, EditingBackend)
+    tree, launch = ast.parse(text), writer.launch(program)
     calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call) and isinstance(x.func, ast.Subscript)
              and isinstance(x.func.value, ast.Name) and x.func.value.id == edit.kernel]
     made = next((x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and x.name == edit.kernel), None)
@@ -92,4 +98,30 @@ def _span(text: str, node: ast.expr) -> tuple[int, int]:
     return at(node.lineno, node.col_offset), at(node.end_lineno, node.end_col_offset)
 
 
-__all__ = ["followed"]
+def python_expression(e: n.Expr, names: Mapping[str, str], ceildiv: str = "") -> str:
+    """The expression, with these names for its variables, and one for a function that divides and rounds up. Raises KeyError for what is no arithmetic of
+    whole numbers."""
+    match e:
+        case n.Const():
+            return repr(e.value)
+        case n.Var():
+            return names[e.name]
+        case n.Cast():
+            return python_expression(e.x, names, ceildiv)
+        case n.Binary(op="ceildiv") if ceildiv:
+            return f"{ceildiv}({python_expression(e.a, names, ceildiv)}, {python_expression(e.b, names, ceildiv)})"
+        case n.Binary(op="ceildiv"):
+            return f"-(-({python_expression(e.a, names)}) // {python_expression(e.b, names)})"
+        case n.Binary(op="min" | "max"):
+            return f"{e.op}({python_expression(e.a, names, ceildiv)}, {python_expression(e.b, names, ceildiv)})"
+        case n.Binary() if e.op in OPERATORS:
+            sides = [python_expression(x, names, ceildiv) for x in (e.a, e.b)]
+            for k, x in enumerate((e.a, e.b)):
+                if isinstance(x, n.Binary) and x.op in OPERATORS and not (k == 0 and x.op == e.op == "and"):
+                    sides[k] = f"({sides[k]})"
+            return f" {OPERATORS[e.op]} ".join(sides)
+        case _:
+            raise KeyError(expr_text(e))
+
+
+__all__ = ["followed", "python_expression"]

@@ -16,9 +16,8 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Param, Program
 from kir.ir.printer import expr_text, program_text
 from kir.ir.types import DType
-from kir.learning.optimize.hosts import followed
+from kir.learning.optimize.hosts import followed, python_expression
 from kir.learning.optimize.inputs import Subject
-from kir.learning.optimize.python import python_expression
 from kir.learning.optimize.search import Candidate
 from kir.problem import Shape
 from kir.rewrite.guard import by_sizes, with_otherwise

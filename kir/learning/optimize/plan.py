@@ -47,6 +47,11 @@ class Budget:
     usd: float = 0.0
     plans: int = 1000
 
+    @property
+    def all_gated(self) -> str:
+        """Why a search ends that has no candidates left."""
+        return f"{self.candidates} candidate{'s were' if self.candidates != 1 else ' was'} gated"
+
     @classmethod
     def parse(cls, text: str) -> Budget:
         """From `candidates=20,seconds=180,usd=0`. Raises KirError KIR-U024 for another word, no number, or a budget of nothing."""

@@ -24,18 +24,16 @@ from kir.ir.canonical import content_hash
 from kir.ir.nodes import Program
 from kir.learning.forecast import Analytic, Forecast, Forecaster, Pair
 from kir.learning.forecast.choosing import Counted, Spent
-from kir.learning.optimize.estimates import Known, estimated, promise, untried
 from kir.learning.optimize.events import LogEnds, Recorder
 from kir.learning.optimize.judge import CpuJudge, Judge, least, modelled
-from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
+from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes
 from kir.learning.optimize.plan import Budget, Plan, PlanSource, Setting, streams_of
-from kir.learning.optimize.policy import NO_POLICY, Policy, features_of
-from kir.learning.optimize.several import alone, put_back, together
+from kir.learning.optimize.policy import NO_POLICY, Known, Policy, estimated, features_of, promise, untried
+from kir.learning.optimize.several import alone, narrowed, taken, together
 from kir.learning.optimize.sources import multiplies
 from kir.learning.optimize.sources import sources as usual_sources
 from kir.learning.optimize.starts import Start, starts
-from kir.learning.optimize.words import in_words_of, numbers_of
-from kir.learning.tune.rank import holds, promised
+from kir.learning.tune.rank import holds
 from kir.learning.tune.search import Measured
 from kir.rewrite import Step
 from kir.rewrite.pipelines.pipeline import pass_of
@@ -180,35 +178,10 @@ class Search:
         except LogEnds:
             ended = "the log ends"
         best = self._right_again()
+        best = best if best is None else self._for_all_sizes(best)
         spent = self.forecaster.spent if isinstance(self.forecaster, Counted) else Spent()
         self.recorder.add("end", best=best.key if best else "", reason=ended, built=self.count, gated=len(self.gated), forecasts=spent.forecasts)
         return Found(self.setting, self.baseline, best, self.gated, self.count, self.pruned, ended, self.recorder.events, spent, self.judge.measures)
-
-    def _right_again(self) -> Candidate | None:
-        """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
-        whose time was the shortest of many was lucky with that: where times are measured, it has the time of now."""
-        right: dict[str, Candidate] = {}
-        while (best := self._best()) is not None and best.key not in right and self._gains(best):
-            try:
-                said = Measured.from_json(self.recorder.again(best.key, partial(self._word, self.judge.again, best)))
-            except LogEnds:
-                return best
-            if not said.accepted:
-                best.measured = replace(said, reason=f"on other inputs: {said.reason}")
-                continue
-            right[best.key] = best
-            best.measured = said if self.judge.measures else best.measured
-            if len(right) == AGAIN:
-                best = min(right.values(), key=self._time)
-                break
-        return best if best is not None and self._gains(best) else None
-
-    def _gains(self, best: Candidate) -> bool:
-        """Whether the best is faster than the kernel as given, by a time of the same kind."""
-        seconds = best.measured.seconds if best.measured is not None else math.inf
-        if not self.judge.measures:
-            return seconds < GAIN * self._given_seconds()
-        return self.baseline.measured is None or seconds < self.baseline.measured.seconds
 
     def _begin(self) -> None:
         self.known: dict[tuple[str, str], Candidate] = {}
@@ -221,6 +194,53 @@ class Search:
         self.multiplying: dict[int, tuple[Program, bool]] = {}
         self.foreign: set[tuple[str, str, str]] = set()
         self.count, self.gating = 0, 0.0
+
+    def _right_again(self) -> Candidate | None:
+        """The best that is faster than the kernel as given and right on inputs that it has not seen: of many one may have been right by luck, and the one
+        whose time was the shortest of many was lucky with that: where times are measured, it has the time of now."""
+        right: dict[str, Candidate] = {}
+        while (best := self._best()) is not None and best.key not in right and self._gains(best):
+            begun = self.recorder.clock
+            try:
+                said = Measured.from_json(self.recorder.again(best.key, partial(self._word, self.judge.again, best)))
+            except LogEnds:
+                return best
+            self.gating = max(self.gating, self.recorder.clock - begun)
+            if not said.accepted:
+                best.measured = replace(said, reason=f"on other inputs: {said.reason}")
+                continue
+            right[best.key] = best
+            best.measured = said if self.judge.measures else best.measured
+            if len(right) == AGAIN:
+                best = min(right.values(), key=self._time)
+                break
+        return best if best is not None and self._gains(best) else None
+
+    def _for_all_sizes(self, best: Candidate) -> Candidate:
+        """The best without what its plans promised of the sizes and no step needed: the same kernel for more of them, judged once more at those."""
+        begun, plans = best, [best.plan]
+        while begun.parent:
+            begun = self.known[begun.parent, best.surface]
+            plans.insert(0, begun.plan)
+        made = replace(best, program=narrowed(begun.start.program, plans, best.program, self._taken))
+        made.key = self._key(made.program, best.surface)
+        over = self.recorder.clock + self.gating > self.budget.seconds or self.recorder.knows_again(best.key)  # of a log that ends with the best as it was
+        if made.program == best.program or (over and not self.recorder.knows_again(made.key)) or self._refusal(made.program, best.surface):
+            return best
+        with contextlib.suppress(LogEnds):
+            said = Measured.from_json(self.recorder.again(made.key, partial(self._word, self.judge.again, made)))
+            made.measured = said if self.judge.measures else best.measured
+            if said.accepted and self._gains(made):
+                self.gated[self.gated.index(best)] = made
+                return made
+        return best
+
+    def _gains(self, best: Candidate) -> bool:
+        """Whether the best is faster than the kernel as given, by a time of the same kind."""
+        seconds = best.measured.seconds if best.measured is not None else math.inf
+        if not self.judge.measures:
+            return seconds < GAIN * (self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds)
+        return self.baseline.measured is None or seconds < self.baseline.measured.seconds
 
     def proposals(self, count: int) -> list[Candidate]:
         """What the search would gate first, without gating anything: the best of each family by forecast in turn, then their neighbors."""
@@ -459,24 +479,7 @@ class Search:
             return key, None, None, f"no forecast: {_said(bad)}"
 
     def _taken(self, program: Program, plan: Plan) -> Lifted:
-        """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
-        if plan.parts:
-            now, steps, left, unproved = program, list[Step](), list[Left](), list[str]()
-            for name, part in plan.parts:
-                done = self._taken(alone(now, name), part)
-                now = put_back(now, name, done.program)
-                steps, left, unproved = [*steps, *done.steps], [*left, *done.left], [*unproved, *done.unproved]
-            return Lifted(now, tuple(steps), tuple(left), tuple(dict.fromkeys(unproved)))
-
-        def kept(p: Program, whose: str) -> Program:
-            numbers = numbers_of(plan.home, p) if plan.home is not None and whose == "home" else {}
-            return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
-
-        if plan.home is None:
-            return lifted(kept(kept(program, "own"), "home"), plan, self.setting.context, self.prefixes, plan.most_left, True)
-        words = in_words_of(plan.home, kept(program, "own"))
-        done = lifted(kept(words.program, "home"), plan, self.setting.context, self.prefixes, plan.most_left, True)
-        return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
+        return taken(program, plan, self.setting.context, self.prefixes)
 
     def _refusal(self, program: Program, surface: str) -> str:
         """Why a program cannot run: not on the target, not at the shape, not on the surface ("" where it can)."""
@@ -496,9 +499,7 @@ class Search:
     def _gate(self, c: Candidate) -> None:
         self._check()
         if len(self.gated) >= self.budget.candidates:
-            raise _Over(f"{self.budget.candidates} candidates were gated")
-        if self.gated and not self.recorder.replaying and self.recorder.clock + 2 * self.gating > self.budget.seconds:
-            raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
+            raise _Over(self.budget.all_gated)
         begun = self.recorder.clock
         doing(f"gating a candidate for {self.setting.problem.name}", len(self.gated), self.budget.candidates)
         before = self._best()
@@ -528,7 +529,7 @@ class Search:
         rest = [c for c in self.known.values() if c.measured is None]
         left = self.budget.candidates - len(self.gated)
         if not left:
-            raise _Over(f"{self.budget.candidates} candidates were gated")
+            raise _Over(self.budget.all_gated)
         best = self._best()
         if best is not None and best.measured is not None:
             limit = HOPELESS * best.measured.seconds if self.judge.measures else GAIN * best.measured.seconds
@@ -568,9 +569,6 @@ class Search:
             return min(right, key=lambda c: (round(math.log(self._time(c)) / SAME), len(c.steps), self._time(c))) if right else None
         return min(right, key=self._time) if right else None
 
-    def _given_seconds(self) -> float:
-        return self.baseline.measured.seconds if self.baseline.measured is not None else self.baseline.seconds
-
     def _time(self, c: Candidate) -> float:
         return c.measured.seconds if c.measured is not None else math.inf
 
@@ -583,6 +581,8 @@ class Search:
             raise _Over(f"{self.budget.usd:g} dollars were spent")
         if self.recorder.clock > self.budget.seconds:
             raise _Over(f"{self.budget.seconds:g} s are over")
+        if self.gated and self.recorder.clock + 2 * self.gating > self.budget.seconds:  # the best is judged again, twice where its facts are narrowed
+            raise _Over(f"too little of {self.budget.seconds:g} s is left for another candidate")
 
     def _key(self, program: Program, surface: str) -> str:
         return content_hash(normalize(program))[:32] + f" {surface}"

@@ -2,13 +2,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from kir.base.diagnostic import error
+from kir.base.diagnostic import KirError, error
 from kir.ir import nodes as n
 from kir.ir.visit import statements, transform, walk
+from kir.learning.optimize.lift import FAULTS, Left, Lifted, Prefixes, lifted
+from kir.learning.optimize.plan import Plan
+from kir.learning.optimize.words import in_words_of, numbers_of
+from kir.learning.tune.rank import promised
+from kir.rewrite import Context, Step
 
 T = TypeVar("T")
 MOST = 64
@@ -78,3 +83,58 @@ def together(ranked: Mapping[str, Sequence[tuple[float, T]]]) -> Iterator[dict[s
             if after[i] < len(ranked[name]) and after not in seen:
                 seen.add(after)
                 heapq.heappush(heap, (cost - ranked[name][at[i]][0] + ranked[name][after[i]][0], after))
+
+
+def taken(program: n.Program, plan: Plan, context: Context, prefixes: Prefixes) -> Lifted:
+    """What a plan makes of a program: its promises made, its steps taken in the words that they were written in."""
+    if plan.parts:
+        now, steps, left, unproved = program, list[Step](), list[Left](), list[str]()
+        for name, part in plan.parts:
+            done = taken(alone(now, name), part, context, prefixes)
+            now = put_back(now, name, done.program)
+            steps, left, unproved = [*steps, *done.steps], [*left, *done.left], [*unproved, *done.unproved]
+        return Lifted(now, tuple(steps), tuple(left), tuple(dict.fromkeys(unproved)))
+
+    def kept(p: n.Program, whose: str) -> n.Program:
+        numbers = numbers_of(plan.home, p) if plan.home is not None and whose == "home" else {}
+        return promised(p, plan.facts, plan.align, numbers) if plan.promises == whose and (plan.facts or plan.align) else p
+
+    if plan.home is None:
+        return lifted(kept(kept(program, "own"), "home"), plan, context, prefixes, plan.most_left, True)
+    words = in_words_of(plan.home, kept(program, "own"))
+    done = lifted(kept(words.program, "home"), plan, context, prefixes, plan.most_left, True)
+    return Lifted(words.back(done.program), done.steps, done.left, done.unproved)
+
+
+def narrowed(start: n.Program, plans: Sequence[Plan], result: n.Program, take: Callable[[n.Program, Plan], Lifted]) -> n.Program:
+    """The result of these plans, one on top of the other, with no more of their promises about sizes than it needs to be the same but for its facts."""
+    def made(facts: Sequence[str]) -> n.Program | None:
+        now = start
+        try:
+            for plan in plans:
+                now = take(now, _promising(plan, facts)).program
+        except (KirError, *FAULTS):
+            return None
+        return now if replace(now, facts=result.facts) == result else None
+
+    asked = list(dict.fromkeys(f for plan in plans for f in _facts(plan)))
+    if not asked:
+        return result
+    if (free := made(())) is not None:
+        return free
+    for fact in list(asked):
+        if len(asked) > 1 and made([f for f in asked if f != fact]) is not None:
+            asked.remove(fact)
+    return made(asked) or result
+
+
+def _facts(plan: Plan) -> Iterator[str]:
+    yield from plan.facts
+    for _, part in plan.parts:
+        yield from _facts(part)
+
+
+def _promising(plan: Plan, facts: Sequence[str]) -> Plan:
+    """The plan with those of its promises alone that are among these."""
+    parts = tuple((name, _promising(part, facts)) for name, part in plan.parts)
+    return replace(plan, facts=tuple(f for f in plan.facts if f in facts), parts=parts)
