@@ -374,6 +374,7 @@ WRONG = (
     Changed("softmax", "a maximum of the first 512", "for k in 0..N", "for k in 0..min(N, 512)", "nan", "softmax:f32"),
     Changed("softmax", "a maximum of the first 512, beside the right one", "for k in 0..N", "for k in 0..min(N, 512)", "nan"),
     Changed("softmax", "a maximum from -1000 on", "-inf", "-1000.0", "nan", "softmax:f32"),
+    Changed("softmax", "a maximum from nothing on, beside the right one", "top: f32 = -inf", "top: f32", "undefined"),
     Changed("softmax", "no maximum", "exp(X[row, k1] - top)\n  for k2 in 0..N\n    Y[row, k2] = exp(X[row, k2] - top)",
             "exp(X[row, k1])\n  for k2 in 0..N\n    Y[row, k2] = exp(X[row, k2])", "nan"),
     Changed("softmax", "large elements left out", "total = total + exp(X[row, k1] - top)",
