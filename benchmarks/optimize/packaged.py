@@ -79,10 +79,10 @@ def _recorded(calls: Path, wanted: Sequence[str], seconds: float, workers: int, 
                                        "--known", known]) for p in wanted]
         for each in capturing:
             each.wait()
-        known = {file.read_text(encoding="utf-8") for file in calls.glob("*.toml")}
+        there = {file.read_text(encoding="utf-8") for file in calls.glob("*.toml")}
         for p in wanted:
             for file in sorted((Path(name) / p).glob("*-*.toml")):
-                if file.read_text(encoding="utf-8") not in known and len([*calls.glob(f"{p}-{file.stem.rpartition('-')[0]}-*.toml")]) < EACH:
+                if file.read_text(encoding="utf-8") not in there and len([*calls.glob(f"{p}-{file.stem.rpartition('-')[0]}-*.toml")]) < EACH:
                     shutil.copyfile(file, next(x for k in itertools.count() if not (x := calls / f"{p}-{file.stem}{f'-{k}' * bool(k)}.toml").exists()))
 
 

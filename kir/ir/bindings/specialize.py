@@ -330,6 +330,7 @@ class _Specializer:
                 if strides == row_major(shape):
                     strides = None
             name, p = t.name or p.name, self.aligned(p, t.align)
+            assert isinstance(p.of, n.Buffer)  # as before
             buffer = n.Buffer(name, dtype, shape, "global", None, strides, t.align)
             role = t.role or p.role
             exact = n.attrs(**dict(p.attrs), exact=True) if t.exact else p.attrs
