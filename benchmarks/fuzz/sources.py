@@ -98,7 +98,7 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
         faults = Counter(f for r in own for f in r["faults"])
         out.append(f"| {surface} | {sum(r['texts'] for r in own):,} | {sum(r['seconds'] for r in own) / 60:.1f} | "
                    f"{max((r['kept'] for r in own), default=0):,} | "
-                   f"{'; '.join(faults) or 'none'} |")
+                   f"{'; '.join(faults) or ('none' if any(r['texts'] for r in own) else 'not run')} |")
     return "\n".join(out) + "\n"
 
 
