@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.promote import pure, without_snapshots
-from kir.ir.types import DType, TileType, dtype_of, shape_of
+from kir.ir.types import U8, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.numbers import of_value
@@ -36,8 +36,8 @@ def thread_form(p: n.Program) -> n.Program:
 
 
 def _of_thread(body: n.Block) -> n.Block:
-    named = without_snapshots(_at_once(_loaded(_numbers(_single(_rows(_small(body)))))))
-    return _valued(_branched(_joined_up(_numbers(named))))
+    named = without_snapshots(_at_once(_loaded(_numbers(_single(_rows(_small(_bytes(body))))))))
+    return _at_once(_valued(_branched(_joined_up(_numbers(named)))), values=True)
 
 
 def _small(body: n.Block) -> n.Block:
@@ -57,6 +57,33 @@ def _quotient(var: n.Var, count: int, old: n.Node, new: n.Node) -> n.Node:
     if by is None or by < count:
         return new
     return build.const(0, dtype_of(var.type)) if isinstance(new, n.Binary) and new.op == "floordiv" else var
+
+
+def _bytes(body: n.Block) -> n.Block:
+    """The block with numbers that a view shows in an array of bytes as those bytes, where each use of the view is one number."""
+    for v in [s for s in body if isinstance(s, n.View) and s.at.buffer.dtype == U8 and s.at.buffer.space in ("shared", "register")]:
+        width, pool = v.buffer.dtype.bytes, v.at.buffer
+        first = v.at.index[0] if len(v.at.index) == 1 else build.const(0)
+        lo = first.lo if isinstance(first, n.Span) else first
+        uses = [x for s in body for x in walk(s) if isinstance(x, n.Region) and x.buffer == v.buffer]
+        whole = [x for s in body for x in walk(s) if isinstance(x, (n.Load, n.Store)) and x.at.buffer == v.buffer and not x.clip and len(x.at.index) == 1
+                 and isinstance(x.at.index[0], n.Expr) and not isinstance(x.at.index[0].type, TileType)]
+        if width < 2 or len(pool.shape) != 1 or len(v.buffer.shape) != 1 or len(uses) != len(whole) or isinstance(lo.type, TileType):
+            continue
+        if any(x.mask is not None or (isinstance(x, n.Load) and x.cache) for x in whole):
+            continue
+
+        def place(at: n.Expr, lo: n.Expr = lo, width: int = width, pool: n.Buffer = pool) -> n.Region:
+            return n.Region(pool, (n.Span(build.add(lo, build.mul(at, width)), width),))
+
+        def leave(old: n.Node, new: n.Node, v: n.View = v) -> n.Node:
+            if isinstance(new, n.Load) and new.at.buffer == v.buffer and isinstance(at := new.at.index[0], n.Expr):
+                return build.call("pack", n.Load(place(at)), dtype=v.buffer.dtype)
+            if isinstance(new, n.Store) and new.at.buffer == v.buffer and isinstance(at := new.at.index[0], n.Expr):
+                return replace(new, at=place(at), value=build.call("unpack", new.value, dtype=U8))
+            return new
+        body = tuple(transform(s, leave) for s in body if s is not v)
+    return body
 
 
 def _rows(body: n.Block) -> n.Block:
@@ -123,17 +150,26 @@ def _loaded(body: n.Block) -> n.Block:
     return tuple(out)
 
 
-def _at_once(body: n.Block) -> n.Block:
-    """The block with loads that only the next statement uses, which evaluates all of its parts before it writes, where they are used."""
+def _at_once(body: n.Block, values: bool = False) -> n.Block:
+    """The block with loads that only the next statement uses, which evaluates all of its parts before it writes, where they are used;
+    with `values` so any value that it uses once."""
     out: list[n.Stmt] = []
     for s in reversed(body):
-        s = _inside(s, _at_once)
-        if isinstance(s, n.Let) and len(s.names) == 1 and isinstance(s.value, n.Load) and out and isinstance(out[-1], (n.Store, n.Let)) and _times(
-                s.names[0], out[-1:]) and not _times(s.names[0], out[:-1]):
-            out[-1] = substitute(out[-1], {s.names[0]: s.value})
-            continue
+        s = _inside(s, partial(_at_once, values=values))
+        at = next((k for k in reversed(range(len(out))) if not (isinstance(x := out[k], n.Alloc) and x.init is None)), None)
+        if isinstance(s, n.Let) and len(s.names) == 1 and at is not None and (user := _first_of(out[at])) is not None:
+            times = _times(s.names[0], [user])
+            if times and times == _times(s.names[0], out) and (isinstance(s.value, n.Load) or (values and times == 1 and pure(s.value))):
+                out[at] = substitute(out[at], {s.names[0]: s.value})
+                continue
         out.append(s)
     return tuple(reversed(out))
+
+
+def _first_of(s: n.Stmt) -> n.Stmt | None:
+    """The statement that is carried out first: of a branch the first of its first arm, where that is a plain one; None where it is no plain one."""
+    s = s.then[0] if isinstance(s, n.If) and s.then else s
+    return s if isinstance(s, (n.Store, n.Let)) else None
 
 
 def _constant(e: n.Expr) -> bool:
