@@ -78,9 +78,9 @@ def _bytes(body: n.Block) -> n.Block:
 
         def leave(old: n.Node, new: n.Node, v: n.View = v) -> n.Node:
             if isinstance(new, n.Load) and new.at.buffer == v.buffer and isinstance(at := new.at.index[0], n.Expr):
-                return build.call("pack", n.Load(place(at)), dtype=v.buffer.dtype)
+                return build.call("pack", n.Load(place(at)), dtype=v.buffer.dtype.name)
             if isinstance(new, n.Store) and new.at.buffer == v.buffer and isinstance(at := new.at.index[0], n.Expr):
-                return replace(new, at=place(at), value=build.call("unpack", new.value, dtype=U8))
+                return replace(new, at=place(at), value=build.call("unpack", new.value, dtype=U8.name))
             return new
         body = tuple(transform(s, leave) for s in body if s is not v)
     return body
@@ -397,11 +397,21 @@ def _elementwise(s: n.For) -> n.Store | None:
         return None if filled_at is None else n.Store(filled_at, number, cache=store.cache, origin=s.origin)
     if isinstance(store.value.type, TileType):
         return None
-    if not _own(store.value) or not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
+    if not pure(store.value) or any(isinstance(x, n.Load) and x.at.buffer == store.at.buffer for x in walk(store.value)):
+        return None
+    held: dict[str, n.Expr] = {}
+
+    def leave(old: n.Node, new: n.Node) -> n.Node:  # a number that parts are made of is one whatever the turn
+        if not isinstance(new, n.Call) or new.fn != "pack" or new.of is not None or not isinstance(new.type, DType) or _names(new, s.var):
+            return new
+        held[f"%held{len(held)}"] = new
+        return n.Var(f"%held{len(held) - 1}", new.type)
+    each: n.Expr = transform(store.value, leave)
+    if not _own(each):
         return None
     at = _joined(store.at, s.var, turns)
     try:
-        value = tile(store.value, [(s.var, turns)])
+        value: n.Expr = substitute(tile(each, [(s.var, turns)]), held)
     except (NotElementwise, KirError):
         return None
     return None if at is None or _names(value, s.var) or shape_of(value.type) != (turns,) else n.Store(at, value, cache=store.cache, origin=s.origin)
