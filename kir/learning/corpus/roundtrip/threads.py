@@ -159,7 +159,8 @@ def _at_once(body: n.Block, values: bool = False) -> n.Block:
         at = next((k for k in reversed(range(len(out))) if not (isinstance(x := out[k], n.Alloc) and x.init is None)), None)
         if isinstance(s, n.Let) and len(s.names) == 1 and at is not None and (user := _first_of(out[at])) is not None:
             times = _times(s.names[0], [user])
-            if times and times == _times(s.names[0], out) and (isinstance(s.value, n.Load) or (values and times == 1 and pure(s.value))):
+            if times and times == _times(s.names[0], out) and (isinstance(s.value, n.Load) or (
+                    values and times == 1 and pure(s.value) and (_own(s.value) or user is out[at]))):  # lanes that meet do so before the branch
                 out[at] = substitute(out[at], {s.names[0]: s.value})
                 continue
         out.append(s)
