@@ -17,7 +17,7 @@ from kir.ir import nodes as n
 from kir.ir.build import int_value
 from kir.ir.rebuild.padded_rows import with_padding
 from kir.ir.rebuild.promote import pure, without_snapshots
-from kir.ir.types import U8, DType, TileType, dtype_of, shape_of
+from kir.ir.types import I32, DType, TileType, dtype_of, shape_of
 from kir.ir.visit import substitute, transform, walk
 from kir.learning.corpus.roundtrip.equal import same_program, settled
 from kir.learning.corpus.roundtrip.numbers import of_value
@@ -60,30 +60,50 @@ def _quotient(var: n.Var, count: int, old: n.Node, new: n.Node) -> n.Node:
 
 
 def _bytes(body: n.Block) -> n.Block:
-    """The block with numbers that a view shows in an array of bytes as those bytes, where each use of the view is one number."""
-    for v in [s for s in body if isinstance(s, n.View) and s.at.buffer.dtype == U8 and s.at.buffer.space in ("shared", "register")]:
-        width, pool = v.buffer.dtype.bytes, v.at.buffer
+    """The block with numbers that a view shows in an array of narrower ones as those, where each use of the view is a number, or a row of them that is
+    stored."""
+    for v in [s for s in body if isinstance(s, n.View) and s.at.buffer.space in ("shared", "register", "global")]:
+        pool, many = v.at.buffer, v.buffer.dtype.bytes // max(1, v.at.buffer.dtype.bytes)
         first = v.at.index[0] if len(v.at.index) == 1 else build.const(0)
         lo = first.lo if isinstance(first, n.Span) else first
-        uses = [x for s in body for x in walk(s) if isinstance(x, n.Region) and x.buffer == v.buffer]
-        whole = [x for s in body for x in walk(s) if isinstance(x, (n.Load, n.Store)) and x.at.buffer == v.buffer and not x.clip and len(x.at.index) == 1
-                 and isinstance(x.at.index[0], n.Expr) and not isinstance(x.at.index[0].type, TileType)]
-        if width < 2 or len(pool.shape) != 1 or len(v.buffer.shape) != 1 or len(uses) != len(whole) or isinstance(lo.type, TileType):
+        uses = sum(isinstance(x, n.Region) and x.buffer == v.buffer for s in body for x in walk(s))
+        plain = sum(_plain_use(x, v.buffer) for s in body for x in walk(s))
+        if many < 2 or len(pool.shape) != 1 or len(v.buffer.shape) != 1 or uses != plain or isinstance(lo.type, TileType) or pool.dtype.is_bool:
             continue
-        if any(x.mask is not None or (isinstance(x, n.Load) and x.cache) for x in whole):
-            continue
-
-        def place(at: n.Expr, lo: n.Expr = lo, width: int = width, pool: n.Buffer = pool) -> n.Region:
-            return n.Region(pool, (n.Span(build.add(lo, build.mul(at, width)), width),))
-
-        def leave(old: n.Node, new: n.Node, v: n.View = v) -> n.Node:
-            if isinstance(new, n.Load) and new.at.buffer == v.buffer and isinstance(at := new.at.index[0], n.Expr):
-                return build.call("pack", n.Load(place(at)), dtype=v.buffer.dtype.name)
-            if isinstance(new, n.Store) and new.at.buffer == v.buffer and isinstance(at := new.at.index[0], n.Expr):
-                return replace(new, at=place(at), value=build.call("unpack", new.value, dtype=U8.name))
-            return new
-        body = tuple(transform(s, leave) for s in body if s is not v)
+        body = tuple(transform(s, partial(_through_view, v.buffer, pool, lo, many)) for s in body if s is not v)
     return body
+
+
+def _plain_use(x: n.Node, b: n.Buffer) -> bool:
+    """Whether a node loads or stores one number of a buffer, or stores a row of them that a private array holds."""
+    if not isinstance(x, (n.Load, n.Store)) or x.at.buffer != b or x.clip or x.mask is not None or len(x.at.index) != 1 or (isinstance(x, n.Load) and x.cache):
+        return False
+    at = x.at.index[0]
+    if isinstance(at, n.Span):
+        held = x.value if isinstance(x, n.Store) else None
+        whole = isinstance(held, n.Load) and held == n.Load(n.Region(held.at.buffer)) and len(held.at.buffer.shape) == 1
+        return at.step == 1 and isinstance(at.extent, int) and at.extent <= 16 and whole
+    return not isinstance(at.type, TileType)
+
+
+def _through_view(b: n.Buffer, pool: n.Buffer, lo: n.Expr, many: int, old: n.Node, new: n.Node) -> n.Node:
+    """A use of a view as one of what it shows."""
+    if not isinstance(new, (n.Load, n.Store)) or new.at.buffer != b:
+        return new
+    at = new.at.index[0]
+
+    def place(i: n.Expr) -> n.Region:
+        return n.Region(pool, (n.Span(build.add(build.cast(lo, dtype_of(i.type)), build.mul(i, many)), many),))
+    if isinstance(new, n.Load):
+        assert isinstance(at, n.Expr)
+        return build.call("pack", n.Load(place(at)), dtype=b.dtype.name)
+    if isinstance(at, n.Expr):
+        return replace(new, at=place(at), value=build.call("unpack", new.value, dtype=pool.dtype.name))
+    assert isinstance(new.value, n.Load) and isinstance(at.extent, int)
+    e = n.Var(f"%part{id(old)}", I32)
+    held = n.Load(n.Region(new.value.at.buffer, (e,)))
+    each = replace(new, at=place(build.add(at.lo, build.cast(e, dtype_of(at.lo.type)))), value=build.call("unpack", held, dtype=pool.dtype.name))
+    return n.For(e, build.const(0), build.const(at.extent), build.const(1), (each,), "unroll")
 
 
 def _rows(body: n.Block) -> n.Block:
